@@ -1,0 +1,35 @@
+"""Time as the parts see it: one clock for measuring, one for the calendar."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What every part that needs the time is given."""
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC in ns: the clock that the daemon and its children share."""
+        ...
+
+    def time_ns(self) -> int:
+        """UTC in ns since 1970: the calendar, which an operator or NTP may step."""
+        ...
+
+
+class SystemClock:
+    """The host's own clocks."""
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC in ns."""
+        return time.monotonic_ns()
+
+    def time_ns(self) -> int:
+        """UTC in ns since 1970."""
+        return time.time_ns()
+
+
+def utc_ns(clock: Clock, monotonic_ns: int) -> int:
+    """The UTC ns at which a reading of CLOCK_MONOTONIC was taken, by the calendar of now."""
+    return clock.time_ns() - (clock.monotonic_ns() - monotonic_ns)

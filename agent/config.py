@@ -1,0 +1,244 @@
+"""The configuration: every key, its type, its default and its meaning, in one place."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    model_validator,
+)
+
+from agent.units import format_duration, parse_duration_s, parse_size_bytes
+
+
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a duration is text with a unit, such as "5m"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_duration_s(value)
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a size is text with a unit, such as "4GiB"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_size_bytes(value)
+
+
+def _share(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return float(value)
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", value):
+        raise ValueError("a name is up to 64 letters, digits and _ . : - and starts with neither")
+    return value
+
+
+def _currency(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Z]{3}", value):
+        raise ValueError('a currency is an ISO 4217 code of three capitals, such as "USD"')
+    return value
+
+
+_AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
+_AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
+Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
+Region = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
+Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
+Name = Annotated[str, BeforeValidator(_name)]
+Currency = Annotated[str, BeforeValidator(_currency)]
+Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _key(name: str, default: Any = ..., **more: Any) -> Any:
+    """A field whose key in the file has no unit suffix, because its value carries the unit."""
+    return Field(default, alias=name, **more)
+
+
+class HostConfig(_Section):
+    """Who this host is in the series."""
+
+    name: str | None = None
+    labels: dict[Name, str] = Field(default_factory=dict)
+
+
+class TelemetryConfig(_Section):
+    """How the devices' sensors are read."""
+
+    every_s: Duration = _key("every", 1.0)
+    aggregate_s: Duration = _key("aggregate", 10.0)
+    deadline_s: Duration = _key("deadline", 5.0)
+    gpus: bool = True
+    cpu: bool | Literal["auto"] = "auto"
+    cpu_idle_w: float | None = Field(None, ge=0)
+    cpu_max_w: float | None = Field(None, gt=0)
+
+
+class ProbeConfig(_Section):
+    """One controlled inference, run again and again."""
+
+    name: Name
+    kind: Literal["transformer", "cnn", "module"] = "transformer"
+    module: str | None = Field(None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    devices: Literal["all"] | list[Name] = "all"
+    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
+    max_batch: int = Field(256, ge=1, le=65536)
+    every_s: Duration = _key("every", 300.0)
+    stagger_s: Pause = _key("stagger", 0.0)
+    deadline_s: Duration = _key("deadline", 180.0)
+    region_s: Region = _key("region", 5.0)
+    sample_cap_s: Duration = _key("sample_cap", 10.0)
+    energy: bool = True
+    latency_bound_s: Duration | None = _key("latency_bound", None)
+    memory_cap_bytes: Size | None = _key("memory_cap", None)
+    threads: int | None = Field(None, ge=1, le=4096)
+    python: Path | None = None
+    keep_alive: bool = False
+
+    @model_validator(mode="after")
+    def _module_goes_with_its_kind(self) -> ProbeConfig:
+        if (self.kind == "module") != (self.module is not None):
+            raise ValueError('kind = "module" and module = "package.mod:factory" go together')
+        if self.deadline_s <= self.region_s:
+            raise ValueError("deadline must be longer than region, or no run can end in time")
+        return self
+
+
+class ProbingConfig(_Section):
+    """What all probes share."""
+
+    duty: Share = 0.01
+
+
+class _PlanConfig(_Section):
+    currency: Currency = "USD"
+    device: Name | None = None
+    valid_from: date = date(1970, 1, 1)
+
+
+class OnDemandPlanConfig(_PlanConfig):
+    """Rented by the hour; electricity is in the price unless said otherwise."""
+
+    plan: Literal["on_demand"]
+    per_hour: Money
+    electricity_included: bool = True
+
+
+class OwnedPlanConfig(_PlanConfig):
+    """Bought, written off over a lifetime, with monthly running costs beside electricity."""
+
+    plan: Literal["owned"]
+    purchase_price: Money
+    residual_value: Money = Decimal(0)
+    lifetime_s: Duration = _key("lifetime")
+    monthly_costs: Money = Decimal(0)
+    electricity_included: bool = False
+
+    @model_validator(mode="after")
+    def _worth_less_at_the_end(self) -> OwnedPlanConfig:
+        if self.residual_value > self.purchase_price:
+            raise ValueError("residual_value must not be above purchase_price")
+        return self
+
+
+def _plan_kind(value: Any) -> str:
+    return str(value.get("plan") if isinstance(value, dict) else getattr(value, "plan", None))
+
+
+PlanConfig = Annotated[
+    Annotated[OnDemandPlanConfig, Tag("on_demand")] | Annotated[OwnedPlanConfig, Tag("owned")],
+    Discriminator(_plan_kind),
+]
+
+
+class ElectricityConfig(_Section):
+    """What a kilowatt-hour costs and how much of it the building adds."""
+
+    tariff_per_kwh: Money
+    currency: Currency = "USD"
+    pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
+
+
+class StoreConfig(_Section):
+    """Where the series are kept and for how long."""
+
+    path: Path | None = None
+    retention_s: Duration = _key("retention", 90 * 86400.0)
+    outbox_retention_s: Duration = _key("outbox_retention", 30 * 86400.0)
+
+
+class SinkConfig(_Section):
+    """One database that the series are pushed to."""
+
+    name: Name = "influxdb"
+    api: Literal["v1", "v2"]
+    url: str = Field(pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    org: str = ""
+    bucket: str | None = None
+    database: str | None = None
+    retention_policy: str | None = None
+    user: str | None = None
+    token_file: Path | None = None
+    token_credential: Name | None = None
+    password_file: Path | None = None
+    password_credential: Name | None = None
+    ca_file: Path | None = None
+    from_beginning: bool = True
+    batch_points: int = Field(5000, ge=1, le=50_000)
+    flush_every_s: Duration = _key("flush_every", 10.0)
+    timeout_s: Duration = _key("timeout", 10.0)
+
+    @model_validator(mode="after")
+    def _needs_of_the_api(self) -> SinkConfig:
+        needed, foreign = (
+            ("bucket", ("database", "retention_policy", "user"))
+            if self.api == "v2"
+            else ("database", ("bucket", "token_file", "token_credential"))
+        )
+        if getattr(self, needed) is None:
+            raise ValueError(f'api = "{self.api}" needs {needed}')
+        for name in foreign:
+            if getattr(self, name) is not None:
+                raise ValueError(f'{name} is not for api = "{self.api}"; remove it')
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        if self.password_file and self.password_credential:
+            raise ValueError("give password_file or password_credential, not both")
+        return self
+
+
+class Config(_Section):
+    """Everything an operator can say, frozen."""
+
+    host: HostConfig = HostConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    probing: ProbingConfig = ProbingConfig()
+    probe: tuple[ProbeConfig, ...] = ()
+    price: tuple[PlanConfig, ...] = ()
+    electricity: ElectricityConfig | None = None
+    store: StoreConfig = StoreConfig()
+    sink: tuple[SinkConfig, ...] = ()

@@ -1,0 +1,211 @@
+"""Reading the configuration file: every error in one pass, each with its key and its fix."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from agent.config import Config, OnDemandPlanConfig, OwnedPlanConfig
+from agent.series import SCHEMA
+
+SYSTEM_PATH = Path("/etc/infercost/infercost.toml")
+MAX_FILE_BYTES = 1 << 20
+_OWN_TAGS = {"host"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+_PLANS: dict[str, type[BaseModel]] = {"on_demand": OnDemandPlanConfig, "owned": OwnedPlanConfig}
+# Pydantic's own words where they do not say what to do.
+_WORDS = {
+    "missing": "is missing; add it",
+    "bool_type": "must be true or false",
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number",
+    "date_from_datetime_inexact": "must be a date without a time, such as 2026-01-31",
+}
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` has one line per error, key first.
+
+    Attributes:
+        path: The file, as the operator named it.
+        problems: One line per error: `key.path: what is wrong and how to mend it`.
+    """
+
+    def __init__(self, path: Path, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
+        self.path = path
+        self.problems = tuple(problems)
+
+
+def load(path: Path) -> Config:
+    """Reads and validates a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read, is no TOML, or holds errors; all of them are named.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        hint = "write one with: infercost config init" if not path.exists() else "check its mode"
+        raise ConfigError(path, [f"cannot be read ({error.strerror}); {hint}"]) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(path, [f"is larger than {MAX_FILE_BYTES} bytes; is it the right file?"])
+    try:
+        return parse(content.decode(), path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, [f"is no UTF-8 text (byte {error.start})"]) from error
+
+
+def parse(text: str, path: Path) -> Config:
+    """Validates the text of a configuration file.
+
+    Raises:
+        ConfigError: It is no TOML or holds errors; all of them are named.
+    """
+    try:
+        raw = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
+        raise ConfigError(path, [f"is no valid TOML: {error}"]) from error
+    problems = list(_contradictions(raw))
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        problems = _merged(_problem(dict(detail)) for detail in error.errors()) + problems
+    if problems:
+        raise ConfigError(path, problems)
+    return config
+
+
+def _merged(problems: Iterable[tuple[str, str]]) -> list[str]:
+    """One line a key: a value that may be of several types fails once for each of them."""
+    by_key: dict[str, list[str]] = {}
+    for key, words in problems:
+        by_key.setdefault(key, []).append(words)
+    return [f"{key}: {'; or: '.join(words)}" for key, words in by_key.items()]
+
+
+def _problem(detail: Mapping[str, Any]) -> tuple[str, str]:
+    location = tuple(part for part in detail["loc"] if not _is_branch(part))
+    key = _key_path(location) or "(file)"
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return key, f"unknown key; {_suggestion(detail['loc'])}"
+    if kind.startswith("union_tag"):
+        return f"{key}.plan", f"write one of {', '.join(_PLANS)}"
+    if kind == "literal_error":
+        return key, f"write one of {detail['ctx']['expected']}"
+    words = _WORDS.get(kind)
+    if words is None:
+        words = str(detail["msg"]).removeprefix("Value error, ")
+    return key, words
+
+
+def _is_branch(part: object) -> bool:
+    """True for the names pydantic puts into a location for the branch of a union it tried."""
+    return isinstance(part, str) and (
+        part in _PLANS or "[" in part or part in {"bool", "int", "list", "str", "constrained-int"}
+    )
+
+
+def _key_path(location: Iterable[object]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path
+
+
+def _suggestion(location: Sequence[object]) -> str:
+    model: Any = Config
+    for part in location[:-1]:
+        if isinstance(part, int):
+            continue
+        if str(part) in _PLANS:
+            model = _PLANS[str(part)]
+            continue
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        model = _section_of(fields[str(part)].annotation)
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(known)}"
+
+
+def _section_of(annotation: Any) -> Any:
+    """The section class inside an annotation such as `tuple[ProbeConfig, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        found = _section_of(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _contradictions(raw: Mapping[str, Any]) -> Iterable[str]:
+    """Errors between keys, looked for in the raw text so that they are named in the same pass."""
+    for section, default in (("probe", None), ("sink", "influxdb")):
+        seen: set[str] = set()
+        for index, table in enumerate(_tables(raw, section)):
+            name = table.get("name", default)
+            if isinstance(name, str) and name in seen:
+                yield f"{section}[{index}].name: {name!r} is taken; give each {section} its own"
+            seen.add(str(name))
+    host = raw.get("host")
+    labels = host.get("labels") if isinstance(host, dict) else None
+    for label in labels if isinstance(labels, dict) else ():
+        if label in _OWN_TAGS:
+            yield f"host.labels.{label}: is a tag of infercost's own; choose another name"
+    currencies = {str(plan.get("currency", "USD")) for plan in _tables(raw, "price")}
+    electricity = raw.get("electricity")
+    if isinstance(electricity, dict) and currencies:
+        currency = str(electricity.get("currency", "USD"))
+        if currencies != {currency}:
+            yield (
+                f"electricity.currency: {currency} cannot be added to prices in"
+                f" {', '.join(sorted(currencies))}; use one currency"
+            )
+    elif len(currencies) > 1:
+        yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
+    yield from _double_plans(raw)
+
+
+def _double_plans(raw: Mapping[str, Any]) -> Iterable[str]:
+    seen: dict[tuple[str, str], int] = {}
+    for index, plan in enumerate(_tables(raw, "price")):
+        identity = (str(plan.get("device")), str(plan.get("valid_from")))
+        if identity in seen:
+            yield (
+                f"price[{index}].valid_from: price[{seen[identity]}] holds from the same day for"
+                " the same device; give each plan its own"
+            )
+        seen[identity] = index
+
+
+def _tables(raw: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+    tables = raw.get(section)
+    return (
+        [table for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []
+    )
+
+
+def as_toml_tables(config: Config) -> dict[str, Any]:
+    """The configuration in force, defaults included, as tables that TOML can hold."""
+    dumped: dict[str, Any] = TypeAdapter(Config).dump_python(config, mode="json", by_alias=True)
+    return _without_none(dumped)
+
+
+def _without_none(tables: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value)
+        if isinstance(value, dict)
+        else [_without_none(item) if isinstance(item, dict) else item for item in value]
+        if isinstance(value, list)
+        else value
+        for key, value in tables.items()
+        if value is not None
+    }

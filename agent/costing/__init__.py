@@ -1,0 +1,1 @@
+"""From device-seconds, joules and prices to money per inference."""

@@ -1,0 +1,135 @@
+"""What was measured, priced and noticed, as rows of the series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.costing.device_basis import device_cost
+from agent.costing.energy import ProbeEnergy
+from agent.costing.rolling import Rolled
+from agent.model import (
+    NS_PER_S,
+    CostSample,
+    Device,
+    EnergyMethod,
+    Event,
+    FieldValue,
+    Point,
+    ProbeResult,
+    Reading,
+)
+from agent.pricing.book import Terms
+from agent.series import make_point
+from agent.units import HOUR_S
+
+
+def device_point(
+    reading: Reading, device: Device, terms: Terms | None, tags: Mapping[str, str], time_ns: int
+) -> Point:
+    """A row of `device`: the reading, and what the device cost while it was taken.
+
+    Args:
+        reading: Telemetry of an interval.
+        device: The device it was read from.
+        terms: The price terms in force; None where nothing prices the device.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the interval's end.
+    """
+    fields: dict[str, FieldValue | None] = dict(reading.fields)
+    if terms is not None:
+        energy_j = reading.fields.get("energy_j")
+        duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
+        fields["price_rate_per_h"] = terms.per_s * HOUR_S
+        fields["cost"] = device_cost(
+            terms, duration_s, energy_j if isinstance(energy_j, float) else None
+        )
+    own = {"device": device.name, "kind": device.kind, "uuid": device.uuid, "model": device.model}
+    return make_point("device", {**tags, **own}, fields, time_ns)
+
+
+def probe_point(
+    result: ProbeResult,
+    energy: ProbeEnergy | None,
+    activity: Mapping[str, FieldValue | None],
+    tags: Mapping[str, str],
+    time_ns: int,
+) -> Point:
+    """A row of `probe`.
+
+    Args:
+        result: What the probe measured.
+        energy: Joules per inference, with their method and uncertainty; None where unknown.
+        activity: `contended` and `throttled_pct`, where they are known.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the region's end.
+    """
+    fields: dict[str, FieldValue | None] = {
+        f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
+        for name, value in result.latency_ms.items()
+    }
+    fields |= {
+        "samples": result.samples,
+        "stop_reason": result.stop_reason,
+        "throughput_per_s": result.throughput_per_s,
+        "h2d_ms": result.h2d_ms,
+        "launch_overhead_pct": result.launch_overhead_pct,
+        "fingerprint": result.fingerprint,
+        "threads": result.threads,
+        **(energy.fields() if energy else {}),
+        **activity,
+    }
+    own = {"device": result.device, "probe": result.probe, "batch": str(result.batch)}
+    return make_point("probe", {**tags, **own}, fields, time_ns)
+
+
+def cost_point(
+    cost: CostSample,
+    result: ProbeResult,
+    rolled: Mapping[str, Rolled],
+    energy_method: EnergyMethod | None,
+    tags: Mapping[str, str],
+    time_ns: int,
+) -> Point:
+    """A row of `cost` on the probe basis.
+
+    Args:
+        cost: The priced sample.
+        result: What the probe measured.
+        rolled: Summaries of the rolling windows, by name.
+        energy_method: How the energy in the cost was found; None where it holds none.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the region's end.
+    """
+    fields: dict[str, FieldValue | None] = {
+        "cost_per_inference": cost.per_inference,
+        "cost_hardware": cost.hardware,
+        "cost_energy": cost.energy,
+        "cost_reference": cost.reference,
+        "energy_method": energy_method if cost.energy else None,
+    }
+    for name, summary in rolled.items():
+        fields[f"rolling_{name}"] = summary.median
+        fields[f"rolling_{name}_iqr"] = summary.iqr
+        fields[f"rolling_{name}_coverage"] = summary.coverage
+    own = {
+        "device": result.device,
+        "probe": result.probe,
+        "basis": "probe",
+        "plan": cost.plan,
+        "currency": cost.currency,
+    }
+    return make_point("cost", {**tags, **own}, fields, time_ns)
+
+
+def event_point(event: Event, tags: Mapping[str, str]) -> Point:
+    """A row of `event`; tags are the host and static labels."""
+    fields: dict[str, FieldValue | None] = {
+        "severity": event.severity,
+        "title": event.title,
+        "detail": event.detail or None,
+        "before": event.before or None,
+        "after": event.after or None,
+        "cause": event.cause or None,
+    }
+    own = {"kind": event.kind, "device": event.device, **event.subject}
+    return make_point("event", {**tags, **own}, fields, event.time_ns)

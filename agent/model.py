@@ -1,0 +1,202 @@
+"""The nouns of infercost: what was read, measured, priced and noticed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+FieldValue = float | int | str | bool
+DeviceKind = Literal["gpu", "mig", "cpu"]
+EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+Severity = Literal["info", "warning", "critical"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault"]
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One row of a series; its identity is (measurement, tags, time_ns).
+
+    Attributes:
+        measurement: Name of the series family, see `agent.series.SCHEMA`.
+        tags: Tag names to values; an empty value is an absent tag.
+        fields: Field names (units as suffixes) to values; never NaN or infinite.
+        time_ns: UTC in ns since 1970.
+    """
+
+    measurement: str
+    tags: Mapping[str, str]
+    fields: Mapping[str, FieldValue]
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something that runs inferences and costs money.
+
+    Attributes:
+        name: Short name on this host: `gpu0`, `cpu`.
+        kind: What it is.
+        uuid: The vendor's lasting identity; for a CPU the host's machine id or "cpu".
+        model: The vendor's name of the product.
+        index: The NVML index; None for a CPU.
+        memory_bytes: Memory of the device in bytes; None where unknown.
+    """
+
+    name: str
+    kind: DeviceKind
+    uuid: str
+    model: str
+    index: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Telemetry of one device, aggregated over an interval by the sensor child.
+
+    Attributes:
+        device: Name of the device.
+        start_ns: CLOCK_MONOTONIC ns of the first sample.
+        end_ns: CLOCK_MONOTONIC ns of the last sample.
+        fields: Fields of the `device` series; a metric the device lacks is absent.
+    """
+
+    device: str
+    start_ns: int
+    end_ns: int
+    fields: Mapping[str, FieldValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of a device between two instants, with its method and what it is worth.
+
+    Attributes:
+        energy_j: Joules drawn by the whole device in the region.
+        method: How it was found, in order of trust: counter, samples, poll, rapl, modelled.
+        rel_err: Relative uncertainty (about 95 %), as a share of energy_j.
+        idle_power_w: Learnt power of the idle device; None until learnt.
+    """
+
+    energy_j: float
+    method: EnergyMethod
+    rel_err: float
+    idle_power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What one run of a probe measured.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of the device it ran on.
+        batch: Items per forward pass.
+        latency_ms: Statistics per batch: p50, mean, cv, and p90 and p99 where supported.
+        samples: Number of timed forward passes.
+        stop_reason: Why sampling ended.
+        region_start_ns: CLOCK_MONOTONIC ns at which the steady-state region began.
+        region_end_ns: CLOCK_MONOTONIC ns at which it ended.
+        inferences: Items inferred in the region (passes times batch).
+        has_energy_window: True if the region was long enough (5 s) for an energy figure.
+        h2d_ms: Host-to-device copy of one batch in ms; None where there is none.
+        launch_overhead_pct: Wall time over device time minus one, in percent; None on a CPU.
+        busy_s: Device seconds that the whole run took, warm-up and search included.
+        fingerprint: Hash of the software and model that were measured.
+        software: What the fingerprint was made of.
+        threads: Intra-op threads on a CPU; None on a GPU.
+    """
+
+    probe: str
+    device: str
+    batch: int
+    latency_ms: Mapping[str, float]
+    samples: int
+    stop_reason: str
+    region_start_ns: int
+    region_end_ns: int
+    inferences: int
+    has_energy_window: bool
+    h2d_ms: float | None
+    launch_overhead_pct: float | None
+    busy_s: float
+    fingerprint: str
+    software: Mapping[str, str]
+    threads: int | None = None
+
+    @property
+    def region_s(self) -> float:
+        """Length of the steady-state region in seconds."""
+        return (self.region_end_ns - self.region_start_ns) / NS_PER_S
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Inferences per second in the steady-state region."""
+        return self.inferences / self.region_s
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """Money for one inference, split by where it goes; all in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        plan: Kind of the price plan that was in force.
+        hardware: Currency per inference for holding the device.
+        energy: Currency per inference for electricity that the plan leaves out.
+        reference: The same sample priced at the baseline's plan.
+    """
+
+    currency: str
+    plan: str
+    hardware: float
+    energy: float
+    reference: float
+
+    @property
+    def per_inference(self) -> float:
+        """Currency per inference, all in."""
+        return self.hardware + self.energy
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened and that an operator may want to know.
+
+    Attributes:
+        kind: What sort of thing.
+        severity: How bad.
+        title: One line.
+        time_ns: UTC in ns since 1970.
+        detail: What to know and what to do.
+        device: Name of the device it concerns; empty for the host.
+        subject: Tag (`probe` or `service`) and its value, where it concerns one.
+        before: Value before, where there is one.
+        after: Value after, where there is one.
+        cause: Named cause, where one is known.
+    """
+
+    kind: EventKind
+    severity: Severity
+    title: str
+    time_ns: int
+    detail: str = ""
+    device: str = ""
+    subject: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    before: str = ""
+    after: str = ""
+    cause: str = ""
+
+
+def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
+    """The fields that have a value a database can hold: absent is absent, never 0."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }

@@ -1,0 +1,1 @@
+"""What a device-second costs under the operator's plans."""

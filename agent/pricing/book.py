@@ -1,0 +1,103 @@
+"""The price book: which plan is in force for a device at an instant, now or in the past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from agent.config import ElectricityConfig, PlanConfig
+from agent.model import NS_PER_S, Device
+from agent.pricing.assumed import assumed_rate
+from agent.pricing.plans import Rate, device_rate
+from agent.units import KWH_J
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """All that money needs to know about a device at an instant.
+
+    Attributes:
+        rate: The device's hourly price.
+        electricity_per_j: Currency per joule at the meter, PUE included; 0 where the rate
+            includes electricity or no tariff is configured.
+    """
+
+    rate: Rate
+    electricity_per_j: float
+
+    @property
+    def per_s(self) -> float:
+        """Currency per device-second."""
+        return self.rate.per_s
+
+
+class PriceBook:
+    """Plans with the days from which they hold; the past keeps the price of its day.
+
+    A plan that names a device goes before the host's; the host's is divided equally over the
+    host's accelerators, or falls to its CPU where there are none. With no plan at all the
+    device is priced by `assumed_rate`, and says so.
+
+    Args:
+        plans: The operator's plans, in any order.
+        electricity: The tariff, where electricity is paid for apart.
+        devices: Every device of the host.
+        logical_cpus: vCPUs of the host, for the assumed price of a CPU.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[PlanConfig],
+        electricity: ElectricityConfig | None,
+        devices: Sequence[Device],
+        logical_cpus: int = 1,
+    ) -> None:
+        self._logical_cpus = logical_cpus
+        self._plans = sorted(plans, key=lambda plan: plan.valid_from)
+        self._electricity = electricity
+        self._devices = {device.name: device for device in devices}
+        accelerators = {device.name for device in devices if device.kind != "cpu"}
+        self._sharing = accelerators or set(self._devices)
+
+    def terms(self, device: str, time_ns: int) -> Terms | None:
+        """The terms in force for a device at UTC time_ns; None if nothing prices it then.
+
+        Raises:
+            KeyError: No device of that name.
+        """
+        rate = self._rate(self._devices[device], _day(time_ns))
+        return None if rate is None else Terms(rate, self._electricity_per_j(rate))
+
+    def first_terms(self, device: str) -> Terms | None:
+        """The terms of the earliest plan for a device.
+
+        Raises:
+            KeyError: No device of that name.
+        """
+        starts = [plan.valid_from for plan in self._plans if plan.device in (None, device)]
+        for day in [*sorted(set(starts)), date.max]:
+            rate = self._rate(self._devices[device], day)
+            if rate is not None:
+                return Terms(rate, self._electricity_per_j(rate))
+        return None
+
+    def _rate(self, device: Device, day: date) -> Rate | None:
+        in_force = [plan for plan in self._plans if plan.valid_from <= day]
+        for plan in reversed(in_force):
+            if plan.device == device.name:
+                return device_rate(plan, 1)
+        if device.name in self._sharing:
+            for plan in reversed(in_force):
+                if plan.device is None:
+                    return device_rate(plan, len(self._sharing))
+        return None if self._plans else assumed_rate(device, self._logical_cpus)
+
+    def _electricity_per_j(self, rate: Rate) -> float:
+        if rate.electricity_included or self._electricity is None:
+            return 0.0
+        return float(self._electricity.tariff_per_kwh * self._electricity.pue) / KWH_J
+
+
+def _day(time_ns: int) -> date:
+    return datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).date()

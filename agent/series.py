@@ -1,0 +1,92 @@
+"""The schema of the series: every measurement, its tags, its fields and their types.
+
+A database fixes a field's type at the first write and refuses the other ever after, so each
+value is brought to its declared type here, once, and an undeclared name is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.model import FieldValue, Point, present
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Tags and typed fields of one series family."""
+
+    tags: tuple[str, ...]
+    fields: Mapping[str, type]
+
+
+def _typed(floats: str = "", ints: str = "", strings: str = "", bools: str = "") -> dict[str, type]:
+    names = {float: floats, int: ints, str: strings, bool: bools}
+    return {name: kind for kind, text in names.items() for name in text.split()}
+
+
+SCHEMA: dict[str, Measurement] = {
+    "device": Measurement(
+        tags=("device", "kind", "uuid", "model"),
+        fields=_typed(
+            floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
+            " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost",
+            ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
+            strings="energy_method",
+        ),
+    ),
+    "probe": Measurement(
+        tags=("device", "probe", "batch"),
+        fields=_typed(
+            floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
+            " throughput_per_s h2d_ms launch_overhead_pct energy_per_inference_j"
+            " energy_above_idle_j energy_rel_err throttled_pct",
+            ints="samples threads",
+            strings="stop_reason energy_method fingerprint",
+            bools="contended",
+        ),
+    ),
+    "cost": Measurement(
+        tags=("device", "probe", "service", "basis", "plan", "currency"),
+        fields=_typed(
+            floats="cost_per_inference cost_hardware cost_energy cost_reference"
+            " rolling_1h rolling_1h_iqr rolling_1h_coverage"
+            " rolling_24h rolling_24h_iqr rolling_24h_coverage"
+            " rolling_7d rolling_7d_iqr rolling_7d_coverage",
+            strings="energy_method",
+        ),
+    ),
+    "event": Measurement(
+        tags=("kind", "device", "probe", "service"),
+        fields=_typed(strings="severity title detail before after cause"),
+    ),
+    "agent": Measurement(
+        tags=("version",),
+        fields=_typed(
+            floats="cpu_s outbox_lag_s",
+            ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
+        ),
+    ),
+}
+
+
+def make_point(
+    measurement: str,
+    tags: Mapping[str, str],
+    fields: Mapping[str, FieldValue | None],
+    time_ns: int,
+) -> Point:
+    """Builds a point that the schema allows, leaving out what is absent.
+
+    Args:
+        measurement: A key of SCHEMA.
+        tags: Declared tags, and the operator's static labels, to values.
+        fields: Declared fields to values; None, NaN and infinities are left out.
+        time_ns: UTC in ns since 1970.
+
+    Raises:
+        KeyError: A field that the schema does not know.
+    """
+    kinds = SCHEMA[measurement].fields
+    typed = {name: kinds[name](value) for name, value in present(fields).items()}
+    return Point(measurement, {k: v for k, v in tags.items() if v}, typed, time_ns)
