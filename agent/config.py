@@ -242,3 +242,9 @@ class Config(_Section):
     electricity: ElectricityConfig | None = None
     store: StoreConfig = StoreConfig()
     sink: tuple[SinkConfig, ...] = ()
+
+
+# What `infercost run` does on a host where nobody has configured anything yet.
+TRY_OUT = Config.model_validate(
+    {"probing": {"duty": 1}, "probe": [{"name": "transformer", "every": "1m"}]}
+)

@@ -1,57 +1,119 @@
 """InfluxDB line protocol, rendered once per point and parsed back by readers.
 
-Source: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here).
-What cannot be written at all (a newline or a control character in a tag or a name) becomes a
-space: a label with a line break in it must not cost the reading that it labels.
+Source: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here), and what
+InfluxDB 1.6.7 and VictoriaMetrics 1.79.5 really accept and give back. What cannot be written so
+that all of them read the same is written as its nearest text: a line break in a label or a
+backslash in a name must not cost the reading that it stands beside.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from agent.model import FieldValue, Point
 
+NAME_CHARS_MAX = 512
+STRING_CHARS_MAX = 8192
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_UNWRITABLE_IN_STRING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
+# InfluxDB drops a field of the first name and refuses a tag of any of them.
+_RESERVED = frozenset({"time", "_field", "_measurement"})
 _MEASUREMENT = str.maketrans({",": r"\,", " ": r"\ "})
 _KEY = str.maketrans({",": r"\,", " ": r"\ ", "=": r"\="})
-_FIELD = re.compile(r'((?:\\.|[^=\\])+)=("(?:\\.|[^"\\])*"|[^,]*)(?:,|$)', re.DOTALL)
 _UNESCAPE_KEY = re.compile(r"\\([, =])")
 _UNESCAPE_STRING = re.compile(r'\\(["\\])')
+_PART = r"(?:\\.|[^,=\\])+"
+_SERIES_NAME = re.compile(r"(?:\\.|[^,\\])+")
+_TAG = re.compile(rf",({_PART})=({_PART})")
+_FIELD = re.compile(
+    rf'({_PART})=(?:"(?P<string>(?:\\.|[^"\\])*)"'
+    r"|(?P<int>-?[0-9]+)i|(?P<float>-?[0-9.]+(?:e[-+]?[0-9]+)?)|(?P<bool>true|false))(?:,(?!\Z)|\Z)"
+)
 
 
 def _plain(text: str) -> str:
     """Text that may stand in a name or a tag: a trailing backslash would escape what follows."""
-    cleaned = _UNWRITABLE.sub(" ", text)
-    return cleaned.replace("\\", "/") if "\\" in cleaned else cleaned
+    return _UNWRITABLE.sub(" ", text[:NAME_CHARS_MAX]).replace("\\", "/")
+
+
+def _name(text: str) -> str:
+    name = _plain(text)
+    return name + "_" if name in _RESERVED else name
+
+
+def written_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags as databases will give them back, sorted by name; absent ones are left out."""
+    pairs = ((_name(name), _plain(value)) for name, value in tags.items() if name and value)
+    return dict(sorted(pairs))
 
 
 def series_key(measurement: str, tags: Mapping[str, str]) -> str:
-    """Measurement and sorted tags, escaped: what identifies a series."""
+    """Measurement and sorted tags, escaped: what identifies a series.
+
+    Raises:
+        ValueError: The measurement has no name.
+    """
+    if not measurement:
+        raise ValueError("a point needs the name of its measurement")
+    name = _plain(measurement)
+    if name.startswith("#"):  # a line that begins so is a comment
+        name = "_" + name[1:]
     pairs = (
-        f",{_plain(name).translate(_KEY)}={_plain(value).translate(_KEY)}"
-        for name, value in sorted(tags.items())
-        if value
+        f",{name.translate(_KEY)}={value.translate(_KEY)}"
+        for name, value in written_tags(tags).items()
     )
-    return _plain(measurement).translate(_MEASUREMENT) + "".join(pairs)
+    return name.translate(_MEASUREMENT) + "".join(pairs)
+
+
+def parse_series_key(key: str) -> tuple[str, dict[str, str]]:
+    """The measurement and the tags of a key that `series_key` rendered, as written.
+
+    Raises:
+        ValueError: The text is no series key.
+    """
+    match = _SERIES_NAME.match(key)
+    if match is None:
+        raise ValueError(f"no series key: {key[:40]!r}")
+    measurement, position = _UNESCAPE_KEY.sub(r"\1", match[0]), match.end()
+    tags: dict[str, str] = {}
+    while position < len(key):
+        match = _TAG.match(key, position)
+        if match is None:
+            raise ValueError(f"no tag at character {position}: {key[position:][:40]!r}")
+        tags[_UNESCAPE_KEY.sub(r"\1", match[1])] = _UNESCAPE_KEY.sub(r"\1", match[2])
+        position = match.end()
+    return measurement, tags
+
+
+def field_key(name: str) -> str:
+    """A field's name, escaped as it stands in a field set.
+
+    A quotation mark makes VictoriaMetrics take what follows for text, so it becomes an apostrophe.
+    """
+    return _name(name).replace('"', "'").translate(_KEY)
 
 
 def field_set(fields: Mapping[str, FieldValue]) -> str:
-    """The fields, escaped and sorted by name; empty if there are none."""
-    return ",".join(
-        f"{_plain(name).translate(_KEY)}={_value(value)}" for name, value in sorted(fields.items())
-    )
+    """The fields, escaped and sorted by name; empty if there are none.
+
+    A value that no database can hold (NaN, an infinity, an integer beyond 64 bits) and a field
+    without a name are left out: absent is absent.
+    """
+    written = {field_key(name): _value(value) for name, value in fields.items() if name}
+    return ",".join(f"{name}={text}" for name, text in sorted(written.items()) if text)
 
 
 def _value(value: FieldValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return f"{value}i"
+        return f"{value:d}i" if INT_MIN <= value <= INT_MAX else ""
     if isinstance(value, float):
-        return repr(value)
-    text = _UNWRITABLE_IN_STRING.sub(" ", value)
+        return float.__repr__(value) if math.isfinite(value) else ""
+    text = _UNWRITABLE.sub(" ", value[:STRING_CHARS_MAX])
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -66,22 +128,23 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
     Raises:
         ValueError: The text is no field set.
     """
-    fields: dict[str, FieldValue] = {}
+    return dict(_parsed(text))
+
+
+def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:
     position = 0
     while position < len(text):
         match = _FIELD.match(text, position)
-        if match is None:
+        if match is None or match.lastgroup is None:
             raise ValueError(f"no field set at character {position}: {text[position:][:40]!r}")
-        fields[_UNESCAPE_KEY.sub(r"\1", match[1])] = _parse_value(match[2])
+        name = _UNESCAPE_KEY.sub(r"\1", match[1])
+        yield name, _parse_value(match.lastgroup, match[match.lastgroup])
         position = match.end()
-    return fields
 
 
-def _parse_value(text: str) -> FieldValue:
-    if text.startswith('"'):
-        return _UNESCAPE_STRING.sub(r"\1", text[1:-1])
-    if text in ("true", "false"):
+def _parse_value(kind: str, text: str) -> FieldValue:
+    if kind == "string":
+        return _UNESCAPE_STRING.sub(r"\1", text)
+    if kind == "bool":
         return text == "true"
-    if text.endswith("i"):
-        return int(text[:-1])
-    return float(text)
+    return int(text) if kind == "int" else float(text)

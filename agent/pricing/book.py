@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
 
 from agent.config import ElectricityConfig, PlanConfig
 from agent.model import NS_PER_S, Device
@@ -30,6 +32,17 @@ class Terms:
     def per_s(self) -> float:
         """Currency per device-second."""
         return self.rate.per_s
+
+    def to_document(self) -> dict[str, Any]:
+        """The terms as JSON can hold them, the price exact."""
+        rate = {**asdict(self.rate), "per_hour": str(self.rate.per_hour)}
+        return {"rate": rate, "electricity_per_j": self.electricity_per_j}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Terms:
+        """The terms that `to_document` wrote."""
+        rate = {**document["rate"], "per_hour": Decimal(document["rate"]["per_hour"])}
+        return cls(Rate(**rate), document["electricity_per_j"])
 
 
 class PriceBook:

@@ -34,6 +34,11 @@ class Rate:
         """Currency per device-second."""
         return float(self.per_hour) / HOUR_S
 
+    @property
+    def price(self) -> tuple[str, Decimal, bool]:
+        """What makes two rates the same price, whatever their plans are called."""
+        return (self.currency, self.per_hour, self.electricity_included)
+
 
 def _on_demand(plan: OnDemandPlanConfig) -> Decimal:
     return plan.per_hour

@@ -1,0 +1,35 @@
+# The two commands of the README are `make run` and `make test`.
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint format bench venv dev clean
+
+run: venv
+	@$(BIN)/infercost run
+
+test: dev
+	@scripts/servers
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest
+
+lint: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: dev
+	$(BIN)/python bench/agreement.py
+	$(BIN)/python bench/footprint.py
+
+venv:
+	@scripts/setup $(VENV)
+
+dev:
+	@scripts/setup $(VENV) dev
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,5 @@
+"""`python -m agent` is `infercost`."""
+
+from agent.cli.main import main
+
+main()

@@ -1,0 +1,146 @@
+"""What infercost needs of a host, each need looked at once."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from agent.cli.discovery import short_lived_sensor
+from agent.config import ProbeConfig, SinkConfig, TelemetryConfig
+from agent.daemon.pushing import sink_settings
+from agent.sinks.registry import check_sink
+
+TORCH_TIMEOUT_S = 120.0
+MIN_FREE_BYTES = 1 << 30
+_TIME_ERROR = 5
+_TIMEX_BYTES = 512
+_TORCH_PROGRAM = """
+import json, torch
+found = {"torch": torch.__version__, "built_for": torch.version.cuda, "cuda": False, "names": []}
+found["cuda"] = torch.cuda.is_available()
+if found["cuda"]:
+    found["names"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print(json.dumps(found))
+"""
+
+
+class Check(NamedTuple):
+    """One prerequisite: good, bad, or a note on something that is only less than ideal."""
+
+    name: str
+    state: Literal["good", "note", "bad"]
+    detail: str
+    fix: str
+
+
+def sensor_checks(telemetry: TelemetryConfig) -> Iterator[Check]:
+    """NVIDIA's driver and its permissions, the devices, and where energy comes from."""
+    has_driver = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+    with short_lived_sensor(telemetry) as sensor:
+        devices, status = sensor.devices(), sensor.status()
+    gpus = [device for device in devices if device.kind != "cpu"]
+    driver = status.get("driver_version")
+    if gpus:
+        yield Check("NVIDIA driver", "good", f"{driver}, {len(gpus)} devices", "")
+    elif has_driver:
+        fix = "run nvidia-smi; add this user to the group that owns /dev/nvidia* if it is refused"
+        yield Check("NVIDIA driver", "bad", "present, but NVML found no GPU", fix)
+    else:
+        yield Check("NVIDIA driver", "note", "none: the CPU is measured instead", "")
+    for device in devices:
+        yield Check(f"device {device.name}", "good", device.model, "")
+    if not devices:
+        fix = "set telemetry.cpu = true to measure the CPU"
+        yield Check("devices", "bad", "none was found", fix)
+    for fault in status.get("faults", []):
+        yield Check("sensor", "bad", str(fault), "see infercost status")
+    if any(device.kind == "cpu" for device in devices):
+        yield _rapl_check(Path("/sys/class/powercap"))
+
+
+def _rapl_check(powercap: Path) -> Check:
+    counters = sorted(powercap.glob("intel-rapl:*/energy_uj"))
+    if not counters:
+        detail = "no RAPL counters (usual in a virtual machine): CPU energy is modelled, ±50 %"
+        return Check("RAPL", "note", detail, "")
+    if not os.access(counters[0], os.R_OK):
+        fix = (
+            "let the service's group read it: chgrp infercost /sys/class/powercap/*/energy_uj"
+            " and chmod g+r, at each boot (a udev rule or tmpfiles.d does it)"
+        )
+        return Check("RAPL", "bad", f"{counters[0]} may not be read: energy is modelled", fix)
+    return Check("RAPL", "good", f"{len(counters)} counters", "")
+
+
+def torch_checks(probes: Sequence[ProbeConfig]) -> Iterator[Check]:
+    """Torch in every interpreter that a probe runs under."""
+    for python in sorted({str(probe.python or sys.executable) for probe in probes}):
+        yield _torch_check(python)
+
+
+def _torch_check(python: str) -> Check:
+    name = f"torch under {python}"
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
+            [python, "-c", _TORCH_PROGRAM],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        return Check(name, "bad", str(error.strerror), "set python in [[probe]] to one with torch")
+    except subprocess.TimeoutExpired:
+        return Check(name, "bad", f"no answer in {TORCH_TIMEOUT_S:.0f} s", "is the driver hung?")
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return Check(name, "bad", words, f"{python} -m pip install torch")
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if found["cuda"]:
+        return Check(name, "good", f"{found['torch']}, CUDA on {', '.join(found['names'])}", "")
+    if Path("/dev/nvidiactl").exists():
+        fix = "install a CUDA build of torch that the driver supports"
+        return Check(name, "bad", f"{found['torch']} sees no CUDA device", fix)
+    return Check(name, "good", f"{found['torch']}, CPU only", "")
+
+
+def store_checks(store: Path) -> Iterator[Check]:
+    """Room and right to write where the store is."""
+    folder = next(parent for parent in [store.parent, *store.parents] if parent.exists())
+    if not os.access(folder, os.W_OK):
+        fix = "run as the service's user, or set store.path"
+        yield Check("store", "bad", f"{folder} may not be written by this user", fix)
+        return
+    free_bytes = shutil.disk_usage(folder).free
+    detail = f"{store}, {free_bytes / 2**30:.1f} GiB free"
+    if free_bytes < MIN_FREE_BYTES:
+        yield Check("store", "bad", detail, "make room, or set store.path to another disk")
+    else:
+        yield Check("store", "good", detail, "")
+
+
+def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
+    """Each database: reachable, and our credentials accepted."""
+    for sink in sinks:
+        result = check_sink(sink_settings(sink))
+        yield Check(f"sink {sink.name}", "good" if result.ok else "bad", result.detail, result.fix)
+    if not sinks:
+        yield Check("sinks", "note", "none: the series stay in the local store", "")
+
+
+def host_checks() -> Iterator[Check]:
+    """The clock, which every row's time comes from."""
+    # adjtimex(2) with modes = 0 only reads; a struct timex fits well into the buffer.
+    state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    if state == _TIME_ERROR:
+        fix = "run chrony or systemd-timesyncd, or rows of several hosts will not line up"
+        yield Check("clock", "note", "the kernel says it is not synchronized", fix)
+    else:
+        yield Check("clock", "good", "synchronized", "")

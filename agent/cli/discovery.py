@@ -1,0 +1,56 @@
+"""The devices of this host, asked of a sensor child that lives for the question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agent.clock import SystemClock
+from agent.config import TelemetryConfig
+from agent.model import Device, Event, Reading
+from agent.telemetry.supervisor import SensorSettings, SensorSupervisor, sensor_command
+
+TIMEOUT_S = 15.0
+
+
+def ignore_reading(reading: Reading) -> None:
+    """For a caller that wants the devices and not their telemetry."""
+    del reading
+
+
+def ignore_event(event: Event) -> None:
+    """For a caller that sees in the answer itself what went wrong."""
+    del event
+
+
+def sensor_settings(telemetry: TelemetryConfig) -> SensorSettings:
+    """The sensor child's settings from the configuration."""
+    return SensorSettings(
+        sample_every_s=telemetry.every_s,
+        aggregate_every_s=telemetry.aggregate_s,
+        deadline_s=telemetry.deadline_s,
+        gpus=telemetry.gpus,
+        cpu=telemetry.cpu,
+        cpu_idle_w=telemetry.cpu_idle_w,
+        cpu_max_w=telemetry.cpu_max_w,
+    )
+
+
+@contextmanager
+def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
+    """A sensor child that has found its devices, stopped at the end of the block."""
+    sensor = SensorSupervisor(
+        sensor_command(), sensor_settings(telemetry), ignore_reading, ignore_event, SystemClock()
+    )
+    sensor.start()
+    try:
+        sensor.wait_for_devices(TIMEOUT_S)
+        yield sensor
+    finally:
+        sensor.stop(1.0)
+
+
+def discovered_devices() -> tuple[Device, ...]:
+    """The devices of this host."""
+    with short_lived_sensor(TelemetryConfig()) as sensor:
+        return sensor.devices()

@@ -1,0 +1,71 @@
+"""`infercost export`: the series as they are stored."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from agent.cli.settings import Settings, reader_of
+from agent.cli.timespan import Moment, iso
+from agent.series import SCHEMA
+from agent.storage.reader import StoreReader
+
+ALWAYS_NS = 0
+
+
+@click.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["line", "csv"]),
+    default="line",
+    show_default=True,
+    help="InfluxDB line protocol, or CSV with one row per value.",
+)
+@click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
+@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option(
+    "--measurement",
+    "measurements",
+    type=click.Choice(list(SCHEMA)),
+    multiple=True,
+    help="Only this one; may be given several times.",
+)
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    form: str,
+    since_ns: int,
+    until_ns: int | None,
+    measurements: Sequence[str],
+) -> None:
+    """Writes the stored series of a time range to standard output, oldest first."""
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    with reader_of(Settings(config)) as reader:
+        write = _write_lines if form == "line" else _write_csv
+        write(reader, since_ns, until_ns, measurements or tuple(SCHEMA))
+
+
+def _write_lines(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    for measurement in measurements:
+        for line in reader.lines(since_ns, until_ns, measurement):
+            sys.stdout.write(line + "\n")
+
+
+def _write_csv(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["time", "measurement", "tags", "field", "value"])
+    for measurement in measurements:
+        for point in reader.points(measurement, since_ns, until_ns):
+            tags = " ".join(f"{name}={value}" for name, value in sorted(point.tags.items()))
+            for field, value in sorted(point.fields.items()):
+                writer.writerow([iso(point.time_ns), measurement, tags, field, value])

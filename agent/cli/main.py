@@ -1,0 +1,69 @@
+"""`infercost`: one literal table of commands, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import click
+
+from agent import __version__
+
+
+class Entry(NamedTuple):
+    """Where a command lives and what it says of itself in the list."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "run": Entry("agent.cli.run", "Run the daemon in the foreground."),
+    "probe": Entry("agent.cli.probe", "Run one probe now, without a daemon."),
+    "status": Entry("agent.cli.status", "What each part is doing, last results, faults."),
+    "trend": Entry("agent.cli.trend", "A field of the series over time: table and plot."),
+    "export": Entry("agent.cli.export", "The series as line protocol or CSV."),
+    "config": Entry("agent.cli.config", "Write, check and show the configuration."),
+    "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called.
+
+    Shell completion and `--help` must answer at once, and no command should pay for what
+    another needs.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names of the commands, in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Loads a command; None if there is none of that name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return cast("click.Command", importlib.import_module(entry.module).command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Lists the commands from the table, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="infercost")
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(),
+    envvar="INFERCOST_CONFIG",
+    help="Configuration file (default: /etc/infercost/infercost.toml if there is one).",
+)
+@click.pass_context
+def main(ctx: click.Context, config_path: str | None) -> None:
+    """What does one inference cost on this host, now, and why did that change?"""
+    ctx.obj = config_path

@@ -1,0 +1,41 @@
+"""A progress bar on a terminal's stderr, and nothing at all anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from threading import Lock
+
+import click
+
+from agent.probing.runner import ProbeProgress
+
+BAR_WIDTH = 30
+
+
+class ProgressBar:
+    """The phase of the run that spoke last, redrawn in place."""
+
+    def __init__(self) -> None:
+        self._interactive = sys.stderr.isatty()
+        self._shown = False
+        self._lock = Lock()
+
+    def show(self, title: str, progress: ProbeProgress) -> None:
+        """Redraws the bar."""
+        if not self._interactive:
+            return
+        full = int(BAR_WIDTH * progress.done)
+        bar = "#" * full + "-" * (BAR_WIDTH - full)
+        with self._lock:
+            text = f"{title} [{bar}] {progress.phase} {progress.note}"
+            click.echo(f"\r\033[K{text}", err=True, nl=False)
+            self._shown = True
+
+    def line(self, text: str) -> None:
+        """Writes a line to stdout, never in the middle of the bar."""
+        with self._lock:
+            if self._shown:
+                click.echo("\r\033[K", err=True, nl=False)
+                self._shown = False
+            click.echo(text)
+            sys.stdout.flush()

@@ -1,0 +1,122 @@
+"""`infercost status`: what each part is doing, last results, sink lag, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from agent.cli.lines import probe_line
+from agent.cli.settings import Settings, reader_of
+from agent.cli.timespan import ago, local
+
+STALE_S = 45.0
+NOT_RUNNING = 3
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="The whole status, as JSON.")
+@click.pass_obj
+def command(config: str | None, *, as_json: bool) -> None:
+    """Shows what the daemon last said of itself; exit code 3 if it is not running."""
+    settings = Settings(config)
+    with reader_of(settings) as reader:
+        found = reader.states().get("status")
+        sinks = reader.sinks()
+    if found is None:
+        raise click.ClickException(f"{settings.store_path}: no daemon has written here yet")
+    status, written_ns = found
+    status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
+    status["running"] = _is_running(status)
+    status["outbox"] = sinks
+    if as_json:
+        click.echo(json.dumps(status))
+    else:
+        click.echo("\n".join(_lines(status)))
+    sys.exit(0 if status["running"] else NOT_RUNNING)
+
+
+def _is_running(status: dict[str, Any]) -> bool:
+    """True if the daemon said so lately and its process is there (or hidden from us)."""
+    if status["state"] != "running" or status["age_s"] > STALE_S:
+        return False
+    try:
+        os.kill(status["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _lines(status: dict[str, Any]) -> list[str]:
+    if status["running"]:
+        up_s = time.time() - status["started_ns"] / 1e9
+        head = f"running for {ago(up_s)} (pid {status['pid']}, {status['version']})"
+    else:
+        head = f"NOT RUNNING; last seen {ago(status['age_s'])} ago as {status['state']}"
+    lines = [f"infercost on {status['host']}: {head}"]
+    lines.append(f"config   {status['config'] or 'none: a try-out'}")
+    if status["config_fault"]:
+        lines.append(f"  FAULT  {status['config_fault']}")
+    lines.append(f"store    {status['store']['path']}")
+    if status["store"]["fault"]:
+        lines.append(f"  FAULT  {status['store']['fault']}")
+    lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
+    lines += _sensor_lines(status["sensor"])
+    for probe in status["probes"]:
+        lines += _probe_lines(probe)
+    for name, sink in status["sinks"].items():
+        lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
+    late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}
+    lines += [f"late     {name}: {count} runs skipped" for name, count in late.items()]
+    errors = {name: job for name, job in status["jobs"].items() if job["last_error"]}
+    lines += [f"  FAULT  {name}: {job['last_error']}" for name, job in errors.items()]
+    return lines
+
+
+def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
+    lines = [f"sensor   {sensor['state']}, {sensor['restarts']} restarts"]
+    lines += [f"  FAULT  {fault}" for fault in sensor.get("faults", [])]
+    return lines
+
+
+def _probe_lines(probe: dict[str, Any]) -> list[str]:
+    lines = []
+    last = probe["last"]
+    if last is None:
+        lines.append(f"probe    {probe['device']} {probe['probe']}: no result yet")
+    else:
+        lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
+        for name, rolled in last["rolling"].items():
+            covered = "" if rolled["coverage"] >= 0.5 else f"; {rolled['coverage']:.0%} covered"  # noqa: PLR2004 - half, as the design defines it
+            lines.append(
+                f"         rolling {name}: median {rolled['median']:.4g},"
+                f" IQR {rolled['iqr']:.2g}, {rolled['samples']} samples{covered}"
+            )
+    if probe["budget_share"] < 1:
+        lines.append(
+            f"         probing took {probe['budget_used_share']:.2%} of the last hour,"
+            f" budget {probe['budget_share']:.2%}, {probe['skipped_for_budget']} runs skipped"
+        )
+    if probe["fault"]:
+        lines.append(f"  FAULT  {local(probe['fault']['time_ns'])}  {probe['fault']['title']}")
+        lines += [f"         {words}" for words in probe["fault"]["last_words"][-3:]]
+    return lines
+
+
+def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
+    lines = [
+        (
+            f"sink     {name}: {sink['state']}, {sink['sent']} points sent,"
+            f" {outbox.get('backlog', 0)} waiting, {ago(outbox.get('lag_s') or 0.0)} behind,"
+            f" {outbox.get('rejected', 0)} rejected"
+        )
+    ]
+    if sink["last_error"]:
+        lines.append(f"  FAULT  {sink['last_error']}")
+    return lines

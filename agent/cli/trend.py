@@ -1,0 +1,167 @@
+"""`infercost trend`: a field of the series over time, as a table and a plot."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from agent.cli.settings import Settings, bad_input, reader_of
+from agent.cli.timespan import Moment, iso, local
+from agent.series import SCHEMA
+from agent.storage.reader import SeriesValues
+
+PLOT_ROWS = 16
+MAX_PLOT_COLUMNS = 120
+MAX_PLOTTED_SERIES = 8
+# What tells series apart for a reader; the other tags are the same on most hosts.
+_TELLING = ("device", "probe", "service", "batch", "basis", "plan", "currency")
+
+
+@click.command()
+@click.option("--since", "since_ns", type=Moment(), default="24h", show_default=True)
+@click.option(
+    "--field",
+    default="cost_per_inference",
+    show_default=True,
+    help="A numeric field of the series, such as latency_p50_ms or device.power_w.",
+)
+@click.option("--device", help="Only this device.")
+@click.option("--probe", help="Only this probe.")
+@click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Every value, as CSV.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    since_ns: int,
+    field: str,
+    device: str | None,
+    probe: str | None,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Shows how a numeric field moved: one row per series, and a plot."""
+    measurement, field = _measurement_and_field(field)
+    tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
+    with reader_of(Settings(config)) as reader:
+        found = reader.values(measurement, field, since_ns, time.time_ns(), tags or None)
+    found = [series for series in found if series.values]
+    if as_json:
+        click.echo(json.dumps(_document(measurement, field, found)))
+    elif as_csv:
+        _write_csv(field, found)
+    elif not found:
+        click.echo(f"no {field} since {local(since_ns)}; is the daemon running? infercost status")
+    else:
+        click.echo(_table(found))
+        click.echo(_plot(field, found))
+
+
+def _measurement_and_field(text: str) -> tuple[str, str]:
+    """The first measurement that has the field, or the one named before a dot."""
+    named, _, field = text.rpartition(".")
+    for name, measurement in SCHEMA.items():
+        if named in ("", name) and field in measurement.fields:
+            if measurement.fields[field] not in (float, int):
+                raise bad_input(f"--field {text}: it holds no numbers; see infercost export")
+            return name, field
+    known = [field for measurement in SCHEMA.values() for field in measurement.fields]
+    near = difflib.get_close_matches(field, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "the README lists them under Series"
+    raise bad_input(f"--field {text}: no such field; {hint}")
+
+
+def _name(series: SeriesValues) -> str:
+    return " ".join(series.tags[tag] for tag in _TELLING if tag in series.tags)
+
+
+def _document(measurement: str, field: str, found: Sequence[SeriesValues]) -> dict[str, Any]:
+    return {
+        "measurement": measurement,
+        "field": field,
+        "series": [
+            {
+                "tags": dict(series.tags),
+                "times": [iso(time_ns) for time_ns in series.times_ns],
+                "values": list(series.values),
+            }
+            for series in found
+        ],
+    }
+
+
+def _write_csv(field: str, found: Sequence[SeriesValues]) -> None:
+    tags = sorted({tag for series in found for tag in series.tags})
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["time", *tags, field])
+    for series in found:
+        own = [series.tags.get(tag, "") for tag in tags]
+        for time_ns, value in zip(series.times_ns, series.values, strict=True):
+            writer.writerow([iso(time_ns), *own, value])
+
+
+def _table(found: Sequence[SeriesValues]) -> str:
+    rows = [("series", "samples", "first", "last", "change", "median", "min", "max")]
+    for series in found:
+        values = list(series.values)
+        change = f"{(values[-1] / values[0] - 1) * 100:+.1f} %" if values[0] else "-"
+        figures = (values[0], values[-1])
+        summary = (statistics.median(values), min(values), max(values))
+        rows.append(
+            (
+                _name(series),
+                str(len(values)),
+                *(f"{value:.4g}" for value in figures),
+                change,
+                *(f"{value:.4g}" for value in summary),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def _plot(field: str, found: Sequence[SeriesValues]) -> str:
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    shown = found[:MAX_PLOTTED_SERIES]
+    for series in shown:
+        times_s, values = _thinned(series, columns * 2)
+        plotext.plot(times_s, values, label=_name(series), marker="braille")
+    starts = min(series.times_ns[0] for series in shown)
+    ends = max(series.times_ns[-1] for series in shown)
+    ticks = [starts + (ends - starts) * quarter // 4 for quarter in range(5)]
+    plotext.xticks([tick / 1e9 for tick in ticks], [local(tick)[5:16] for tick in ticks])
+    plotext.title(field)
+    return plotext.uncolorize(plotext.build())
+
+
+def _thinned(series: SeriesValues, buckets: int) -> tuple[list[float], list[float]]:
+    """At most one median per plotted column: a mean would let one outlier draw the curve."""
+    count = len(series.values)
+    step = max(1, -(-count // buckets))
+    times_s: list[float] = []
+    medians: list[float] = []
+    for first in range(0, count, step):
+        chunk = series.values[first : first + step]
+        times_s.append(series.times_ns[first + len(chunk) // 2] / 1e9)
+        medians.append(statistics.median(chunk))
+    return times_s, medians

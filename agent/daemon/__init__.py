@@ -1,0 +1,1 @@
+"""The daemon: builds the parts from the configuration, schedules, starts, reloads, stops."""

@@ -1,0 +1,113 @@
+"""Each sink's own thread, so that a dead database delays no other."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+from agent.config import SinkConfig
+from agent.model import NS_PER_S
+from agent.sinks.pusher import Pusher
+from agent.sinks.registry import build_sink
+from agent.sinks.settings import SinkSettings
+from agent.storage.writer import Store
+
+JOIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What all sinks came to.
+
+    Attributes:
+        outbox_points: Points that the sink furthest behind still has to be sent.
+        outbox_lag_s: Age of the oldest of them in seconds.
+        sent_points: Points that were acknowledged, over all sinks.
+    """
+
+    outbox_points: int
+    outbox_lag_s: float
+    sent_points: int
+
+
+class Pushing:
+    """The sinks of a configuration.
+
+    Args:
+        sinks: The sinks' configurations.
+        store: The outbox.
+        stop: Ends the threads.
+    """
+
+    def __init__(self, sinks: Sequence[SinkConfig], store: Store, stop: Flag) -> None:
+        self._store = store
+        self._stop = stop
+        self._pushers: dict[str, Pusher] = {}
+        for sink in sinks:
+            store.register_sink(sink.name, from_beginning=sink.from_beginning)
+            self._pushers[sink.name] = Pusher(
+                sink.name,
+                store,
+                build_sink(sink_settings(sink)),
+                stop,
+                batch_points=sink.batch_points,
+                flush_every_s=sink.flush_every_s,
+                rng=random.Random(),  # noqa: S311 - it spreads retries, it guards nothing
+            )
+        self._threads = [
+            Thread(target=pusher.run, name=f"sink {name}", daemon=True)
+            for name, pusher in self._pushers.items()
+        ]
+
+    def start(self) -> None:
+        """Begins to push."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends the threads; what they had not got acknowledged is sent after the next start."""
+        self._stop.set()
+        for pusher in self._pushers.values():
+            pusher.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def status(self) -> dict[str, Any]:
+        """What each sink is doing."""
+        return {name: pusher.status() for name, pusher in self._pushers.items()}
+
+    def totals(self) -> Pushed:
+        """What the `agent` series says of the outbox."""
+        backlogs = [self._store.backlog(name) for name in self._pushers]
+        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
+        lag_s = 0.0 if oldest_ns is None else max(0.0, (time.time_ns() - oldest_ns) / NS_PER_S)
+        return Pushed(
+            outbox_points=max((backlog.points for backlog in backlogs), default=0),
+            outbox_lag_s=lag_s,
+            sent_points=sum(pusher.status()["sent"] for pusher in self._pushers.values()),
+        )
+
+
+def sink_settings(sink: SinkConfig) -> SinkSettings:
+    """A sink's settings from its configuration; secrets stay in their files."""
+    secret_file = sink.token_file or sink.password_file
+    secret_credential = sink.token_credential or sink.password_credential
+    return SinkSettings(
+        api=sink.api,
+        url=sink.url,
+        org=sink.org,
+        bucket=sink.bucket,
+        database=sink.database,
+        retention_policy=sink.retention_policy,
+        user=sink.user,
+        secret_file=secret_file,
+        secret_credential=secret_credential,
+        ca_file=sink.ca_file,
+        timeout_s=sink.timeout_s,
+    )

@@ -1,0 +1,133 @@
+"""One configuration at work on one set of devices; a reload makes another."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+from agent.clock import Clock
+from agent.config import Config
+from agent.daemon.accounts import Accounts
+from agent.daemon.ledger import StoreLedger
+from agent.daemon.measuring import Measurer
+from agent.daemon.probe_jobs import DeviceQueue, Listeners, ProbeJob
+from agent.daemon.pushing import Pushing
+from agent.daemon.schedule import Schedule, stagger_offset_s
+from agent.model import NS_PER_S, Device
+from agent.pricing.book import PriceBook
+from agent.storage.writer import Store
+from agent.telemetry.supervisor import SensorSupervisor
+
+SPARE_WORKERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What outlives a reload.
+
+    Attributes:
+        store: The one writer; the outbox of the sinks.
+        ledger: Rows and documents, buffered.
+        sensor: The sensor child's supervisor.
+        clock: The host's clocks.
+        listeners: Who is told of probe runs.
+    """
+
+    store: Store
+    ledger: StoreLedger
+    sensor: SensorSupervisor
+    clock: Clock
+    listeners: Listeners
+
+
+class Running:
+    """The jobs, books and sinks of one configuration.
+
+    Args:
+        config: The configuration.
+        devices: The devices that were found.
+        parts: What outlives a reload.
+        lock_folder: Where the devices' locks live.
+    """
+
+    def __init__(
+        self, config: Config, devices: Sequence[Device], parts: Parts, lock_folder: Path
+    ) -> None:
+        self._parts = parts
+        self._stop = Flag()
+        self.tags = {"host": host_name(config), **config.host.labels}
+        book = PriceBook(config.price, config.electricity, devices, os.cpu_count() or 1)
+        self.accounts = Accounts(book, parts.ledger, parts.clock, self.tags, self._cost_history)
+        self._measurer = Measurer(parts.sensor, parts.ledger, lock_folder, self._stop)
+        self._probe_jobs = self._jobs_of(config, devices)
+        self.schedule = Schedule(workers=len(self._probe_jobs) + SPARE_WORKERS)
+        self.pushing = Pushing(config.sink, parts.store, self._stop)
+        for job in self._probe_jobs:
+            self.schedule.add(
+                job.name,
+                job.probe.every_s,
+                job,
+                offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
+                at_once=not self._ran_lately(job),
+            )
+
+    def start(self) -> None:
+        """Begins to measure and to push."""
+        self.pushing.start()
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """Ends what runs; children of probes are killed, what is stored stays to be sent."""
+        self._stop.set()
+        self.schedule.stop()
+        self._measurer.close()
+        self.pushing.stop()
+
+    def probe_status(self) -> list[dict[str, Any]]:
+        """What each probe last said."""
+        return [job.status() for job in self._probe_jobs]
+
+    def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
+        queues = {device.name: DeviceQueue(config.probing.duty) for device in devices}
+        return [
+            ProbeJob(
+                probe,
+                device,
+                queues[device.name],
+                self._measurer,
+                self.accounts,
+                clock=self._parts.clock,
+                listeners=self._parts.listeners,
+            )
+            for probe in config.probe
+            for device in devices
+            if probe.devices == "all" or device.name in probe.devices
+        ]
+
+    def _ran_lately(self, job: ProbeJob) -> bool:
+        """True if a probe's last sample is younger than its period: a restart needs no other."""
+        since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
+        tags = {"device": job.device.name, "probe": job.probe.name}
+        return any(self._parts.store.reader().points("probe", since_ns, None, tags))
+
+    def _cost_history(
+        self, device: str, probe: str, currency: str, since_ns: int
+    ) -> Iterable[tuple[int, float]]:
+        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
+        reader = self._parts.store.reader()
+        found = reader.values("cost", "cost_per_inference", since_ns, None, tags)
+        return sorted(
+            (time_ns, value)
+            for series in found
+            for time_ns, value in zip(series.times_ns, series.values, strict=True)
+        )
+
+
+def host_name(config: Config) -> str:
+    """The tag `host`: as configured, else the host's own name."""
+    return config.host.name or socket.gethostname()

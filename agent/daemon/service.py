@@ -1,0 +1,270 @@
+"""The daemon itself: it builds the parts from the configuration, starts, reloads, stops them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+from agent import __version__
+from agent.clock import Clock
+from agent.config import Config
+from agent.config_file import ConfigError, load
+from agent.daemon.ledger import StoreLedger
+from agent.daemon.probe_jobs import Listeners
+from agent.daemon.running import Parts, Running, host_name
+from agent.daemon.schedule import ClockStep
+from agent.daemon.status import cpu_s, rss_bytes
+from agent.model import NS_PER_S, Device, Event, Reading
+from agent.pricing.book import Terms
+from agent.series import make_point
+from agent.storage.buffer import BufferedWriter
+from agent.storage.writer import Store
+from agent.telemetry.supervisor import SensorSettings, SensorSupervisor, sensor_command
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+STATUS_EVERY_S = 10.0
+AGENT_EVERY_S = 60.0
+PRUNE_EVERY_S = 600.0
+PRUNE_POINTS = 20_000
+DEVICES_TIMEOUT_S = 15.0
+SENSOR_STOP_S = 1.0
+
+
+class Daemon:
+    """All parts of infercost on one host.
+
+    Args:
+        config: What the operator said.
+        config_path: The file it came from; None in a try-out, which cannot be reloaded.
+        store_path: The store.
+        clock: The host's clocks.
+        listeners: Who is told of probe runs.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        config_path: Path | None,
+        store_path: Path,
+        clock: Clock,
+        listeners: Listeners,
+    ) -> None:
+        self._config = config
+        self._config_path = config_path
+        self._config_fault: str | None = None
+        self._store_path = store_path
+        self._clock = clock
+        self._listeners = listeners
+        self._stop = Flag()
+        self._reload = Flag()
+        self._started_ns = clock.time_ns()
+        self._store = Store.open(store_path, clock)
+        self._buffer = BufferedWriter(self._store)
+        self._ledger = StoreLedger(self._store, self._buffer)
+        self._sensor = self._new_sensor()
+        self._devices: tuple[Device, ...] = ()
+        self._running: Running | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that were found."""
+        return self._devices
+
+    def terms_now(self, device: str) -> Terms | None:
+        """The price terms in force for a device; None where nothing prices it."""
+        return self._running.accounts.terms_now(device) if self._running else None
+
+    def request_stop(self) -> None:
+        """Ends `run`; safe in a signal handler."""
+        self._stop.set()
+
+    def request_reload(self) -> None:
+        """Makes `run` read the file again; safe in a signal handler."""
+        self._reload.set()
+
+    def run(self, on_ready: Callable[[Daemon], None]) -> None:
+        """Runs until `request_stop`.
+
+        Args:
+            on_ready: Told once, when the devices are known and before the first probe.
+        """
+        try:
+            self._sensor.start()
+            self._devices = self._sensor.wait_for_devices(DEVICES_TIMEOUT_S)
+            self._build()
+            on_ready(self)
+            self._resume()
+            step = ClockStep(self._clock.time_ns(), self._clock.monotonic_ns())
+            while not self._stop.wait(TICK_S):
+                self._tick(step)
+        finally:
+            self._close()
+
+    def _tick(self, step: ClockStep) -> None:
+        if self._reload.is_set():
+            self._reload.clear()
+            self._reload_config()
+        devices = self._sensor.devices()
+        if devices != self._devices:
+            logger.info("devices are now: %s", ", ".join(device.name for device in devices))
+            self._devices = devices
+            self._rebuild()
+        step_s = step.step_s(self._clock.time_ns(), self._clock.monotonic_ns())
+        if step_s is not None and self._running is not None:
+            logger.warning("the wall clock was stepped by %+.1f s; jobs are aligned anew", step_s)
+            self._running.schedule.realign()
+
+    def _build(self) -> None:
+        parts = Parts(self._store, self._ledger, self._sensor, self._clock, self._listeners)
+        self._running = Running(self._config, self._devices, parts, self._store_path.parent)
+        schedule = self._running.schedule
+        schedule.add("status", STATUS_EVERY_S, self._write_status)
+        schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
+        schedule.add("retention", PRUNE_EVERY_S, self._prune)
+        self._write_status()
+
+    def _resume(self) -> None:
+        if self._running is not None:
+            self._running.start()
+
+    def _rebuild(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+        self._build()
+        self._resume()
+
+    def _reload_config(self) -> None:
+        if self._config_path is None:
+            logger.warning("there is no configuration file to reload")
+            return
+        try:
+            config = load(self._config_path)
+        except ConfigError as error:
+            self._refuse(str(error))
+            return
+        if config.store.path != self._config.store.path:
+            self._refuse(f"{self._config_path}: store.path: needs a restart of the service")
+            return
+        sensor_changed = config.telemetry != self._config.telemetry
+        self._config, self._config_fault = config, None
+        if sensor_changed:
+            self._sensor.stop(SENSOR_STOP_S)
+            self._sensor = self._new_sensor()
+            self._sensor.start()
+            self._devices = self._sensor.wait_for_devices(DEVICES_TIMEOUT_S)
+        self._rebuild()
+        logger.info("%s: reloaded", self._config_path)
+
+    def _refuse(self, reason: str) -> None:
+        """Keeps the old configuration and says so, in the log, the status and the series."""
+        self._config_fault = reason
+        for line in reason.splitlines():
+            logger.error("not reloaded, the old configuration stays: %s", line)
+        self._on_event(
+            Event(
+                kind="fault",
+                severity="warning",
+                title="the new configuration was refused; the old one stays in force",
+                time_ns=self._clock.time_ns(),
+                detail=reason,
+                cause="configuration",
+            )
+        )
+
+    def _new_sensor(self) -> SensorSupervisor:
+        telemetry = self._config.telemetry
+        settings = SensorSettings(
+            sample_every_s=telemetry.every_s,
+            aggregate_every_s=telemetry.aggregate_s,
+            deadline_s=telemetry.deadline_s,
+            gpus=telemetry.gpus,
+            cpu=telemetry.cpu,
+            cpu_idle_w=telemetry.cpu_idle_w,
+            cpu_max_w=telemetry.cpu_max_w,
+        )
+        return SensorSupervisor(
+            sensor_command(), settings, self._on_reading, self._on_event, self._clock
+        )
+
+    def _on_reading(self, reading: Reading) -> None:
+        device = next((found for found in self._devices if found.name == reading.device), None)
+        if device is not None and self._running is not None:
+            self._running.accounts.take_reading(reading, device)
+
+    def _on_event(self, event: Event) -> None:
+        logger.log(
+            logging.INFO if event.severity == "info" else logging.WARNING,
+            "%s%s",
+            event.title,
+            f" ({event.detail})" if event.detail else "",
+        )
+        if self._running is not None:
+            self._running.accounts.take_event(event)
+
+    def _write_status(self, state: str = "running") -> None:
+        running = self._running
+        document: dict[str, Any] = {
+            "state": state,
+            "version": __version__,
+            "pid": os.getpid(),
+            "host": host_name(self._config),
+            "started_ns": self._started_ns,
+            "config": str(self._config_path) if self._config_path else None,
+            "config_fault": self._config_fault,
+            "devices": [
+                {"name": device.name, "kind": device.kind, "model": device.model}
+                for device in self._devices
+            ],
+            "sensor": self._sensor.status(),
+            "store": {"path": str(self._store_path), "fault": self._buffer.fault},
+            "probes": running.probe_status() if running else [],
+            "jobs": running.job_status() if running else {},
+            "sinks": running.pushing.status() if running else {},
+        }
+        self._ledger.put_state("status", document)
+
+    def _write_agent_point(self) -> None:
+        running = self._running
+        if running is None:
+            return
+        pushed = running.pushing.totals()
+        point = make_point(
+            "agent",
+            {**running.tags, "version": __version__},
+            {
+                "rss_bytes": rss_bytes(),
+                "cpu_s": cpu_s(),
+                "outbox_points": pushed.outbox_points,
+                "outbox_lag_s": pushed.outbox_lag_s,
+                "sent_points": pushed.sent_points,
+                "dropped_points": self._buffer.dropped_points + self._store.dropped_points(),
+                "late_jobs": running.schedule.late_jobs,
+                "child_restarts": self._sensor.restarts,
+            },
+            self._clock.time_ns(),
+        )
+        self._ledger.append([point])
+
+    def _prune(self) -> None:
+        now_ns = self._clock.time_ns()
+        self._store.prune(
+            keep_since_ns=now_ns - int(self._config.store.retention_s * NS_PER_S),
+            outbox_keep_since_ns=now_ns - int(self._config.store.outbox_retention_s * NS_PER_S),
+            limit=PRUNE_POINTS,
+        )
+
+    def _close(self) -> None:
+        """Stops the parts in the order in which they feed each other."""
+        if self._running is not None:
+            self._running.stop()
+        self._sensor.stop(SENSOR_STOP_S)
+        self._write_status("stopped")
+        self._running = None
+        self._buffer.flush()
+        self._store.close()

@@ -1,0 +1,91 @@
+"""The daemon's account of itself, as `infercost status` shows it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+from agent.daemon.accounts import ProbeReport
+from agent.pricing.book import Terms
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def cpu_s() -> float:
+    """CPU seconds this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def report_document(report: ProbeReport) -> dict[str, Any]:
+    """A probe report as JSON: what `infercost status --json` and `probe --json` print.
+
+    Args:
+        report: What a probe run came to.
+    """
+    result, energy, cost, terms = report.result, report.energy, report.cost, report.terms
+    document: dict[str, Any] = {
+        "time_ns": report.time_ns,
+        "device": result.device,
+        "probe": result.probe,
+        "batch": result.batch,
+        "latency_ms": dict(result.latency_ms),
+        "samples": result.samples,
+        "stop_reason": result.stop_reason,
+        "throughput_per_s": result.throughput_per_s,
+        "h2d_ms": result.h2d_ms,
+        "launch_overhead_pct": result.launch_overhead_pct,
+        "threads": result.threads,
+        "fingerprint": result.fingerprint,
+        "software": dict(result.software),
+        "energy": None,
+        "energy_absent": report.energy_absent or None,
+        "cost": None,
+        "price": None,
+        "rolling": {},
+    }
+    if energy is not None:
+        document["energy"] = {
+            "energy_per_inference_j": energy.per_inference_j,
+            "energy_above_idle_j": energy.above_idle_j,
+            "energy_method": energy.method,
+            "energy_rel_err": energy.rel_err,
+        }
+    if terms is not None:
+        document["price"] = terms_document(terms)
+    if cost is not None:
+        document["cost"] = {
+            "currency": cost.currency,
+            "cost_per_inference": cost.per_inference,
+            "cost_hardware": cost.hardware,
+            "cost_energy": cost.energy,
+            "cost_reference": cost.reference,
+        }
+        document["rolling"] = {
+            name: {
+                "median": rolled.median,
+                "iqr": rolled.iqr,
+                "coverage": rolled.coverage,
+                "samples": rolled.samples,
+            }
+            for name, rolled in report.rolled.items()
+        }
+    return document
+
+
+def terms_document(terms: Terms) -> dict[str, Any]:
+    """Price terms as JSON, for people and their scripts."""
+    return {
+        "plan": terms.rate.plan,
+        "per_hour": str(terms.rate.per_hour),
+        "currency": terms.rate.currency,
+        "source": terms.rate.source,
+        "electricity_included": terms.rate.electricity_included,
+    }

@@ -1,0 +1,51 @@
+"""One probe at a time on a device, also between a daemon and a probe run by hand."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+POLL_S = 0.1
+
+
+@contextmanager
+def device_lock(folder: Path, device: str, stop: Event, timeout_s: float) -> Iterator[bool]:
+    """Holds the host-wide lock of a device while the block runs.
+
+    The kernel drops the lock when its holder dies, so none is ever left behind.
+
+    Args:
+        folder: Where the lock files live; a folder that cannot be written gives no lock to
+            wait for, and the block runs without one.
+        device: Name of the device.
+        stop: Ends the wait.
+        timeout_s: Longest wait in seconds.
+
+    Yields:
+        False if another process kept the device until the wait ended.
+    """
+    try:
+        handle = os.open(folder / f"{device}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield True
+        return
+    try:
+        yield _acquired(handle, stop, timeout_s)
+    finally:
+        os.close(handle)
+
+
+def _acquired(handle: int, stop: Event, timeout_s: float) -> bool:
+    for _ in range(max(1, int(timeout_s / POLL_S))):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if stop.wait(POLL_S):
+                return False
+        else:
+            return True
+    return False

@@ -1,0 +1,223 @@
+"""The configuration: what is accepted, and what an operator is told about the rest."""
+
+import tomllib
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import Config
+from agent.config_file import MAX_FILE_BYTES, ConfigError, as_toml_tables, load, parse
+from agent.units import format_duration, parse_duration_s, parse_size_bytes
+
+FILE = Path("infercost.toml")
+FULL = """
+[host]
+name = "gpu-01"
+labels = { rack = "a1" }
+[telemetry]
+every = "2s"
+[probing]
+duty = "2%"
+[[probe]]
+name = "encoder"
+kind = "transformer"
+every = "90s"
+dtype = "bf16"
+batch = 8
+latency_bound = "50ms"
+memory_cap = "4GiB"
+devices = ["gpu0"]
+[[probe]]
+name = "mine"
+kind = "module"
+module = "shop.models:ranker"
+[[price]]
+plan = "on_demand"
+per_hour = 2.176
+[[price]]
+plan = "owned"
+purchase_price = "15000.10"
+lifetime = "3y"
+valid_from = 2026-06-01
+[electricity]
+tariff_per_kwh = 0.12
+pue = 1.3
+[[sink]]
+api = "v2"
+url = "https://influx.example:8086"
+org = "ml"
+bucket = "infercost"
+token_file = "/etc/infercost/token"
+"""
+
+
+def problems(text):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, FILE)
+    return caught.value.problems
+
+
+def test_a_full_file_is_read():
+    config = parse(FULL, FILE)
+    assert config.probe[0].every_s == 90
+    assert config.probe[0].latency_bound_s == pytest.approx(0.05)
+    assert config.probe[0].memory_cap_bytes == 4 * 2**30
+    assert config.probing.duty == pytest.approx(0.02)
+    assert config.price[1].valid_from == date(2026, 6, 1)
+
+
+def test_money_is_exact():
+    config = parse(FULL, FILE)
+    assert config.price[0].per_hour == Decimal("2.176")
+    assert config.price[1].purchase_price == Decimal("15000.10")
+
+
+def test_what_is_shown_can_be_read_again():
+    config = parse(FULL, FILE)
+    assert parse(tomli_w.dumps(as_toml_tables(config)), FILE) == config
+
+
+def test_every_error_comes_in_one_pass_with_its_key_and_fix():
+    found = problems(
+        """
+        [telemetri]
+        [host.labels]
+        device = "x"
+        [[probe]]
+        name = "a"
+        evry = "5m"
+        every = "5 minuts"
+        batch = "atuo"
+        [[probe]]
+        name = "a"
+        [[price]]
+        plan = "owned"
+        purchase_price = 1
+        [[price]]
+        plan = "rent"
+        currency = "EUR"
+        [[sink]]
+        api = "v2"
+        url = "http://db:8086"
+        """
+    )
+    by_key = dict(problem.split(": ", 1) for problem in found)
+    assert 'did you mean "telemetry"' in by_key["telemetri"]
+    assert 'did you mean "every"' in by_key["probe[0].evry"]
+    assert '"5m"' in by_key["probe[0].every"]
+    assert "'auto'" in by_key["probe[0].batch"]
+    assert "taken" in by_key["probe[1].name"]
+    assert "add it" in by_key["price[0].lifetime"]
+    assert "on_demand, owned" in by_key["price[1].plan"]
+    assert "bucket" in by_key["sink[0]"]
+    assert "one currency" in by_key["price"]
+    assert "another name" in by_key["host.labels.device"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[[probe]]\nname = "x"\nkind = "module"\n', "go together"),
+        ('[[probe]]\nname = "x"\nregion = "1s"\n', "5"),
+        ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than region"),
+        ('[[probe]]\nname = "-x"\n', "letters"),
+        ("[probing]\nduty = 1.5\n", "less than or equal to 1"),
+        ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "greater than or equal to 0"),
+        ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
+        ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "greater than or equal to 1"),
+        ('[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n', "not for api"),
+        ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
+        ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
+        ("[host\n", "no valid TOML"),
+        ('host = "x"\n', "host"),
+        ("probe = 3\n", "probe"),
+    ],
+)
+def test_bad_values_are_named(text, words):
+    assert any(words in problem for problem in problems(text)), problems(text)
+
+
+def test_a_plan_of_the_same_day_for_the_same_device_is_refused():
+    plan = '[[price]]\nplan = "on_demand"\nper_hour = 1\nvalid_from = 2026-01-01\n'
+    assert any("same day" in problem for problem in problems(plan + plan))
+
+
+def test_a_missing_file_says_how_to_write_one(tmp_path):
+    with pytest.raises(ConfigError, match="config init"):
+        load(tmp_path / "none.toml")
+
+
+def test_a_huge_file_and_one_that_is_no_text_are_refused(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(ConfigError, match="larger"):
+        load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(path)
+
+
+@given(st.text(max_size=200))
+def test_no_text_makes_anything_but_a_config_or_its_errors(text):
+    try:
+        assert isinstance(parse(text, FILE), Config)
+    except ConfigError as error:
+        assert error.problems
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**20) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+KEYS = sorted(Config.model_fields)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), JUNK.filter(lambda value: value is not None)))
+def test_no_tables_make_anything_but_a_config_or_its_errors(tables):
+    def without_none(value):
+        if isinstance(value, dict):
+            return {k: without_none(v) for k, v in value.items() if v is not None}
+        if isinstance(value, list):
+            return [without_none(v) for v in value if v is not None]
+        return value
+
+    text = tomli_w.dumps(without_none(tables))
+    assert tomllib.loads(text) is not None
+    try:
+        assert isinstance(parse(text, FILE), Config)
+    except ConfigError as error:
+        assert error.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5m", 300), ("1.5s", 1.5), ("250ms", 0.25), ("1h 30m", 5400), ("3y", 3 * 8760 * 3600)],
+)
+def test_durations(text, seconds):
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-1s", "1e3s", "5m!"])
+def test_no_durations(text):
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration_s(text)
+
+
+@given(st.integers(1, 10**7))
+def test_a_formatted_duration_reads_as_itself(seconds):
+    assert parse_duration_s(format_duration(float(seconds))) == seconds
+
+
+def test_sizes():
+    assert parse_size_bytes("4GiB") == 4 * 2**30
+    assert parse_size_bytes("1.5 kB") == 1500
+    with pytest.raises(ValueError, match="size"):
+        parse_size_bytes("4 gigs")

@@ -1,0 +1,118 @@
+"""The price of a device-hour, by hand-computed examples."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
+from agent.model import Device
+from agent.pricing.assumed import assumed_rate
+from agent.pricing.book import PriceBook
+from agent.pricing.plans import plan_per_hour
+from agent.units import YEAR_H
+
+GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in range(4)]
+CPU = Device("cpu", "cpu", "cpu", "a CPU")
+
+
+def on_demand(per_hour, **more):
+    return OnDemandPlanConfig.model_validate({"plan": "on_demand", "per_hour": per_hour, **more})
+
+
+def owned(**more):
+    return OwnedPlanConfig.model_validate({"plan": "owned", **more})
+
+
+def ns(year, month, day):
+    return int(datetime(year, month, day, 12, tzinfo=UTC).timestamp()) * 10**9
+
+
+def test_a_g4dn_8xlarge_costs_about_19_000_usd_a_year_on_demand():
+    # 2.176 USD an hour x 8,760 hours.
+    assert plan_per_hour(on_demand(Decimal("2.176"))) * YEAR_H == Decimal("19061.760")
+
+
+def test_a_15_000_usd_server_over_three_years_is_under_a_third_of_it():
+    # 15,000 / (3 x 8,760 h) = 0.570776... USD an hour: 5,000 USD a year, before electricity.
+    server = owned(purchase_price=Decimal(15000), lifetime="3y")
+    per_hour = plan_per_hour(server)
+    assert round(per_hour, 6) == Decimal("0.570776")
+    assert round(per_hour * YEAR_H, 2) == Decimal("5000.00")
+    assert per_hour / Decimal("2.176") < Decimal("0.27")
+
+
+def test_owned_writes_off_what_is_lost_and_adds_the_monthly_costs():
+    # (30,000 - 6,000) / 43,800 h + 146 / 730 h = 0.547945... + 0.2
+    server = owned(
+        purchase_price=Decimal(30000),
+        residual_value=Decimal(6000),
+        lifetime="5y",
+        monthly_costs=Decimal(146),
+    )
+    assert round(plan_per_hour(server), 6) == Decimal("0.747945")
+
+
+def test_a_host_plan_is_divided_over_its_accelerators_and_the_cpu_beside_them_has_no_price():
+    book = PriceBook([on_demand(Decimal("8.00"))], None, [*GPUS, CPU])
+    assert book.terms("gpu2", ns(2026, 1, 1)).rate.per_hour == 2
+    assert book.terms("cpu", ns(2026, 1, 1)) is None
+
+
+def test_a_host_plan_falls_to_the_cpu_where_there_is_no_accelerator():
+    book = PriceBook([on_demand(Decimal("0.5"))], None, [CPU])
+    assert book.terms("cpu", ns(2026, 1, 1)).rate.per_hour == Decimal("0.5")
+
+
+def test_a_plan_that_names_its_device_goes_before_the_hosts():
+    book = PriceBook([on_demand(Decimal(8)), on_demand(Decimal(3), device="gpu1")], None, GPUS)
+    assert book.terms("gpu0", ns(2026, 1, 1)).rate.per_hour == 2
+    assert book.terms("gpu1", ns(2026, 1, 1)).rate.per_hour == 3
+
+
+def test_the_past_keeps_the_price_of_its_day():
+    book = PriceBook(
+        [
+            on_demand(Decimal(4), valid_from=date(2026, 6, 1)),
+            on_demand(Decimal(8), valid_from=date(2026, 1, 1)),
+        ],
+        None,
+        GPUS[:1],
+    )
+    assert book.terms("gpu0", ns(2025, 12, 31)) is None
+    assert book.terms("gpu0", ns(2026, 5, 31)).rate.per_hour == 8
+    assert book.terms("gpu0", ns(2026, 6, 1)).rate.per_hour == 4
+    assert book.first_terms("gpu0").rate.per_hour == 8
+
+
+def test_electricity_is_added_only_where_the_plan_leaves_it_out():
+    # 0.30 x 1.2 = 0.36 a kWh = 1e-7 a joule.
+    tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.30"), pue=Decimal("1.2"))
+    rented = PriceBook([on_demand(Decimal(1))], tariff, [CPU])
+    bought = PriceBook([owned(purchase_price=Decimal(8760), lifetime="1y")], tariff, [CPU])
+    assert rented.terms("cpu", ns(2026, 1, 1)).electricity_per_j == 0
+    assert bought.terms("cpu", ns(2026, 1, 1)).electricity_per_j == pytest.approx(1e-7)
+
+
+@pytest.mark.parametrize(
+    ("model", "per_hour"),
+    [
+        ("NVIDIA H100 80GB HBM3", "6.88"),
+        ("NVIDIA A100-SXM4-80GB", "3.4309"),
+        ("NVIDIA A100-SXM4-40GB", "2.7447"),
+        ("NVIDIA L40S", "1.861"),
+        ("NVIDIA L4", "0.8048"),
+        ("Tesla T4", "0.526"),
+        ("NVIDIA GeForce RTX 4090", "1"),
+        ("NVIDIA T400", "1"),
+    ],
+)
+def test_without_a_plan_a_known_list_price_is_assumed_and_said(model, per_hour):
+    rate = assumed_rate(Device("gpu0", "gpu", "u", model, 0), 8)
+    assert rate.per_hour == Decimal(per_hour)
+    assert rate.plan == "assumed"
+    assert rate.source
+
+
+def test_without_a_plan_a_cpu_costs_its_vcpus():
+    assert assumed_rate(CPU, 4).per_hour == Decimal("0.178500")

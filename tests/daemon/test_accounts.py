@@ -1,0 +1,181 @@
+"""What was measured becomes priced rows, and what changed becomes an event."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from fakes.clock import FakeClock
+
+from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
+from agent.daemon.accounts import Accounts, Measured, MemoryLedger
+from agent.daemon.status import report_document
+from agent.model import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
+from agent.pricing.book import PriceBook
+from agent.series import SCHEMA
+
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+TAGS = {"host": "h1", "rack": "a1"}
+
+
+def plan(per_hour="3.6", **more):
+    return OnDemandPlanConfig.model_validate(
+        {"plan": "on_demand", "per_hour": Decimal(per_hour), **more}
+    )
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def ledger():
+    return MemoryLedger()
+
+
+def books(clock, ledger, plans=(), electricity=None, history=()):
+    book = PriceBook(list(plans), electricity, [GPU])
+    return Accounts(book, ledger, clock, TAGS, lambda *_: history)
+
+
+def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=1000):
+    end_ns = clock.monotonic_ns()
+    result = ProbeResult(
+        probe="encoder",
+        device="gpu0",
+        batch=8,
+        latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01, "p90": 4.4},
+        samples=300,
+        stop_reason="runs",
+        region_start_ns=end_ns - 10 * NS_PER_S,
+        region_end_ns=end_ns,
+        inferences=inferences,
+        has_energy_window=energy is not None,
+        h2d_ms=0.1,
+        launch_overhead_pct=3.0,
+        busy_s=12.0,
+        fingerprint=fingerprint,
+        software=software or {"torch": "2.13"},
+    )
+    activity = {"contended": False, "throttled_pct": 0.0}
+    return Measured(result, energy, "" if energy else "no window", activity, every_s=300)
+
+
+def rows(ledger, measurement):
+    return [point for point in ledger.points if point.measurement == measurement]
+
+
+def test_a_probe_becomes_a_row_of_probe_and_one_of_cost(clock, ledger):
+    accounts = books(clock, ledger, [plan()])
+    report = accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))
+    (probe,), (cost,) = rows(ledger, "probe"), rows(ledger, "cost")
+    assert probe.tags == {**TAGS, "device": "gpu0", "probe": "encoder", "batch": "8"}
+    assert probe.time_ns == clock.time_ns()
+    assert probe.fields["energy_per_inference_j"] == 2.0
+    assert probe.fields["energy_above_idle_j"] == pytest.approx(1.5)
+    assert probe.fields["latency_p90_ms"] == 4.4
+    assert "latency_p99_ms" not in probe.fields
+    # 3.6 an hour is 0.001 a second: 10 s over 1,000 inferences is 1e-5 each.
+    assert cost.fields["cost_per_inference"] == pytest.approx(1e-5)
+    assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
+    assert cost.fields["rolling_1h_coverage"] == pytest.approx(1 / 12)
+    assert cost.tags["plan"] == "on_demand"
+    assert report.points == (probe, cost)
+
+
+def test_every_field_that_is_written_is_in_the_schema(clock, ledger):
+    accounts = books(clock, ledger, [plan()])
+    accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))
+    accounts.take_event(Event("fault", "warning", "t", clock.time_ns(), "d", "gpu0"))
+    for point in ledger.points:
+        schema = SCHEMA[point.measurement]
+        assert set(point.fields) <= set(schema.fields)
+        assert set(point.tags) <= {*schema.tags, *TAGS}
+        assert all(type(v) is schema.fields[k] for k, v in point.fields.items())
+
+
+def test_a_reading_is_priced_for_its_interval(clock, ledger):
+    accounts = books(clock, ledger, [plan()])
+    start_ns = clock.monotonic_ns() - 10 * NS_PER_S
+    reading = Reading("gpu0", start_ns, clock.monotonic_ns(), {"power_w": 70, "energy_j": 700.0})
+    accounts.take_reading(reading, GPU)
+    (row,) = rows(ledger, "device")
+    assert row.fields["price_rate_per_h"] == pytest.approx(3.6)
+    assert row.fields["cost"] == pytest.approx(0.01)
+    assert row.fields["power_w"] == 70.0
+    assert isinstance(row.fields["power_w"], float)
+    assert row.tags["uuid"] == "GPU-0"
+
+
+def test_a_run_without_a_window_is_priced_with_the_last_known_energy_and_says_so(clock, ledger):
+    own = OwnedPlanConfig.model_validate(
+        {"plan": "owned", "purchase_price": Decimal(8760), "lifetime": "1y"}
+    )
+    tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.36"))
+    accounts = books(clock, ledger, [own], tariff)
+    first = accounts.take_probe(measured(clock))
+    assert first.cost is None
+    assert rows(ledger, "cost") == []
+    accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06)))
+    third = accounts.take_probe(measured(clock))
+    assert third.energy.method == "last_known"
+    assert third.cost.energy == pytest.approx(2.0 * 1e-7)
+    assert rows(ledger, "cost")[-1].fields["energy_method"] == "last_known"
+
+
+def test_a_price_change_is_an_event_and_leaves_the_reference_alone(clock, ledger):
+    books(clock, ledger, [plan("3.6")]).take_probe(measured(clock))
+    clock.move(300)
+    # The operator edits the file and restarts: the ledger remembers what held before.
+    report = books(clock, ledger, [plan("7.2")]).take_probe(measured(clock))
+    assert report.cost.per_inference == pytest.approx(2e-5)
+    assert report.cost.reference == pytest.approx(1e-5)
+    (event,) = rows(ledger, "event")
+    assert event.tags["kind"] == "price"
+    assert (event.fields["before"], event.fields["after"]) == ("3.6 USD/h", "7.2 USD/h")
+
+
+def test_a_plan_that_comes_into_force_is_the_same_event(clock, ledger):
+    day = datetime.fromtimestamp(clock.time_ns() / 1e9 + 86_400, tz=UTC).date()
+    accounts = books(clock, ledger, [plan("3.6"), plan("1.8", valid_from=day)])
+    accounts.take_probe(measured(clock))
+    clock.move(2 * 86_400)
+    accounts.take_probe(measured(clock))
+    (event,) = rows(ledger, "event")
+    assert event.tags["kind"] == "price"
+
+
+def test_other_software_is_an_event_that_names_what_changed(clock, ledger):
+    accounts = books(clock, ledger, [plan()])
+    old = {"torch": "2.12", "driver": "550"}
+    accounts.take_probe(measured(clock, software=old))
+    accounts.take_probe(measured(clock, software=old))
+    assert rows(ledger, "event") == []
+    accounts.take_probe(measured(clock, fingerprint="bb", software={**old, "driver": "560"}))
+    (event,) = rows(ledger, "event")
+    assert event.tags["kind"] == "software"
+    assert event.fields["before"] == "driver 550"
+    assert event.fields["after"] == "driver 560"
+    assert event.fields["cause"] == "driver"
+
+
+def test_rolling_windows_begin_with_what_the_store_holds(clock, ledger):
+    history = [(clock.time_ns() - minute * 60 * NS_PER_S, 3e-5) for minute in (30, 20, 10)]
+    accounts = books(clock, ledger, [plan()], history=history)
+    report = accounts.take_probe(measured(clock))
+    assert report.rolled["1h"].samples == 4
+    assert report.rolled["1h"].median == pytest.approx(3e-5)
+
+
+def test_without_a_plan_the_assumed_price_is_tagged(clock, ledger):
+    report = books(clock, ledger).take_probe(measured(clock))
+    assert report.cost.plan == "assumed"
+    assert rows(ledger, "cost")[0].tags["plan"] == "assumed"
+    assert "list price" in report_document(report)["price"]["source"]
+
+
+def test_a_device_that_nothing_prices_has_no_cost(clock, ledger):
+    report = books(clock, ledger, [plan(device="gpu7")]).take_probe(measured(clock))
+    assert report.cost is None
+    assert len(rows(ledger, "probe")) == 1
+    assert rows(ledger, "cost") == []

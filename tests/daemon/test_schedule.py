@@ -1,0 +1,114 @@
+"""Jobs run aligned to the wall clock, never overlap themselves, and a late one is counted."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.daemon.schedule import AlignedTrigger, ClockStep, Schedule, stagger_offset_s
+
+NOON = datetime(2026, 3, 29, 12, 3, 7, tzinfo=UTC)
+
+
+def test_five_minutes_run_at_five_past_and_so_on():
+    trigger = AlignedTrigger(300)
+    first = trigger.get_next_fire_time(None, NOON)
+    assert first == datetime(2026, 3, 29, 12, 5, tzinfo=UTC)
+    assert trigger.get_next_fire_time(first, NOON) == first + timedelta(minutes=5)
+
+
+def test_an_offset_delays_every_run():
+    trigger = AlignedTrigger(300, offset_s=20)
+    assert trigger.get_next_fire_time(None, NOON) == datetime(2026, 3, 29, 12, 5, 20, tzinfo=UTC)
+
+
+def test_a_run_off_the_grid_leads_back_to_it():
+    trigger = AlignedTrigger(60)
+    assert trigger.get_next_fire_time(NOON, NOON) == datetime(2026, 3, 29, 12, 4, tzinfo=UTC)
+
+
+@given(
+    st.sampled_from([1, 10, 60, 90, 300, 3600, 86_400]),
+    st.floats(0, 0.99),
+    st.integers(1_577_836_800, 2_208_988_800),
+)
+def test_runs_follow_each_other_by_exactly_one_period(every_s, share, when):
+    trigger = AlignedTrigger(every_s, offset_s=share * every_s)
+    now = datetime.fromtimestamp(when, tz=UTC)
+    first = trigger.get_next_fire_time(None, now)
+    second = trigger.get_next_fire_time(first, now)
+    assert timedelta(0) < first - now <= timedelta(seconds=every_s, microseconds=1)
+    assert abs((second - first).total_seconds() - every_s) < 1e-5
+
+
+@pytest.fixture
+def schedule():
+    made = Schedule(workers=4)
+    yield made
+    made.stop()
+
+
+def test_a_job_at_once_runs_at_once_and_its_record_says_so(schedule):
+    ran = threading.Event()
+    schedule.add("a", 3600, ran.set, at_once=True)
+    schedule.start()
+    assert ran.wait(20)
+
+
+def test_a_failing_job_is_recorded_and_others_go_on(schedule):
+    def boom():
+        raise OSError("the disk is on fire")
+
+    done = threading.Semaphore(0)
+    schedule.add("boom", 1, boom)
+    schedule.add("fine", 1, done.release)
+    schedule.start()
+    for _ in range(3):
+        assert done.acquire(timeout=20)
+    assert schedule.records["boom"].errors >= 1
+    assert "the disk is on fire" in schedule.records["boom"].last_error
+    assert schedule.records["fine"].errors == 0
+
+
+def test_a_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):
+    running, most, release = [], [], threading.Event()
+
+    def slow():
+        running.append(1)
+        most.append(len(running))
+        release.wait(30)
+        running.pop()
+
+    beats = threading.Semaphore(0)
+    schedule.add("slow", 1, slow)
+    schedule.add("beat", 1, beats.release)
+    schedule.start()
+    for _ in range(5):
+        assert beats.acquire(timeout=20)
+    assert schedule.late_jobs >= 1
+    release.set()
+    assert max(most) == 1
+
+
+def test_a_step_of_the_wall_clock_is_noticed_once():
+    step = ClockStep(time_ns=1_000_000_000_000, monotonic_ns=0)
+    assert step.step_s(1_001_000_000_000, 1_000_000_000) is None
+    back_ns = 1_002_000_000_000 - 3_600_000_000_000
+    assert step.step_s(back_ns, 2_000_000_000) == pytest.approx(-3600)
+    assert step.step_s(back_ns + 1_000_000_000, 3_000_000_000) is None
+
+
+def test_jobs_are_aligned_anew_after_a_step(schedule):
+    schedule.add("a", 3600, lambda: None)
+    schedule.start()
+    schedule.realign()
+    assert schedule.records["a"].late == 0
+
+
+def test_hosts_spread_over_a_stagger_and_keep_their_place():
+    offsets = [stagger_offset_s(f"gpu-{host}", 30.0) for host in range(100)]
+    assert all(0 <= offset < 30 for offset in offsets)
+    assert len({int(offset) for offset in offsets}) > 20
+    assert offsets == [stagger_offset_s(f"gpu-{host}", 30.0) for host in range(100)]

@@ -1,0 +1,30 @@
+"""A clock that stands until it is moved."""
+
+NS_PER_S = 1_000_000_000
+
+
+class FakeClock:
+    """Both clocks of a host, moved by hand.
+
+    Args:
+        time_ns: UTC in ns at the start.
+    """
+
+    def __init__(self, time_ns: int = 1_780_000_000 * NS_PER_S) -> None:
+        self._time_ns = time_ns
+        self._monotonic_ns = 5_000 * NS_PER_S
+
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ns
+
+    def time_ns(self) -> int:
+        return self._time_ns
+
+    def move(self, duration_s: float) -> None:
+        """Lets time pass on both clocks."""
+        self._time_ns += int(duration_s * NS_PER_S)
+        self._monotonic_ns += int(duration_s * NS_PER_S)
+
+    def step(self, duration_s: float) -> None:
+        """Steps the wall clock alone, as NTP or an operator does."""
+        self._time_ns += int(duration_s * NS_PER_S)
