@@ -22,7 +22,7 @@ from agent.daemon.running import host_name
 from agent.daemon.status import report_document
 from agent.model import Device
 from agent.pricing.book import PriceBook
-from agent.probing.runner import ProbeFault
+from agent.probing.outcome import ProbeFault
 
 _BUILT_IN = ("transformer", "cnn")
 

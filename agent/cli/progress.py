@@ -7,7 +7,7 @@ from threading import Lock
 
 import click
 
-from agent.probing.runner import ProbeProgress
+from agent.probing.outcome import ProbeProgress
 
 BAR_WIDTH = 30
 

@@ -21,7 +21,7 @@ from agent.daemon.probe_jobs import Listeners
 from agent.daemon.service import Daemon
 from agent.daemon.status import report_document, terms_document
 from agent.model import Device
-from agent.probing.runner import ProbeFault, ProbeProgress
+from agent.probing.outcome import ProbeFault, ProbeProgress
 from agent.storage.errors import StoreError
 
 

@@ -11,8 +11,9 @@ from agent.config import ProbeConfig
 from agent.daemon.accounts import Ledger, Measured
 from agent.model import Device, Energy
 from agent.probing.lock import device_lock
+from agent.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress
 from agent.probing.request import ProbeRequest
-from agent.probing.runner import ProbeFault, ProbeOutcome, ProbeProgress, ProbeRunner
+from agent.probing.runner import ProbeRunner
 from agent.telemetry.supervisor import SensorSupervisor
 
 ANSWER_TIMEOUT_S = 10.0
@@ -59,6 +60,7 @@ class Measurer:
                 return ProbeFault("busy", f"another probe kept {device.name} busy", ())
             outcome = self._runner(probe, device).run(
                 self._request(probe, device, energy=energy),
+                device.name,
                 on_edge=lambda: self._sensor.mark(device.name),
                 on_progress=on_progress,
             )
@@ -78,8 +80,8 @@ class Measurer:
             self._runners[key] = ProbeRunner(
                 python=str(probe.python or sys.executable),
                 deadline_s=probe.deadline_s,
-                keep_alive=probe.keep_alive,
                 stop=self._stop,
+                keep_alive=probe.keep_alive,
             )
         return self._runners[key]
 

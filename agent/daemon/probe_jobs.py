@@ -15,7 +15,7 @@ from agent.daemon.measuring import Measurer
 from agent.daemon.status import report_document
 from agent.model import NS_PER_S, Device, Event
 from agent.probing.duty import DutyBudget
-from agent.probing.runner import ProbeFault, ProbeProgress
+from agent.probing.outcome import ProbeFault, ProbeProgress
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,8 @@ class ProbeJob:
             )
             if isinstance(outcome, ProbeFault):
                 # How much of it was device time nobody can say any more: all of it counts.
-                self._queue.budget.record(self._now_s(), self._now_s() - started_s)
+                spent_s = self._now_s() - started_s
+                self._queue.budget.record(self._now_s(), spent_s, energy=energy)
                 self._failed(outcome)
             else:
                 self._measured(outcome, energy=energy)
@@ -143,7 +144,7 @@ class ProbeJob:
 
     def _measured(self, measured: Measured, *, energy: bool) -> None:
         busy_s = measured.result.busy_s
-        self._queue.budget.record(self._now_s(), busy_s)
+        self._queue.budget.record(self._now_s(), busy_s, energy=energy)
         if energy:
             self._full_s = busy_s
             self._latency_only_s = max(busy_s - self.probe.region_s, 0.0)

@@ -1,0 +1,70 @@
+"""The duty budget: how much of a device's time probing may take, and what it goes into."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+MAX_RUNS = 10_000
+# Energy runs may use this part of the budget before a latency run would have to wait: latency
+# shows a change soonest, energy moves with it and is remembered between its windows.
+ENERGY_PART = 0.5
+
+
+class DutyBudget:
+    """At most a share of a device's time over a sliding window.
+
+    A run is never shortened to fit. A run with an energy window is carried whenever it fits
+    into half of the budget beside the other energy runs, or when the whole of the window would
+    pass without one; else the run measures latency alone; and where even that does not fit, it
+    is left out, which lengthens the interval.
+
+    Args:
+        share: Largest share of the device's time, from 0 to 1.
+        window_s: Length of the sliding window in seconds.
+    """
+
+    def __init__(self, share: float, window_s: float = 3600.0) -> None:
+        self._allowed_s = share * window_s
+        self._window_s = window_s
+        self._runs: deque[tuple[float, float, bool]] = deque(maxlen=MAX_RUNS)
+
+    def record(self, time_s: float, busy_s: float, *, energy: bool) -> None:
+        """Takes a run that ended at monotonic time_s and kept the device for busy_s."""
+        self._runs.append((time_s, busy_s, energy))
+
+    def used_s(self, time_s: float) -> float:
+        """Device seconds that the runs of the window before monotonic time_s took."""
+        self._forget(time_s)
+        return sum(busy_s for _, busy_s, _ in self._runs)
+
+    def used_share(self, time_s: float) -> float:
+        """Share of the device's time that the runs of the window took."""
+        return self.used_s(time_s) / self._window_s
+
+    def plan(
+        self, time_s: float, full_s: float, latency_only_s: float
+    ) -> Literal["full", "latency", "skip"]:
+        """What a run that is due at monotonic time_s may be.
+
+        Args:
+            time_s: Now.
+            full_s: How long a run with an energy window takes; 0 where none has run yet.
+            latency_only_s: How long one without takes.
+        """
+        left_s = self._allowed_s - self.used_s(time_s)
+        energy_s = sum(busy_s for _, busy_s, energy in self._runs if energy)
+        if not self._runs:
+            return "full"
+        if full_s <= left_s and (
+            energy_s == 0 or energy_s + full_s <= ENERGY_PART * self._allowed_s
+        ):
+            return "full"
+        # Where not even one energy run fits beside latency runs, its room is kept for it.
+        keeps_room = energy_s == 0 and full_s <= self._allowed_s
+        reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
+        return "latency" if latency_only_s + reserve_s <= left_s else "skip"
+
+    def _forget(self, time_s: float) -> None:
+        while self._runs and self._runs[0][0] <= time_s - self._window_s:
+            self._runs.popleft()

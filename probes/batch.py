@@ -1,0 +1,79 @@
+"""The optimum batch: doubling until it brings nothing more, within what memory is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+LEAST_GAIN = 0.05
+
+
+class BatchPoint(NamedTuple):
+    """What one batch size came to.
+
+    Attributes:
+        batch: Items per forward pass.
+        latency_ms: Median latency of a pass.
+        throughput_per_s: Items per second.
+        peak_bytes: The process's peak memory.
+    """
+
+    batch: int
+    latency_ms: float
+    throughput_per_s: float
+    peak_bytes: int
+
+
+def search(
+    measure: Callable[[int], BatchPoint],
+    headroom_bytes: Callable[[], int],
+    *,
+    max_batch: int,
+    latency_bound_ms: float | None,
+    memory_cap_bytes: int | None,
+) -> tuple[int, list[BatchPoint]]:
+    """Doubles the batch from 1 and returns the best, with the curve.
+
+    Before each step the peak is predicted from the steps before, and held against what is free
+    at that moment: a batch that may not fit is never tried, for the memory that it would take
+    may be a production neighbour's.
+
+    Args:
+        measure: Measures a batch size; may raise what the device raises when it is full.
+        headroom_bytes: The peak that is allowed now.
+        max_batch: Largest batch to try.
+        latency_bound_ms: A batch slower than this is not chosen.
+        memory_cap_bytes: The operator's own bound on the peak.
+    """
+    curve = [measure(1)]
+    best = curve[0]
+    while curve[-1].batch * 2 <= max_batch:
+        batch = curve[-1].batch * 2
+        allowed = headroom_bytes()
+        if memory_cap_bytes is not None:
+            allowed = min(allowed, memory_cap_bytes)
+        if predicted_peak_bytes(curve, batch) > allowed:
+            break
+        point = measure(batch)
+        curve.append(point)
+        if latency_bound_ms is not None and point.latency_ms > latency_bound_ms:
+            break
+        if point.throughput_per_s < best.throughput_per_s * (1 + LEAST_GAIN):
+            break
+        best = point
+    return best.batch, curve
+
+
+def predicted_peak_bytes(curve: list[BatchPoint], batch: int) -> int:
+    """The peak to expect of a batch: linear in the batch, from the steepest pair so far.
+
+    With a single point all of it is taken to grow with the batch, which errs on the safe side.
+    """
+    last = curve[-1]
+    if len(curve) == 1:
+        return last.peak_bytes * batch // last.batch
+    slopes = [
+        (later.peak_bytes - earlier.peak_bytes) / (later.batch - earlier.batch)
+        for earlier, later in zip(curve, curve[1:])
+    ]
+    return int(last.peak_bytes + max(0.0, *slopes) * (batch - last.batch))

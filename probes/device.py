@@ -1,0 +1,167 @@
+"""The device under test: its clock, its memory and how to wait for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+GIB = 1 << 30
+RESERVE_BYTES = 2 * GIB
+RESERVE_SHARE = 0.1
+
+
+class Device(Protocol):
+    """What timing and the search of the batch need of a device."""
+
+    torch_device: torch.device
+
+    def synchronize(self) -> None:
+        """Returns when all that was launched has ended."""
+        ...
+
+    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
+        """Times single runs: their latencies in ms, and the block's wall time in ms."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Most memory this process has held since `reset_peak`."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Begins a new peak."""
+        ...
+
+    def headroom_bytes(self) -> int:
+        """The peak this process may reach without taking what a neighbour may need."""
+        ...
+
+
+class Runnable(Protocol):
+    """One forward pass."""
+
+    def __call__(self) -> object:
+        """Launches it."""
+        ...
+
+
+def reserved_bytes(total_bytes: int) -> int:
+    """Memory that stays free for a production neighbour: a tenth of all, at least 2 GiB."""
+    return max(int(total_bytes * RESERVE_SHARE), RESERVE_BYTES)
+
+
+class CpuDevice:
+    """The host's processors."""
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def synchronize(self) -> None:
+        """A CPU run has ended when it returns."""
+
+    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
+        """Times single runs with perf_counter_ns."""
+        clock = time.perf_counter_ns
+        stamps = [0] * (runs + 1)
+        stamps[0] = clock()
+        for index in range(1, runs + 1):
+            run()
+            stamps[index] = clock()
+        latencies_ms = [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
+        return latencies_ms, (stamps[-1] - stamps[0]) / 1e6
+
+    def peak_bytes(self) -> int:
+        """Peak resident memory of this process; it only grows, as the batch does."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def reset_peak(self) -> None:
+        """The kernel's peak cannot be reset without privilege; batches grow, so it need not."""
+
+    def headroom_bytes(self) -> int:
+        """What this process holds, and what is available less the reserve."""
+        total, available = _meminfo_bytes()
+        return _resident_bytes() + available - reserved_bytes(total)
+
+
+class CudaDevice:
+    """One GPU."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def synchronize(self) -> None:
+        """Waits for the device."""
+        torch.cuda.synchronize(self.torch_device)
+
+    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
+        """Times single runs between events; one synchronize ends the block."""
+        while len(self._events) < runs:
+            pair = (_timed_event(), _timed_event())
+            self._events.append(pair)
+        events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]] = self._events[:runs]
+        self.synchronize()
+        started_ns = time.perf_counter_ns()
+        for start, end in events:
+            start.record()
+            run()
+            end.record()
+        self.synchronize()
+        wall_ms = (time.perf_counter_ns() - started_ns) / 1e6
+        return [start.elapsed_time(end) for start, end in events], wall_ms
+
+    def peak_bytes(self) -> int:
+        """Peak of what the allocator reserved: what a neighbour cannot have."""
+        return torch.cuda.max_memory_reserved(self.torch_device)
+
+    def reset_peak(self) -> None:
+        """Gives cached memory back and begins a new peak."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+
+    def headroom_bytes(self) -> int:
+        """What this process has reserved, and what is free less the reserve."""
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        own = torch.cuda.memory_reserved(self.torch_device)
+        return own + free - reserved_bytes(total)
+
+
+def _timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch does not type it
+
+
+def open_device(name: str) -> Device:
+    """The device of a torch name: "cpu" or "cuda:0".
+
+    Raises:
+        RuntimeError: This torch cannot use it.
+    """
+    if name == "cpu":
+        return CpuDevice()
+    if not torch.cuda.is_available():
+        built_for: str | None = torch.version.cuda
+        why = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
+        raise RuntimeError(
+            f"torch {torch.__version__} {why} and sees no CUDA device; install a CUDA build that"
+            " the driver supports"
+        )
+    return CudaDevice(int(name.partition(":")[2] or 0))
+
+
+def _meminfo_bytes() -> tuple[int, int]:
+    values = {}
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        for line in file:
+            name, _, rest = line.partition(":")
+            values[name] = int(rest.split()[0]) * 1024
+    return values["MemTotal"], values["MemAvailable"]
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,139 @@
+"""Latency per batch: warm-up until stable, then timed blocks until the stop rule ends them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from probes.device import Device, Runnable
+from probes.stats import StopRule, quantile
+
+WARM_UP_CAP_S = 10.0
+WARM_UP_MIN_RUNS = 3
+STABLE_SHARE = 0.02
+BLOCK_MS = 100.0
+MIN_BLOCK_RUNS = 5
+MAX_BLOCK_RUNS = 500
+COPIES = 10
+
+OnProgress = Callable[[float], None]
+
+
+class Sampled(NamedTuple):
+    """Timed runs.
+
+    Attributes:
+        latencies_ms: One per run.
+        wall_ms: Wall time of all blocks together.
+        stop_reason: "runs", "settled" or "time_cap".
+        start_ns: CLOCK_MONOTONIC ns before the first run.
+        end_ns: CLOCK_MONOTONIC ns after the last.
+    """
+
+    latencies_ms: list[float]
+    wall_ms: float
+    stop_reason: str
+    start_ns: int
+    end_ns: int
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Keeps Python's garbage collector out of timed runs."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def warm_up(device: Device, run: Runnable, on_progress: OnProgress) -> float:
+    """Runs until the medians of two blocks in a row agree within 2 %, or 10 s have passed.
+
+    The first runs pay for lazy initialization, autotuning and rising clocks.
+
+    Returns:
+        The last block's median latency in ms.
+    """
+    started_s = time.monotonic()
+    latencies_ms, _ = device.time_block(run, WARM_UP_MIN_RUNS)
+    median_ms = quantile(sorted(latencies_ms), 0.5)
+    while True:
+        elapsed_s = time.monotonic() - started_s
+        if elapsed_s >= WARM_UP_CAP_S:
+            return median_ms
+        on_progress(min(elapsed_s / WARM_UP_CAP_S, 1.0))
+        latencies_ms, _ = device.time_block(run, block_runs(median_ms))
+        before_ms, median_ms = median_ms, quantile(sorted(latencies_ms), 0.5)
+        if abs(median_ms - before_ms) <= STABLE_SHARE * median_ms:
+            return median_ms
+
+
+def block_runs(latency_ms: float) -> int:
+    """Runs of a block of about a tenth of a second."""
+    return max(MIN_BLOCK_RUNS, min(MAX_BLOCK_RUNS, int(BLOCK_MS / max(latency_ms, 1e-3))))
+
+
+def sample(
+    device: Device,
+    run: Runnable,
+    *,
+    latency_ms: float,
+    rule: StopRule,
+    min_runs: int,
+    on_progress: OnProgress,
+) -> Sampled:
+    """Times runs in blocks until the rule ends them.
+
+    Args:
+        device: Where.
+        run: One forward pass.
+        latency_ms: About how long a run takes; sizes the blocks.
+        rule: Ends the sampling.
+        min_runs: What progress is measured by.
+        on_progress: Told the share that is done.
+    """
+    runs_a_block = block_runs(latency_ms)
+    latencies_ms: list[float] = []
+    wall_ms = 0.0
+    stop_reason = ""
+    start_ns = time.monotonic_ns()
+    end_ns = start_ns
+    with quiet_collector():
+        while not stop_reason:
+            block_ms, block_wall_ms = device.time_block(run, runs_a_block)
+            end_ns = time.monotonic_ns()
+            latencies_ms += block_ms
+            wall_ms += block_wall_ms
+            stop_reason = rule.update(
+                sum(block_ms) / len(block_ms), len(latencies_ms), (end_ns - start_ns) / 1e9
+            )
+            on_progress(min(len(latencies_ms) / min_runs, 1.0))
+    return Sampled(latencies_ms, wall_ms, stop_reason, start_ns, end_ns)
+
+
+def copy_to_device_ms(device: Device, inputs: list[torch.Tensor]) -> float | None:
+    """Median time to copy one batch from pinned host memory, in ms; None on a CPU.
+
+    Args:
+        device: Where to.
+        inputs: One batch on the host.
+    """
+    if device.torch_device.type == "cpu":
+        return None
+    pinned = [x.pin_memory() for x in inputs]
+
+    def copy() -> object:
+        return [x.to(device.torch_device, non_blocking=True) for x in pinned]
+
+    device.time_block(copy, WARM_UP_MIN_RUNS)
+    latencies_ms, _ = device.time_block(copy, COPIES)
+    return quantile(sorted(latencies_ms), 0.5)

@@ -1,0 +1,74 @@
+"""The worker's end of the wire: JSON lines, kept apart from whatever else prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from typing import Any
+
+PROGRESS_EVERY_S = 0.1
+MAX_LINE_CHARS = 256 * 1024
+
+
+class Wire:
+    """Requests in, reports out.
+
+    Standard output is pointed at standard error for the rest of the process's life, so that
+    what an operator's module prints cannot be taken for a report; reports go out by a private
+    copy of the old one. When standard input ends the daemon has died, and the process ends too.
+
+    Attributes:
+        marked: Set when the daemon says that the sensors have read an edge.
+    """
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self.marked = threading.Event()
+        self._requests: queue.Queue[dict[str, Any]] = queue.Queue(maxsize=4)
+        self._progress_s = 0.0
+        threading.Thread(target=self._listen, name="wire", daemon=True).start()
+
+    def request(self) -> dict[str, Any]:
+        """Waits for the next request."""
+        return self._requests.get()
+
+    def report(self, line_type: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Sends a line."""
+        self._out.write(json.dumps({"type": line_type, **fields}) + "\n")
+        self._out.flush()
+
+    def progress(self, phase: str, done: float, note: str = "") -> None:
+        """Sends a progress line, at most ten a second."""
+        now_s = time.monotonic()
+        if now_s - self._progress_s >= PROGRESS_EVERY_S:
+            self._progress_s = now_s
+            self.report("progress", phase=phase, done=round(done, 3), note=note)
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            command = _parsed(line)
+            if command is None:
+                continue
+            if command.get("cmd") == "continue":
+                self.marked.set()
+            elif command.get("cmd") == "stop":
+                break
+            else:
+                self._requests.put(command)
+        # Not sys.exit: the main thread may hang in a driver call.
+        os._exit(0)
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    if len(line) > MAX_LINE_CHARS:
+        return None
+    try:
+        command = json.loads(line)
+    except ValueError:
+        return None
+    return command if isinstance(command, dict) else None
