@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 from agent.model import FieldValue, Point
 
@@ -88,6 +89,7 @@ def parse_series_key(key: str) -> tuple[str, dict[str, str]]:
     return measurement, tags
 
 
+@lru_cache(maxsize=1024)
 def field_key(name: str) -> str:
     """A field's name, escaped as it stands in a field set.
 
@@ -129,6 +131,31 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
         ValueError: The text is no field set.
     """
     return dict(_parsed(text))
+
+
+def number_reader(field: str) -> Callable[[str], float | None]:
+    """A function that finds a field's number in a field set, without parsing the rest of it.
+
+    It gives None where the field is absent or holds no number. The text must be one that
+    `field_set` rendered: no quotation mark stands in a name there, so an even number of them
+    before the field, none of them escaped, says that it does not stand inside a string.
+    """
+    search = re.compile(
+        rf"(?:\A|,){re.escape(field_key(field))}=([-0-9.][-+0-9.e]*)i?(?=,|\Z)"
+    ).search
+    name = field_key(field)
+
+    def read(text: str) -> float | None:
+        match = search(text)
+        if match is None:
+            return None
+        start = match.start()
+        if text.find("\\", 0, start) < 0 and text.count('"', 0, start) % 2 == 0:
+            return float(match[1])
+        value = next((v for n, v in _parsed(text) if n.translate(_KEY) == name), None)
+        return None if isinstance(value, bool | str | None) else float(value)
+
+    return read
 
 
 def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:

@@ -54,8 +54,6 @@ class DutyBudget:
         """
         left_s = self._allowed_s - self.used_s(time_s)
         energy_s = sum(busy_s for _, busy_s, energy in self._runs if energy)
-        if not self._runs:
-            return "full"
         if full_s <= left_s and (
             energy_s == 0 or energy_s + full_s <= ENERGY_PART * self._allowed_s
         ):

@@ -1,0 +1,1 @@
+"""Where the series go: each sink is a cursor over the store."""

@@ -1,0 +1,86 @@
+"""One table from a database's HTTP answers to what they ask of us."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+from collections.abc import Mapping
+
+from agent.sinks.errors import Misconfigured, Rejected, RetryLater
+
+MAX_REASON_CHARS = 400
+MAX_RETRY_AFTER_S = 3600.0
+_OK = range(200, 300)
+_REDIRECT = range(300, 400)
+_REFUSED_LINES = {400, 422}
+_TOO_LARGE = 413
+_BUSY = {408, 425, 429}
+_UNAUTHORIZED = {401, 403}
+_NOT_FOUND = 404
+_SERVER = range(500, 600)
+
+
+def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Returns if the lines were taken, else raises what to do.
+
+    Args:
+        status: HTTP status.
+        headers: Of the answer, names in any case.
+        body: Of the answer.
+
+    Raises:
+        RetryLater: The server is busy or broken.
+        Rejected: It refuses something in the lines, or how many they are.
+        Misconfigured: Anything that only an operator can mend.
+    """
+    if status in _OK:
+        return
+    reason = f"HTTP {status}: {reason_of(body)}"
+    if status in _BUSY or status in _SERVER:
+        named = {name.lower(): value for name, value in headers.items()}
+        raise RetryLater(reason, retry_after_s(named.get("retry-after")))
+    if status in _REFUSED_LINES:
+        raise Rejected(reason)
+    if status == _TOO_LARGE:
+        raise Rejected(reason, too_large=True)
+    if status in _UNAUTHORIZED:
+        raise Misconfigured(f"{reason}; check the token or password", unauthorized=True)
+    if status == _NOT_FOUND:
+        raise Misconfigured(f"{reason}; check url, org, and that bucket or database is there")
+    if status in _REDIRECT:
+        raise Misconfigured(f"HTTP {status}: redirects are not followed; set url to the target")
+    raise Misconfigured(f"{reason}; check url and api")
+
+
+def reason_of(body: bytes) -> str:
+    """The server's own words: the message of its JSON, or the text, shortened."""
+    text = body[: 4 * MAX_REASON_CHARS].decode(errors="replace").strip()
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        text = str(document.get("message") or document.get("error") or text)
+    return " ".join(text.split())[:MAX_REASON_CHARS] or "no reason given"
+
+
+def retry_after_s(value: str | None, now_s: float | None = None) -> float | None:
+    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
+
+    Args:
+        value: The header; None if there was none.
+        now_s: UTC in s since 1970; now by default.
+    """
+    if value is None:
+        return None
+    try:
+        after_s = float(value)
+    except ValueError:
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        after_s = date.timestamp() - (time.time() if now_s is None else now_s)
+    # A NaN compares as false and so is no answer.
+    return min(after_s, MAX_RETRY_AFTER_S) if after_s >= 0 else None

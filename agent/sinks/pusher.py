@@ -1,0 +1,194 @@
+"""Drains the outbox into one sink: in order, acknowledged, never stopped by a bad point."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from threading import Event, Lock
+from typing import Any, Protocol
+
+from agent.sinks.errors import Misconfigured, Rejected, RetryLater
+from agent.sinks.registry import Sink
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+MAX_BATCH_BYTES = 4 << 20
+MIN_BATCH_BYTES = 16 << 10
+
+
+class Row(Protocol):
+    """A point in the outbox."""
+
+    @property
+    def seq(self) -> int:
+        """Its place."""
+        ...
+
+    @property
+    def line(self) -> str:
+        """Its line protocol."""
+        ...
+
+
+class Outbox(Protocol):
+    """What the store is to a sink."""
+
+    def cursor(self, sink: str) -> int:
+        """The last place that was acknowledged."""
+        ...
+
+    def rows_after(self, seq: int, limit: int) -> Sequence[Row]:
+        """The next points behind a place, in order."""
+        ...
+
+    def advance(
+        self, sink: str, acked_seq: int, sent: int, rejected: Sequence[tuple[str, str]]
+    ) -> None:
+        """Moves the cursor, counts what was sent, and puts aside what was refused."""
+        ...
+
+
+class Pusher:
+    """One sink's delivery.
+
+    Args:
+        name: Name of the sink.
+        outbox: Where the points are.
+        sink: Where they go.
+        stop: Ends `run`.
+        batch_points: Most points of a request.
+        flush_every_s: How often the outbox is looked into when it was empty.
+        rng: Spreads retries, so that a fleet does not stampede a database that comes back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        outbox: Outbox,
+        sink: Sink,
+        stop: Event,
+        *,
+        batch_points: int,
+        flush_every_s: float,
+        rng: Random,
+    ) -> None:
+        self._name = name
+        self._outbox = outbox
+        self._sink = sink
+        self._stop = stop
+        self._batch_points = batch_points
+        self._batch_bytes = MAX_BATCH_BYTES
+        self._flush_every_s = flush_every_s
+        self._rng = rng
+        self._wake = Event()
+        self._failures = 0
+        self._lock = Lock()
+        self._state = "idle"
+        self._last_error: str | None = None
+        self._last_success_ns: int | None = None
+        self._sent = 0
+        self._rejected = 0
+
+    def run(self) -> None:
+        """Pushes until stopped; whatever goes wrong is kept in the status and tried again."""
+        while not self._stop.is_set():
+            pause_s = self.step()
+            if self._failures:
+                self._stop.wait(pause_s)
+            elif pause_s:
+                self._wake.wait(pause_s)
+                self._wake.clear()
+        self._sink.close()
+
+    def wake(self) -> None:
+        """Looks into the outbox now; a back-off goes on."""
+        self._wake.set()
+
+    def step(self) -> float:
+        """Sends one batch, if there is one; returns the seconds to wait before the next."""
+        try:
+            rows = self._outbox.rows_after(self._outbox.cursor(self._name), self._batch_points)
+            sent = self._deliver(rows)
+        except RetryLater as error:
+            return self._failed("backing off", error.reason, error.after_s)
+        except Misconfigured as error:
+            return self._failed("misconfigured", error.reason, None)
+        except Exception as error:
+            logger.exception("sink %s", self._name)
+            return self._failed("failing", f"{type(error).__name__}: {error}", None)
+        with self._lock:
+            if self._failures:
+                logger.info("sink %s: delivers again", self._name)
+            self._failures, self._last_error = 0, None
+            self._state = "delivering" if sent else "idle"
+        return 0.0 if sent == self._batch_points else self._flush_every_s
+
+    def status(self) -> dict[str, Any]:
+        """What `infercost status` shows of the sink."""
+        with self._lock:
+            return {
+                "state": self._state,
+                "last_error": self._last_error,
+                "last_success_ns": self._last_success_ns,
+                "failures": self._failures,
+                "sent": self._sent,
+                "rejected": self._rejected,
+            }
+
+    def _deliver(self, rows: Sequence[Row]) -> int:
+        """Sends rows in order, splitting what is refused down to the point that is to blame.
+
+        The cursor moves behind every piece that is done, so that a failure in the middle sends
+        little twice; twice is harmless, because a point's identity is its own.
+        """
+        pieces = deque(self._within_bytes(rows))
+        while pieces and not self._stop.is_set():
+            piece = pieces.popleft()
+            try:
+                self._sink.send("\n".join(row.line for row in piece).encode())
+            except Rejected as refusal:
+                if refusal.too_large:
+                    self._batch_bytes = max(MIN_BATCH_BYTES, self._batch_bytes // 2)
+                if len(piece) > 1:
+                    middle = len(piece) // 2
+                    pieces.extendleft((piece[middle:], piece[:middle]))
+                else:
+                    self._put_aside(piece[0], refusal.reason)
+            else:
+                self._outbox.advance(self._name, piece[-1].seq, len(piece), ())
+                with self._lock:
+                    self._sent += len(piece)
+                    self._last_success_ns = time.time_ns()
+        return len(rows)
+
+    def _put_aside(self, row: Row, reason: str) -> None:
+        logger.warning("sink %s: a point is refused: %s", self._name, reason)
+        self._outbox.advance(self._name, row.seq, 0, [(row.line, reason)])
+        with self._lock:
+            self._rejected += 1
+
+    def _within_bytes(self, rows: Sequence[Row]) -> list[Sequence[Row]]:
+        pieces: list[Sequence[Row]] = []
+        first, size_bytes = 0, 0
+        for index, row in enumerate(rows):
+            size_bytes += len(row.line) + 1
+            if size_bytes > self._batch_bytes and index > first:
+                pieces.append(rows[first:index])
+                first, size_bytes = index, len(row.line) + 1
+        return [*pieces, rows[first:]] if rows else []
+
+    def _failed(self, state: str, reason: str, after_s: float | None) -> float:
+        """Full jitter (Brooker 2015), or the wait that the server asked for and a little more."""
+        with self._lock:
+            if self._last_error != reason:
+                logger.warning("sink %s: %s: %s", self._name, state, reason)
+            self._state, self._last_error = state, reason
+            self._failures += 1
+            ceiling_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures - 1, 10))
+        jitter_s = self._rng.uniform(0.1, ceiling_s)
+        return after_s + min(jitter_s, 1.0) if after_s is not None else jitter_s

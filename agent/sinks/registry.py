@@ -1,0 +1,78 @@
+"""The sinks there are, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from agent.sinks.errors import Misconfigured, Rejected, RetryLater
+from agent.sinks.settings import SinkSettings
+
+
+class Sink(Protocol):
+    """Something that takes lines.
+
+    It is made once, sends from one thread, and is closed at the end. It connects at the first
+    send, and again after a failure; it keeps nothing: what it raises for is sent again.
+    """
+
+    def send(self, lines: bytes) -> None:
+        """Hands lines over; returns when they are acknowledged.
+
+        Raises:
+            RetryLater: The same bytes may pass later.
+            Rejected: Something in them is refused.
+            Misconfigured: Only an operator can mend it.
+        """
+        ...
+
+    def check(self) -> str:
+        """Says what was reached, or raises as `send` does; writes nothing."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
+        ...
+
+
+class CheckResult(NamedTuple):
+    """Whether a sink can be written to, what was found, and how to mend it."""
+
+    ok: bool
+    detail: str
+    fix: str
+
+
+def _influx_v1(settings: SinkSettings) -> Sink:
+    from agent.sinks.influx_v1 import InfluxV1  # noqa: PLC0415 - only who uses it pays for it
+
+    return InfluxV1(settings)
+
+
+def _influx_v2(settings: SinkSettings) -> Sink:
+    from agent.sinks.influx_v2 import InfluxV2  # noqa: PLC0415 - only who uses it pays for it
+
+    return InfluxV2(settings)
+
+
+_SINKS: Mapping[str, Callable[[SinkSettings], Sink]] = {"v1": _influx_v1, "v2": _influx_v2}
+
+
+def build_sink(settings: SinkSettings) -> Sink:
+    """The sink that settings ask for; nothing is connected yet."""
+    return _SINKS[settings.api](settings)
+
+
+def check_sink(settings: SinkSettings) -> CheckResult:
+    """Tries a sink without leaving a point behind."""
+    sink = build_sink(settings)
+    try:
+        return CheckResult(True, sink.check(), "")
+    except Misconfigured as error:
+        return CheckResult(False, error.reason, "see the sink's section in the configuration")
+    except RetryLater as error:
+        return CheckResult(False, error.reason, f"is a database listening at {settings.url}?")
+    except Rejected as error:
+        return CheckResult(False, error.reason, "is it an InfluxDB of that api?")
+    finally:
+        sink.close()

@@ -1,0 +1,1 @@
+"""The store: every point is committed here before anything is sent."""

@@ -1,0 +1,95 @@
+"""What can go wrong with the store, and what its operator does about it."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+Fault = Literal[
+    "full",
+    "read_only",
+    "denied",
+    "locked",
+    "io",
+    "missing",
+    "not_ready",
+    "newer",
+    "foreign",
+    "corrupt",
+    "internal",
+]
+
+HINTS: dict[Fault, str] = {
+    "full": "free space on its file system",
+    "read_only": "mount its file system read-write, or set store.path to a place that is",
+    "denied": "run as the user that the daemon runs as, or as root",
+    "locked": "another program holds it for writing: stop a second daemon or an open sqlite3 shell",
+    "io": "its file system refused (quota, size limit, read-only or a failing disk): see dmesg",
+    "missing": "start `infercost run`, which makes it",
+    "not_ready": "its daemon has not brought it up to date: start `infercost run` and try again",
+    "newer": "a newer infercost made it: upgrade this one, or set store.path to another file",
+    "foreign": "it is another program's database: set store.path to another file",
+    "corrupt": "move it and its -wal aside and restart; `sqlite3 FILE .recover` saves what it can",
+    "internal": "restart the daemon; if it happens again, report it with this message",
+}
+
+_BY_SQLITE_CODE: dict[int, Fault] = {
+    sqlite3.SQLITE_PERM: "denied",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "read_only",
+    sqlite3.SQLITE_IOERR: "io",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_CANTOPEN: "denied",
+    sqlite3.SQLITE_AUTH: "denied",
+}
+_BY_ERRNO: dict[int, Fault] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read_only",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.ENOENT: "missing",
+}
+_PASSING: frozenset[Fault] = frozenset({"full", "read_only", "denied", "locked", "io"})
+
+
+class StoreError(Exception):
+    """The store could not do what it was asked; nothing of it was done.
+
+    Attributes:
+        operation: What was asked.
+        path: The store's file.
+        fault: Which kind of failure it is.
+        hint: What to do about it.
+        passing: True if the same call may succeed later: keep what was to be stored and retry.
+    """
+
+    def __init__(self, operation: str, path: Path, fault: Fault, reason: str = "") -> None:
+        self.operation = operation
+        self.path = path
+        self.fault: Fault = fault
+        self.hint = HINTS[fault]
+        self.passing = fault in _PASSING
+        because = f" ({reason})" if reason else ""
+        super().__init__(f"cannot {operation} {path}{because}: {self.hint}")
+
+
+@contextmanager
+def translated(operation: str, path: Path) -> Iterator[None]:
+    """The one edge at which SQLite's and the system's errors become StoreError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        fault = _BY_SQLITE_CODE.get(code & 0xFF, "internal") if code is not None else "internal"
+        raise StoreError(operation, path, fault, str(error)) from error
+    except OSError as error:
+        fault = _BY_ERRNO.get(error.errno or 0, "io")
+        raise StoreError(operation, path, fault, error.strerror or str(error)) from error

@@ -1,0 +1,141 @@
+"""Folds a device's samples into the fields of the `device` series, interval by interval."""
+
+from __future__ import annotations
+
+from agent.model import NS_PER_S, FieldValue, Reading, present
+from agent.telemetry.sample import CounterMethod, CounterReading, Sample
+
+# A longer gap between two samples, in s, is not bridged when power is integrated.
+MAX_BRIDGED_S = 30.0
+
+
+class _Mean:
+    """A running mean of what is there."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self._sum += value
+            self._count += 1
+
+    def value(self) -> float | None:
+        return self._sum / self._count if self._count else None
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return max((value for value in (a, b) if value is not None), default=None)
+
+
+def _advance(before: float | None, after: float | None) -> float | None:
+    """How far a running total advanced; None where it is absent or fell back."""
+    return None if before is None or after is None or after < before else after - before
+
+
+class Aggregator:
+    """One device's fold; intervals follow each other without a gap.
+
+    An interval runs from the last sample of the one before (or from its own first) to its own
+    last, so that the energies of all intervals add up.
+
+    Args:
+        device: Name of the device.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._last: Sample | None = None
+        self._counter: CounterReading | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._base = self._last
+        self._first: Sample | None = self._last
+        self._samples = 0
+        self._means = {
+            name: _Mean()
+            for name in ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
+        }
+        self._power_max_w: float | None = None
+        self._temp_max_c: float | None = None
+        self._polled_j: float | None = None
+
+    def restart(self, counter: CounterReading | None) -> None:
+        """Begins anew after a pause, so that nothing is counted across it.
+
+        Args:
+            counter: The energy counter at the new beginning, where there is one.
+        """
+        self._last = None
+        self._counter = counter
+        self._begin()
+
+    def add(self, sample: Sample) -> None:
+        """Takes the next sample."""
+        for name, mean in self._means.items():
+            mean.add(getattr(sample, name))
+        self._power_max_w = _larger(
+            self._power_max_w, _larger(sample.power_w, sample.power_instant_w)
+        )
+        self._temp_max_c = _larger(self._temp_max_c, sample.temp_c)
+        last = self._last
+        if last is not None and last.power_w is not None and sample.power_w is not None:
+            step_s = (sample.t_ns - last.t_ns) / NS_PER_S
+            if step_s <= MAX_BRIDGED_S:
+                trapezoid_j = step_s * (last.power_w + sample.power_w) / 2
+                self._polled_j = (self._polled_j or 0.0) + trapezoid_j
+        if self._first is None:
+            self._first = sample
+        self._last = sample
+        self._samples += 1
+
+    def close(
+        self, counter: CounterReading | None = None, method: CounterMethod | None = None
+    ) -> Reading | None:
+        """Ends the interval and gives its reading; None where it held no sample.
+
+        Args:
+            counter: The energy counter at the end, where there is one.
+            method: What that counter is.
+        """
+        first, last, base = self._first, self._last, self._base or self._first
+        if not self._samples or first is None or last is None or base is None:
+            return None
+        energy_j, energy_method = self._energy(counter, method)
+        means = {name: mean.value() for name, mean in self._means.items()}
+        fields: dict[str, FieldValue | None] = {
+            **means,
+            "power_max_w": self._power_max_w,
+            "energy_j": energy_j,
+            "energy_method": energy_method,
+            "mem_used_bytes": last.mem_used_bytes,
+            "mem_total_bytes": last.mem_total_bytes,
+            "temp_c": self._temp_max_c,
+            "throttle_power_s": _advance(base.throttle_power_s, last.throttle_power_s),
+            "throttle_thermal_s": _advance(base.throttle_thermal_s, last.throttle_thermal_s),
+            "ecc_uncorrected": last.ecc_uncorrected,
+            "processes": None if last.pids is None else len(last.pids),
+        }
+        reading = Reading(self._device, first.t_ns, last.t_ns, present(fields))
+        if counter is not None:
+            self._counter = counter
+        elif energy_method is not None:
+            # The interval was counted by polls: a later counter reading must not count it again.
+            self._counter = None
+        self._begin()
+        return reading
+
+    def _energy(
+        self, counter: CounterReading | None, method: CounterMethod | None
+    ) -> tuple[float | None, str | None]:
+        if counter is not None and self._counter is not None and method is not None:
+            energy_j = _advance(self._counter.energy_j, counter.energy_j)
+            # A counter that stands still is as wrong as one that fell back: power is never 0 W.
+            if energy_j:
+                return energy_j, method
+        if self._polled_j is not None:
+            # A polled total of the modelled power is no better than the model.
+            return self._polled_j, method if method in ("rapl", "modelled") else "poll"
+        return None, None

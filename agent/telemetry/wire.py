@@ -1,0 +1,174 @@
+"""What the daemon and the sensor child say to each other: one JSON object a line.
+
+All times on the wire are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come
+commands (`mark`, `energy`, `activity`, `stop`). The child answers with `hello`, then `beat`,
+`reading`, `energy`, `activity`, `fault`, `device` and `bye` lines. A closed pipe means stop.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal
+
+from agent.model import Device
+
+# The longest line: a hello of 16 devices takes 4 kB, a reading 1 kB.
+LINE_BYTES_MAX: Final = 65536
+# A pipe takes up to this many bytes (PIPE_BUF) whole or not at all.
+COMMAND_BYTES_MAX: Final = 4096
+
+Message = Mapping[str, Any]
+
+# What each command must carry: integers, but for the device's name and the list of processes.
+_TIMES: Final = ("start_ns", "end_ns")
+COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stop": (),
+    "mark": ("device",),
+    "energy": ("device", "id", *_TIMES, "steady_start_ns", "steady_end_ns"),
+    "activity": ("device", "id", *_TIMES, "own_pids"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SensorSettings:
+    """How the sensor child reads this host's devices.
+
+    Attributes:
+        sample_every_s: Time between the samples of a device in s.
+        aggregate_every_s: Length of an aggregate in s.
+        deadline_s: A reading that takes longer, in s, counts as hung.
+        startup_s: So long may finding the devices take, in s: without the driver's persistence
+            mode each GPU is woken first.
+        sysfs_root: Root of the file system that holds /proc and /sys.
+        gpus: Whether to look for NVIDIA GPUs.
+        cpu: Whether to read the processors; "auto": where no GPU is found.
+        cpu_idle_w: Modelled power of all idle processors in W; None for an average processor.
+        cpu_max_w: Modelled power of all busy processors in W; None likewise.
+        quarantine_first_s: How long a device that failed is left alone at first, in s.
+        quarantine_max_s: How long at most, after doubling each time, in s.
+    """
+
+    sample_every_s: float = 1.0
+    aggregate_every_s: float = 10.0
+    deadline_s: float = 5.0
+    startup_s: float = 60.0
+    sysfs_root: str = "/"
+    gpus: bool = True
+    cpu: bool | Literal["auto"] = "auto"
+    cpu_idle_w: float | None = None
+    cpu_max_w: float | None = None
+    quarantine_first_s: float = 60.0
+    quarantine_max_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A GPU that a new child must leave alone for a while.
+
+    Attributes:
+        index: NVML index.
+        retry_after_s: How long, in s.
+    """
+
+    index: int
+    retry_after_s: float
+
+
+def encode(message: Message) -> bytes:
+    """One line of the wire."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """The object on a line.
+
+    Raises:
+        ValueError: It is not a JSON object.
+    """
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("a line of the wire holds a JSON object")  # noqa: TRY004 - one error for a bad line
+    return message
+
+
+def parse_command(line: bytes) -> Message:
+    """Reads a command of the daemon.
+
+    Raises:
+        ValueError: It is none.
+    """
+    command = decode(line)
+    keys = COMMAND_KEYS.get(str(command.get("cmd")))
+    if keys is None or not command.keys() >= set(keys):
+        raise ValueError("a command is one of " + ", ".join(COMMAND_KEYS) + ", with its keys")
+    return command
+
+
+def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined]) -> Message:
+    """The daemon's first line."""
+    return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
+
+
+def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
+    """Reads the first line; unknown keys are a later daemon's, and are ignored."""
+    known = {field.name for field in fields(SensorSettings)}
+    settings = SensorSettings(**{key: message[key] for key in message.keys() & known})
+    quarantined = tuple(
+        Quarantined(int(entry["index"]), float(entry["retry_after_s"]))
+        for entry in message.get("quarantined", ())
+    )
+    return settings, quarantined
+
+
+def device_message(device: Device) -> Message:
+    """A device as it stands on the wire."""
+    return asdict(device)
+
+
+def gpu_index(name: str) -> int | None:
+    """The NVML index in a GPU's name; None for any other device."""
+    match = re.fullmatch(r"gpu(\d{1,4})", name)
+    return int(match[1]) if match else None
+
+
+def parse_device(message: Message) -> Device:
+    """Reads a device.
+
+    Raises:
+        TypeError: A key is missing or unknown.
+    """
+    return Device(**message)
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines of bounded length, counting what it throws away.
+
+    Args:
+        max_bytes: Longest line in bytes; the rest of a longer one is skipped.
+    """
+
+    def __init__(self, max_bytes: int = LINE_BYTES_MAX) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = b""
+        self._skipping = False
+        self.overlong_lines = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Takes bytes as they come and gives the lines that they complete, without line ends."""
+        *lines, rest = (self._buffer + data).split(b"\n")
+        if lines and self._skipping:
+            lines.pop(0)
+            self._skipping = False
+        whole = [line for line in lines if len(line) <= self._max_bytes]
+        self.overlong_lines += len(lines) - len(whole)
+        if self._skipping:
+            rest = b""
+        elif len(rest) > self._max_bytes:
+            self.overlong_lines += 1
+            self._skipping = True
+            rest = b""
+        self._buffer = rest
+        return whole

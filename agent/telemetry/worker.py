@@ -1,0 +1,335 @@
+"""The thread that owns one device: samples it, answers about it, and leaves it alone when lost.
+
+One thread a device, because a driver call that hangs must not stop the other devices (ctypes
+gives up the interpreter's lock during a call).
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.clock import Clock
+from agent.model import NS_PER_S, Energy
+from agent.telemetry.activity import ActivityLog
+from agent.telemetry.aggregate import Aggregator
+from agent.telemetry.backoff import Backoff
+from agent.telemetry.energy import Absent, History, Region
+from agent.telemetry.faults import Reaction, SensorFault
+from agent.telemetry.sample import CounterReading, Sample, Sensor
+from agent.telemetry.wire import Message, SensorSettings, device_message
+
+Emit = Callable[[Message], None]
+
+# Reading an energy counter much more often than once a second makes it lie.
+EDGE_SPACING_NS: Final = NS_PER_S
+POLL_EVERY_NS: Final = NS_PER_S // 10
+POLL_AT_MOST_NS: Final = 120 * NS_PER_S
+INBOX_MAX: Final = 64
+REINITS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """An `energy` or `activity` command that waits for the samples it needs."""
+
+    message: Message
+    end_ns: int
+    give_up_ns: int
+
+
+def pace(start_ns: int, every_ns: int, now_ns: int) -> int:
+    """The first instant after now on a grid; a late sample is skipped and moves no later one."""
+    return start_ns + ((now_ns - start_ns) // every_ns + 1) * every_ns
+
+
+class DeviceWorker:
+    """Owns one device.
+
+    Args:
+        sensor: Reads the device.
+        settings: How often.
+        clock: CLOCK_MONOTONIC.
+        emit: Takes messages for the daemon; must not block.
+        start_ns: Instant of the first sample; gives the devices' samples their spread.
+        retry_after_s: Leave the device alone for so long at first, in s.
+    """
+
+    def __init__(
+        self,
+        sensor: Sensor,
+        settings: SensorSettings,
+        clock: Clock,
+        emit: Emit,
+        start_ns: int,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.sensor = sensor
+        self.busy_since_ns: int | None = None
+        self.overdue_ns: int | None = None
+        self.sampled_ns: int | None = None
+        self.opened = False
+        self.settled = retry_after_s is not None
+        self._clock = clock
+        self._emit = emit
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._deadline_ns = int(settings.deadline_s * NS_PER_S)
+        self._startup_ns = int(max(settings.startup_s, settings.deadline_s) * NS_PER_S)
+        self._every_ns = int(settings.sample_every_s * NS_PER_S)
+        self._aggregate_ns = int(settings.aggregate_every_s * NS_PER_S)
+        self._start_ns = start_ns
+        self._next_sample_ns = start_ns
+        self._next_aggregate_ns = start_ns + self._aggregate_ns
+        self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
+        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
+        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
+        self._reinits = 0
+        self._ended = False
+        self._fresh = True
+        self._history = History()
+        self._activity = ActivityLog()
+        self._aggregator = Aggregator(sensor.name)
+        self._edge_due_ns: int | None = None
+        self._last_edge_ns = -EDGE_SPACING_NS
+        self._poll_ns: int | None = None
+        self._poll_until_ns = 0
+        self._questions: list[_Question] = []
+
+    def offer(self, command: Message) -> bool:
+        """Hands the device's thread a command; False where it has too many already."""
+        if self._inbox.qsize() >= INBOX_MAX:
+            return False
+        self._inbox.put(command)
+        return True
+
+    def run(self) -> None:
+        """Runs the device for ever; the process ends it."""
+        while True:
+            self.step()
+            wait_s = (self.next_wake_ns() - self._clock.monotonic_ns()) / NS_PER_S
+            try:
+                self.command(self._inbox.get(timeout=max(0.0, wait_s)))
+            except queue.Empty:
+                continue
+
+    def next_wake_ns(self) -> int:
+        """When `step` has something to do, in CLOCK_MONOTONIC ns."""
+        questions = [question.give_up_ns for question in self._questions]
+        if self._ended:
+            return min([self._clock.monotonic_ns() + NS_PER_S, *questions])
+        if not self.opened:
+            return min([self._retry_ns, *questions])
+        dues = (self._edge_due_ns, self._poll_ns)
+        return min([self._next_sample_ns, *(due for due in dues if due is not None), *questions])
+
+    def step(self) -> None:
+        """Does what is due."""
+        now_ns = self._clock.monotonic_ns()
+        if not self.opened:
+            if now_ns >= self._retry_ns and not self._ended:
+                self._guard(self._open)
+        elif now_ns >= self._next_sample_ns:
+            self._guard(self._sample)
+        elif self._edge_due_ns is not None and now_ns >= self._edge_due_ns:
+            self._guard(self._read_edge)
+        elif self._poll_ns is not None and now_ns >= self._poll_ns:
+            self._guard(self._poll)
+        self._answer()
+
+    def command(self, message: Message) -> None:
+        """Takes a command of the daemon that concerns this device."""
+        now_ns = self._clock.monotonic_ns()
+        match message["cmd"]:
+            case "mark" if self.opened:
+                self._edge_due_ns = max(now_ns, self._last_edge_ns + EDGE_SPACING_NS)
+            case "energy" | "activity" if len(self._questions) < INBOX_MAX:
+                give_up_ns = now_ns + max(2 * NS_PER_S, 2 * self._every_ns)
+                self._questions.append(_Question(message, int(message["end_ns"]), give_up_ns))
+                self._answer()
+            case "flush":
+                self._close_interval(None)
+                self._emit({"type": "flushed", "device": self.sensor.name})
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        """Runs one visit to the driver; the only place that knows how long and how it ended."""
+        self.busy_since_ns = self._clock.monotonic_ns()
+        allowed_ns = self._deadline_ns if self.opened else self._startup_ns
+        self.overdue_ns = self.busy_since_ns + allowed_ns
+        try:
+            action()
+        except SensorFault as fault:
+            self._react(fault)
+        except Exception as error:  # noqa: BLE001 - one device's trouble must not end its thread
+            detail = f"{type(error).__name__}: {error}"
+            self._react(SensorFault(self.sensor.call, "FAILED", Reaction.QUARANTINE, detail))
+        finally:
+            self.overdue_ns = None
+            self.busy_since_ns = None
+            self.settled = True
+
+    def _open(self) -> None:
+        device = self.sensor.open()
+        self._fresh = True
+        now_ns = self._clock.monotonic_ns()
+        if now_ns > self._start_ns:
+            self._next_sample_ns = pace(self._start_ns, self._every_ns, now_ns)
+            self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, now_ns)
+        self.opened = True
+        self._emit({"type": "device", "device": device_message(device)})
+
+    def _sample(self) -> None:
+        due_ns = self._next_sample_ns
+        sample = self.sensor.sample()
+        if self._fresh:
+            self._aggregator.restart(sample.counter or self._read_counter())
+            self._fresh = False
+        self._remember(sample)
+        self._reinits = 0
+        if due_ns >= self._next_aggregate_ns:
+            counter = sample.counter or self._read_counter()
+            self._close_interval(counter)
+            self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, due_ns)
+        self.sampled_ns = self._clock.monotonic_ns()
+        self._next_sample_ns = pace(self._start_ns, self._every_ns, max(due_ns, self.sampled_ns))
+
+    def _remember(self, sample: Sample) -> None:
+        self._aggregator.add(sample)
+        self._activity.add(sample)
+        if sample.counter is not None:
+            self._history.counter.append(sample.counter)
+        if sample.power_instant_w is not None:
+            self._history.powers.append((sample.t_ns, sample.power_instant_w))
+        idle = sample.util_pct is not None and sample.util_pct <= self.sensor.idle_below_pct
+        if idle and sample.power_w is not None:
+            self._history.idle.add(sample.power_w)
+
+    def _read_counter(self) -> CounterReading | None:
+        reading = self.sensor.read_counter()
+        if reading is not None:
+            self._history.counter.append(reading)
+        return reading
+
+    def _read_edge(self) -> None:
+        self._edge_due_ns = None
+        self._last_edge_ns = now_ns = self._clock.monotonic_ns()
+        self._read_counter()
+        if self.sensor.counter_method is None:
+            self._poll_ns = now_ns
+            self._poll_until_ns = now_ns + POLL_AT_MOST_NS
+
+    def _poll(self) -> None:
+        watts = self.sensor.read_power_w()
+        now_ns = self._clock.monotonic_ns()
+        if watts is not None:
+            self._history.powers.append((now_ns, watts))
+        self._poll_ns = now_ns + POLL_EVERY_NS if now_ns < self._poll_until_ns else None
+
+    def _close_interval(self, counter: CounterReading | None) -> None:
+        reading = self._aggregator.close(counter, self.sensor.counter_method)
+        if reading is not None:
+            self._emit(
+                {
+                    "type": "reading",
+                    "device": reading.device,
+                    "start_ns": reading.start_ns,
+                    "end_ns": reading.end_ns,
+                    "fields": dict(reading.fields),
+                }
+            )
+
+    def _answer(self) -> None:
+        """Answers the questions whose samples are in, or that have waited long enough."""
+        now_ns = self._clock.monotonic_ns()
+        waiting: list[_Question] = []
+        for question in self._questions:
+            seen_ns = self._history.powers[-1][0] if self._history.powers else 0
+            last = not self.opened or now_ns >= question.give_up_ns or seen_ns >= question.end_ns
+            if question.message["cmd"] == "energy":
+                answer = self._energy(question.message, last=last)
+            else:
+                answer = self._disturbance(question.message) if last else None
+            if answer is None:
+                waiting.append(question)
+            else:
+                self._emit(answer)
+        self._questions = waiting
+
+    def _energy(self, message: Message, *, last: bool) -> Message | None:
+        """The answer, or None while a better one may come with the next reading."""
+        if self._edge_due_ns is not None:
+            return None
+        region = Region(*(int(message[key]) for key in Region.__slots__))
+        result = self._history.energy(region, self.sensor.counter_method)
+        by_counter = isinstance(result, Energy) and result.method == self.sensor.counter_method
+        if not last and not by_counter:
+            return None
+        self._poll_ns = None
+        return energy_message(int(message["id"]), result)
+
+    def _disturbance(self, message: Message) -> Message:
+        start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
+        activity = self._activity.between(start_ns, end_ns, message["own_pids"])
+        return {
+            "type": "activity",
+            "id": message["id"],
+            "contended": activity.contended,
+            "throttled_pct": activity.throttled_pct,
+        }
+
+    def _react(self, fault: SensorFault) -> None:
+        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
+            self._reinits += 1
+            self._retire()
+            self._retry_ns = self._clock.monotonic_ns()
+        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
+            self._retire()
+            self._ended = True
+            self.tell(SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail))
+            self._emit({"type": "restart", "device": self.sensor.name})
+        else:
+            self._retire()
+            wait_s = self._backoff.next_s(self._clock.monotonic_ns())
+            self._retry_ns = self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
+            quarantined = SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
+            self.tell(quarantined, retry_after_s=wait_s)
+
+    def _retire(self) -> None:
+        """Ends the interval early: nothing is counted across the time without the device."""
+        if self.opened:
+            self._close_interval(None)
+        self.opened = False
+        self._edge_due_ns = None
+        self._poll_ns = None
+
+    def tell(self, fault: SensorFault, **more: float) -> None:
+        """Tells the daemon of a fault of this device."""
+        self._emit(fault_message(self.sensor.name, fault, **more))
+
+
+def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
+    """A fault as it stands on the wire."""
+    message: dict[str, Any] = {
+        "type": "fault",
+        "device": device,
+        "call": fault.call,
+        "code": fault.code,
+        "reaction": fault.reaction.value,
+        "detail": fault.detail,
+    }
+    return {**message, **more}
+
+
+def energy_message(identity: int, result: Energy | Absent) -> Message:
+    """The answer to an `energy` command as it stands on the wire."""
+    if isinstance(result, Absent):
+        return {"type": "energy", "id": identity, "absent": result.reason}
+    return {
+        "type": "energy",
+        "id": identity,
+        "energy_j": result.energy_j,
+        "method": result.method,
+        "rel_err": result.rel_err,
+        "idle_power_w": result.idle_power_w,
+    }

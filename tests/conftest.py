@@ -1,0 +1,34 @@
+"""What several folders of tests share: the real databases, one of each a run."""
+
+import pytest
+from fakes.servers import InfluxDB, VictoriaMetrics, running
+
+
+@pytest.fixture(scope="session")
+def influxdb_server(tmp_path_factory):
+    with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
+        yield server
+
+
+@pytest.fixture
+def influxdb(influxdb_server, request):
+    """A real InfluxDB 1.x with an empty database of the test's own."""
+    name = f"t{abs(hash(request.node.nodeid))}"
+    influxdb_server.query(f'CREATE DATABASE "{name}"')
+    influxdb_server.database = name
+    yield influxdb_server
+    influxdb_server.query(f'DROP DATABASE "{name}"')
+
+
+@pytest.fixture
+def own_influxdb(tmp_path):
+    """A real InfluxDB 1.x that the test may stop."""
+    with running(InfluxDB, tmp_path / "influxdb", "influxd") as server:
+        yield server
+
+
+@pytest.fixture
+def victoria(tmp_path):
+    """A real VictoriaMetrics that the test may stop."""
+    with running(VictoriaMetrics, tmp_path / "victoria", "victoria-metrics") as server:
+        yield server

@@ -1,0 +1,226 @@
+"""Real databases on free loopback ports, and small HTTP servers that misbehave by script."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+START_TIMEOUT_S = 60.0
+
+INFLUXD_CONF = """
+reporting-disabled = true
+bind-address = "127.0.0.1:{rpc}"
+[meta]
+  dir = "{folder}/meta"
+[data]
+  dir = "{folder}/data"
+  wal-dir = "{folder}/wal"
+[monitor]
+  store-enabled = false
+[http]
+  bind-address = "127.0.0.1:{port}"
+  log-enabled = false
+  auth-enabled = {auth}
+"""
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def require(program):
+    """Skips a test whose program is not installed; in CI that is a failure."""
+    if shutil.which(program):
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{program} is not installed, and in CI it has to be")
+    pytest.skip(f"{program} is not installed; on Debian: make test as root installs it")
+
+
+def get(url, **query):
+    target = f"{url}?{urllib.parse.urlencode(query)}" if query else url
+    with urllib.request.urlopen(target, timeout=30) as answer:  # noqa: S310 - our own server
+        return answer.read()
+
+
+class Server:
+    """A database's process that can be stopped and started again on the same port and data."""
+
+    health = "/health"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process = None
+
+    def start(self):
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, (self.folder / "log").read_text()
+            try:
+                get(self.url + self.health)
+            except urllib.error.HTTPError as error:
+                if error.code < 500:
+                    return self
+            except OSError:
+                pass
+            else:
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"not up: {(self.folder / 'log').read_text()}")
+
+    def stop(self, how=signal.SIGTERM):
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def command(self):
+        raise AssertionError("each server has its own")
+
+
+class InfluxDB(Server):
+    """InfluxDB 1.x."""
+
+    health = "/ping"
+
+    def __init__(self, folder, *, auth=False):
+        super().__init__(folder)
+        self._config = folder / "influxdb.conf"
+        self._config.write_text(
+            INFLUXD_CONF.format(
+                folder=folder, port=self.port, rpc=free_port(), auth=str(auth).lower()
+            )
+        )
+
+    def command(self):
+        return ["influxd", "-config", str(self._config)]
+
+    def query(self, text, **more):
+        """Runs InfluxQL; the series of the first statement."""
+        body = urllib.parse.urlencode({"q": text, "epoch": "ns", **more}).encode()
+        with urllib.request.urlopen(f"{self.url}/query", body, timeout=60) as answer:  # noqa: S310 - our own server
+            result = json.load(answer)["results"][0]
+        assert "error" not in result, result
+        return result.get("series", [])
+
+    def points(self, database):
+        """All points: {(measurement, tags, time_ns): fields}, the types as InfluxDB has them."""
+        found = {}
+        for series in self.query("SELECT * FROM /.*/ GROUP BY *", db=database):
+            tags = tuple(sorted((k, v) for k, v in series.get("tags", {}).items() if v))
+            for row in series["values"]:
+                values = dict(zip(series["columns"], row, strict=True))
+                time_ns = values.pop("time")
+                fields = {k: v for k, v in values.items() if v is not None}
+                found.setdefault((series["name"], tags, time_ns), {}).update(fields)
+        return found
+
+
+class VictoriaMetrics(Server):
+    """VictoriaMetrics, single node."""
+
+    def command(self):
+        return [
+            "victoria-metrics",
+            f"-storageDataPath={self.folder}/data",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-retentionPeriod=100y",
+        ]
+
+    def samples(self):
+        """All samples: {(name, labels, time_ms): value}; None twice would be a doubled point."""
+        get(f"{self.url}/internal/force_flush")
+        found = {}
+        body = get(f"{self.url}/api/v1/export", **{"match[]": '{__name__!=""}'})
+        for line in body.splitlines():
+            series = json.loads(line)
+            labels = series["metric"]
+            name = labels.pop("__name__")
+            for time_ms, value in zip(series["timestamps"], series["values"], strict=True):
+                key = (name, tuple(sorted(labels.items())), time_ms)
+                assert key not in found, f"doubled: {key}"
+                found[key] = value
+        return found
+
+
+@contextmanager
+def running(server_type, folder, program, **options):
+    """A started server, stopped at the end."""
+    require(program)
+    folder.mkdir(parents=True, exist_ok=True)
+    server = server_type(folder, **options)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+class Scripted:
+    """An HTTP server that answers by a function of the request, and remembers the requests.
+
+    Args:
+        answer: From (method, path, headers, body) to (status, headers, body).
+    """
+
+    def __init__(self, answer):
+        self.requests = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                request = (self.command, self.path, dict(self.headers), body)
+                outer.requests.append(request)
+                try:
+                    status, headers, content = answer(*request)
+                    self.send_response(status)
+                    for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(content)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True
+
+            do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class's names
+
+            def log_message(self, *_):
+                """Says nothing: the test asks what it wants to know."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

@@ -1,0 +1,122 @@
+"""The search of the batch, on a scripted device and allocator."""
+
+import pytest
+
+from probes.batch import BatchPoint, predicted_peak_bytes, search
+
+GIB = 1 << 30
+BASE = GIB // 2
+PER_ITEM = GIB // 8
+
+
+class Scripted:
+    """A device whose throughput saturates and whose allocator keeps count.
+
+    Args:
+        free_bytes: Free beside what this process holds, less the reserve.
+        saturation: Batch at which throughput reaches half of its limit.
+    """
+
+    def __init__(self, free_bytes=64 * GIB, saturation=8):
+        self.free_bytes = free_bytes
+        self.saturation = saturation
+        self.tried = []
+        self.held = BASE
+
+    def measure(self, batch):
+        peak = BASE + PER_ITEM * batch
+        assert peak <= self.headroom(), "a neighbour's memory was taken"
+        self.tried.append(batch)
+        throughput = 1000 * batch / (batch + self.saturation)
+        return BatchPoint(batch, batch / throughput * 1000, throughput, peak)
+
+    def headroom(self):
+        return self.held + self.free_bytes
+
+
+def run(device, **options):
+    settings = {
+        "base_bytes": BASE,
+        "max_batch": 1024,
+        "latency_bound_ms": None,
+        "memory_cap_bytes": None,
+    }
+    return search(device.measure, device.headroom, **{**settings, **options})
+
+
+def test_doubling_stops_where_it_brings_under_five_percent():
+    device = Scripted()
+    best, curve = run(device)
+    # From 128 (941 a second) to 256 (970) the gain is 3 %.
+    assert best == 128
+    assert [point.batch for point in curve] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_the_largest_batch_is_kept():
+    assert run(Scripted(), max_batch=16)[0] == 16
+
+
+def test_a_batch_past_the_latency_bound_is_not_chosen():
+    device = Scripted()
+    best, _ = run(device, latency_bound_ms=20.0)
+    # Batch 8 takes 16 ms, batch 16 takes 24 ms.
+    assert best == 8
+
+
+@pytest.mark.parametrize("free_gib", [1, 2, 3, 5])
+def test_a_batch_that_may_not_fit_is_never_tried(free_gib):
+    device = Scripted(free_bytes=free_gib * GIB)
+    best, _ = run(device)
+    assert BASE + PER_ITEM * best <= device.headroom()
+
+
+def test_free_memory_is_looked_at_again_before_each_step():
+    device = Scripted()
+
+    def measure(batch):
+        point = device.measure(batch)
+        if batch == 8:
+            # A production neighbour grows while we search.
+            device.free_bytes = GIB
+        return point
+
+    search(
+        measure,
+        device.headroom,
+        base_bytes=BASE,
+        max_batch=1024,
+        latency_bound_ms=None,
+        memory_cap_bytes=None,
+    )
+    assert device.tried == [1, 2, 4, 8]
+
+
+def test_the_operators_cap_bounds_the_peak():
+    device = Scripted()
+    best, curve = run(device, memory_cap_bytes=BASE + 4 * PER_ITEM)
+    assert best == 4
+    assert max(point.peak_bytes for point in curve) <= BASE + 4 * PER_ITEM
+
+
+def test_what_the_device_raises_is_the_callers_business():
+    def measure(batch):
+        if batch > 1:
+            raise MemoryError
+        return BatchPoint(1, 1.0, 10.0, BASE)
+
+    with pytest.raises(MemoryError):
+        search(
+            measure,
+            lambda: 64 * GIB,
+            base_bytes=BASE,
+            max_batch=8,
+            latency_bound_ms=None,
+            memory_cap_bytes=None,
+        )
+
+
+def test_the_peak_is_predicted_from_the_steepest_stretch():
+    points = [BatchPoint(1, 1, 1, 105), BatchPoint(2, 1, 1, 110), BatchPoint(4, 1, 1, 150)]
+    assert predicted_peak_bytes(100, points, 8) == 150 + 4 * 20
+    assert predicted_peak_bytes(100, points[:1], 2) == 110
+    assert predicted_peak_bytes(100, [BatchPoint(1, 1, 1, 90)], 2) == 90

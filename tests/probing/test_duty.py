@@ -1,0 +1,70 @@
+"""Probing keeps to its share of a device's time, and energy windows recur within it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.probing.duty import DutyBudget
+
+
+def simulate(budget, *, every_s, full_s, latency_s, hours=6):
+    """Runs a probe by its plan; returns the plans, and the most that any hour held."""
+    plans, runs, most_s, now_s = [], [], 0.0, 0.0
+    for _ in range(int(hours * 3600 / every_s)):
+        known = bool(runs)
+        plan = budget.plan(now_s, full_s if known else 0.0, latency_s if known else 0.0)
+        plans.append(plan)
+        if plan != "skip":
+            busy_s = full_s if plan == "full" else latency_s
+            budget.record(now_s, busy_s, energy=plan == "full")
+            runs.append((now_s, busy_s))
+        most_s = max(most_s, sum(busy for at, busy in runs if at > now_s - 3600))
+        now_s += every_s
+    return plans, most_s
+
+
+def test_the_defaults_carry_energy_every_hour_and_latency_all_the_time():
+    # 36 s an hour; 12 runs of 2.5 s or, with energy, 9 s.
+    plans, most_s = simulate(DutyBudget(0.01), every_s=300, full_s=9.0, latency_s=2.0)
+    assert most_s <= 36
+    for hour in range(6):
+        assert "full" in plans[hour * 12 : hour * 12 + 12]
+    assert plans.count("latency") > plans.count("full")
+    assert plans.count("skip") < len(plans) / 3
+
+
+def test_a_tight_budget_still_carries_energy_and_lengthens_the_interval():
+    plans, most_s = simulate(DutyBudget(0.005), every_s=60, full_s=12.0, latency_s=4.0)
+    assert most_s <= 18
+    assert plans.count("full") >= 5
+    assert plans.count("skip") > len(plans) / 2
+
+
+def test_a_run_that_never_fits_runs_once_and_latency_goes_on():
+    plans, _ = simulate(DutyBudget(0.01), every_s=300, full_s=60.0, latency_s=3.0)
+    assert plans[0] == "full"
+    assert plans.count("full") == 1
+    assert "latency" in plans
+
+
+def test_what_was_used_is_forgotten_after_the_window():
+    budget = DutyBudget(0.01)
+    budget.record(0.0, 36.0, energy=True)
+    assert budget.used_share(10.0) == 0.01
+    assert budget.plan(10.0, 8.0, 2.0) == "skip"
+    assert budget.used_share(3601.0) == 0.0
+
+
+@given(
+    st.floats(0.001, 0.2),
+    st.sampled_from([10, 60, 300]),
+    st.floats(5.5, 60),
+    st.floats(0.5, 20),
+)
+def test_no_hour_holds_more_than_the_budget_but_for_the_first_run(
+    share, every_s, full_s, latency_s
+):
+    allowed_s = share * 3600
+    _, most_s = simulate(
+        DutyBudget(share), every_s=every_s, full_s=full_s, latency_s=latency_s, hours=3
+    )
+    assert most_s <= max(allowed_s, full_s) + 1e-6

@@ -1,0 +1,215 @@
+"""A probe child may hang, die, lie or shout: its run comes to a fault, and the next starts clean."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.probing.lock import device_lock
+from agent.probing.outcome import ProbeFault, ProbeOutcome
+from agent.probing.request import ProbeRequest
+from agent.probing.runner import ProbeRunner
+
+REQUEST = ProbeRequest("p", "transformer", "cpu", "fp32", 1, energy=True)
+RESULT = {
+    "type": "result",
+    "batch": 4,
+    "latency_ms": {"p50": 1.0, "mean": 1.1, "cv": 0.1},
+    "samples": 300,
+    "stop_reason": "runs",
+    "steady_start_ns": 1,
+    "region_start_ns": 2,
+    "region_end_ns": 6_000_000_002,
+    "steady_end_ns": 6_000_000_003,
+    "inferences": 1200,
+    "has_energy_window": True,
+    "h2d_ms": None,
+    "launch_overhead_pct": None,
+    "busy_s": 8.0,
+    "fingerprint": "abc",
+    "software": {"torch": "2"},
+    "threads": 2,
+}
+# A child that answers as the worker does; {0} stands where a test puts its misdeed.
+CHILD = """
+import json, os, signal, sys, time
+RESULT = {result!r}
+def say(**line): print(json.dumps(line), flush=True)
+for line in sys.stdin:
+    {misdeed}
+    say(type="progress", phase="energy", done=0.5, note="n")
+    say(type="region_start", t_ns=2)
+    assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
+    say(type="region_end", t_ns=3)
+    assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
+    say(**RESULT)
+"""
+
+
+def runner_of(misdeed="pass", *, deadline_s=20.0, keep_alive=False, result=None, stop=None):
+    program = CHILD.format(misdeed=misdeed, result=result or RESULT)
+    return ProbeRunner(
+        sys.executable,
+        deadline_s,
+        stop or threading.Event(),
+        keep_alive=keep_alive,
+        command=lambda python: (python, "-c", program),
+    )
+
+
+def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
+    return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
+
+
+def test_a_good_child_gives_a_result_and_its_edges():
+    edges, phases = [], []
+    outcome = run(runner_of(), lambda: edges.append(1), lambda p: phases.append(p.phase))
+    assert isinstance(outcome, ProbeOutcome)
+    assert (outcome.result.probe, outcome.result.device) == ("p", "gpu0")
+    assert outcome.result.region_s == pytest.approx(6.0)
+    assert len(edges) == 2
+    assert phases == ["energy"]
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "kind", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "died", "SIGKILL"),
+        ("sys.exit(7)", "died", "exit code 7"),
+        ("raise RuntimeError('boom')", "died", "exit code 1"),
+        ("say(type='error', kind='oom', message='too big')", "oom", "too big"),
+        ("say(type='error', kind='config', message='no such')", "config", "no such"),
+        ("say(type='error', kind='?', message='odd')", "crash", "odd"),
+        ("[print('x' * 99) for _ in range(5000)]", "rubbish", "no report"),
+        ("print('[' * 200000, flush=True); sys.exit(0)", "died", "exit code 0"),
+    ],
+)
+def test_a_bad_child_is_a_fault_with_its_kind(misdeed, kind, words):
+    fault = run(runner_of(misdeed))
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind == kind
+    assert words in fault.title
+
+
+def test_the_last_words_are_kept_and_bounded():
+    fault = run(
+        runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(500)]; sys.exit(1)")
+    )
+    assert len(fault.last_words) <= 20
+    assert fault.last_words[-1].startswith("499 ")
+    assert max(len(words) for words in fault.last_words) <= 300
+
+
+def test_a_hanging_child_is_killed_at_its_deadline_with_its_own_children():
+    misdeed = (
+        "pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
+    )
+    fault = run(runner_of(misdeed, deadline_s=1.5))
+    assert fault.kind == "deadline"
+    grandchild = int(fault.last_words[-1].split()[1])
+    for _ in range(100):
+        if not _alive(grandchild):
+            break
+        time.sleep(0.05)
+    assert not _alive(grandchild)
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_gigabytes_on_standard_error_do_not_stop_the_run():
+    misdeed = "[sys.stderr.write('x' * 1000000) for _ in range(50)]"
+    assert isinstance(run(runner_of(misdeed)), ProbeOutcome)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inferences": 0},
+        {"region_end_ns": 1},
+        {"steady_end_ns": 5},
+        {"latency_ms": {"p50": 1.0}},
+        {"latency_ms": {"p50": float("nan"), "mean": 1.0, "cv": 0.0}},
+        {"batch": "many"},
+        {"software": 3},
+    ],
+)
+def test_a_result_that_cannot_be_is_refused(change):
+    # NaN travels as bare NaN, which Python's json reads.
+    program_result = {**RESULT, **change}
+    runner = runner_of("nan = float('nan')", result=program_result)
+    fault = run(runner)
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind in {"rubbish", "died"}
+
+
+def test_a_python_that_is_not_there_is_named():
+    runner = ProbeRunner("/nowhere/python", 5.0, threading.Event())
+    fault = run(runner)
+    assert fault.kind == "spawn"
+    assert "/nowhere/python" in fault.title
+
+
+def test_a_stop_ends_a_run_at_once():
+    stop = threading.Event()
+    runner = runner_of("time.sleep(600)", deadline_s=600, stop=stop)
+    threading.Timer(0.3, stop.set).start()
+    assert run(runner).kind == "cancelled"
+
+
+def test_close_ends_a_run_from_another_thread():
+    stop = threading.Event()
+    misdeed = "say(type='progress', phase='load', done=0, note=''); time.sleep(600)"
+    runner = runner_of(misdeed, deadline_s=600, stop=stop)
+    got, running = [], threading.Event()
+    thread = threading.Thread(
+        target=lambda: got.append(run(runner, on_progress=lambda _: running.set()))
+    )
+    thread.start()
+    assert running.wait(20)
+    stop.set()
+    runner.close()
+    thread.join(20)
+    assert got[0].kind == "cancelled"
+
+
+def test_a_kept_child_serves_again_and_a_fault_replaces_it():
+    runner = runner_of("print(os.getpid(), file=sys.stderr)", keep_alive=True)
+    first, second = run(runner), run(runner)
+    assert first.pids == second.pids
+    os.kill(first.pids[0], signal.SIGKILL)
+    assert run(runner).kind == "died"
+    third = run(runner)
+    assert third.pids != first.pids
+    runner.close()
+    assert not _alive(third.pids[0])
+
+
+def test_a_child_that_is_not_kept_is_gone_after_its_run():
+    outcome = run(runner_of())
+    assert not _alive(outcome.pids[0])
+
+
+def test_one_lock_a_device(tmp_path):
+    stop = threading.Event()
+    with device_lock(tmp_path, "gpu0", stop, 1.0) as mine:
+        assert mine
+        with device_lock(tmp_path, "gpu0", stop, 0.2) as other:
+            assert not other
+        with device_lock(tmp_path, "gpu1", stop, 0.2) as another:
+            assert another
+    with device_lock(tmp_path, "gpu0", stop, 0.2) as again:
+        assert again
+
+
+def test_a_folder_that_cannot_be_written_gives_no_lock_to_wait_for(tmp_path):
+    with device_lock(tmp_path / "none", "gpu0", threading.Event(), 0.2) as mine:
+        assert mine

@@ -1,0 +1,144 @@
+"""The real worker, on the CPU, through the real runner."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from agent.probing.child import worker_command
+from agent.probing.outcome import ProbeFault, ProbeOutcome
+from agent.probing.request import ProbeRequest
+from agent.probing.runner import ProbeRunner
+
+QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 70, "sample_cap_s": 2.0, "threads": 1}
+
+
+def run(kind="cnn", *, energy=False, on_edge=lambda: None, **more):
+    request = ProbeRequest("p", kind, "cpu", energy=energy, **{**QUICK, **more})
+    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    return runner.run(request, "cpu", on_edge=on_edge, on_progress=lambda _: None)
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    """Writes a module of an operator's own and puts it where the worker's Python looks."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write(body):
+        (tmp_path / "own.py").write_text("import torch\n" + body)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["transformer", "cnn"])
+def test_a_built_in_model_is_timed(kind):
+    outcome = run(kind)
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    assert result.samples >= 70 or result.stop_reason == "time_cap"
+    assert result.inferences == result.samples * 2
+    assert result.threads == 1
+    assert not result.has_energy_window
+    assert result.h2d_ms is None
+    # Without a window the region is the sampling itself: its time is the runs' time.
+    runs_s = result.samples * result.latency_ms["mean"] / 1000
+    assert result.region_s == pytest.approx(runs_s, rel=0.1)
+
+
+def test_the_energy_region_lasts_and_lies_within_steady_load():
+    edges = []
+    outcome = run(energy=True, region_s=5.0, on_edge=lambda: edges.append(1))
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    assert len(edges) == 2
+    assert result.region_s >= 5.0
+    assert outcome.steady_start_ns < result.region_start_ns
+    assert result.region_end_ns < outcome.steady_end_ns
+    assert result.throughput_per_s == pytest.approx(2000 / result.latency_ms["mean"], rel=0.25)
+
+
+def test_the_same_software_has_the_same_fingerprint_and_another_dtype_another():
+    first, second, other = run(), run(), run(dtype="bf16")
+    assert first.result.fingerprint == second.result.fingerprint
+    assert other.result.fingerprint != first.result.fingerprint
+    assert first.result.software["torch"]
+
+
+def test_a_known_batch_of_the_same_software_is_not_searched_again():
+    searched = run(batch="auto", max_batch=4)
+    assert len(searched.curve) >= 1
+    again = run(
+        batch="auto",
+        max_batch=4,
+        known_batch=searched.result.batch,
+        known_fingerprint=searched.result.fingerprint,
+    )
+    assert again.curve == ()
+    assert again.result.batch == searched.result.batch
+    stale = run(batch="auto", max_batch=4, known_batch=3, known_fingerprint="other")
+    assert stale.curve
+    assert stale.result.batch != 3
+
+
+def test_an_operators_factory_is_measured_and_what_it_prints_is_no_report(factory):
+    factory(
+        "def make():\n"
+        '    print(\'{"type": "result"}\')\n'
+        "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
+    )
+    outcome = run("module", module="own:make")
+    assert isinstance(outcome, ProbeOutcome), outcome
+    assert outcome.result.software["model"] == "own:make"
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "kind", "words"),
+    [
+        ("", "nowhere:make", "config", "set python"),
+        ("", "own:make", "config", "no make"),
+        ("def make(): return 3\n", "own:make", "config", "must return"),
+        ("def make(): return 3, torch.ones(1)\n", "own:make", "config", "torch.nn.Module"),
+        ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "config", "tensors"),
+        ("def make(): raise MemoryError\n", "own:make", "oom", "memory_cap"),
+        ("def make(): raise KeyError('boom')\n", "own:make", "crash", "boom"),
+        ("import os\ndef make(): os._exit(3)\n", "own:make", "died", "exit code 3"),
+    ],
+)
+def test_a_factory_that_fails_is_a_fault_that_says_what_to_do(factory, body, path, kind, words):
+    factory(body)
+    fault = run("module", module=path)
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind == kind
+    assert words in fault.title
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    request = ProbeRequest("p", "cnn", "cuda:0", "fp32", 1, energy=False)
+    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    fault = runner.run(request, "gpu0", on_edge=lambda: None, on_progress=lambda _: None)
+    assert fault.kind == "device"
+    assert "CUDA" in fault.title
+
+
+def test_the_worker_sees_the_probes_package_and_nothing_else_of_ours():
+    program = worker_command(sys.executable)
+    isolated = (program[0], "-I", "-S", *program[1:])
+    # Without site-packages there is no torch, and so the worker ends; but it was found.
+    done = subprocess.run(isolated, input="", capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in done.stderr
+    assert "probes/worker.py" in done.stderr
+
+
+def test_the_worker_ends_when_its_daemon_does():
+    with subprocess.Popen(
+        worker_command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        request = ProbeRequest("p", "cnn", "cpu", energy=False, **QUICK)
+        worker.stdin.write(request.to_wire().encode() + b"\n")
+        worker.stdin.flush()
+        assert json.loads(worker.stdout.readline())["type"] == "hello"
+        worker.stdin.close()
+        assert worker.wait(60) == 0

@@ -1,0 +1,179 @@
+"""Delivery: in order, acknowledged, split around what is refused, never lost, never stopped."""
+
+import random
+import threading
+
+import pytest
+from fakes.outbox import MemoryOutbox
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.sinks.errors import Misconfigured, Rejected, RetryLater
+from agent.sinks.pusher import MAX_BACKOFF_S, Pusher
+
+
+class Taker:
+    """A sink that takes lines, refuses poison, and fails as it is told."""
+
+    def __init__(self, *, limit_bytes=None):
+        self.lines = []
+        self.requests = 0
+        self.failures = []
+        self.limit_bytes = limit_bytes
+        self.closed = False
+
+    def send(self, lines):
+        self.requests += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.limit_bytes and len(lines) > self.limit_bytes:
+            raise Rejected("too large", too_large=True)
+        found = lines.decode().split("\n")
+        if any("poison" in line for line in found):
+            raise Rejected("it is poison")
+        self.lines += found
+
+    def check(self):
+        return "fine"
+
+    def close(self):
+        self.closed = True
+
+
+def pusher_of(outbox, sink, *, batch_points=100, stop=None):
+    return Pusher(
+        "s",
+        outbox,
+        sink,
+        stop or threading.Event(),
+        batch_points=batch_points,
+        flush_every_s=0.01,
+        rng=random.Random(1),
+    )
+
+
+def drain(pusher, outbox, steps=10_000):
+    for _ in range(steps):
+        pusher.step()
+        if outbox.cursor("s") == len(outbox.rows):
+            return
+    raise AssertionError("it never drained")
+
+
+def test_everything_arrives_in_order():
+    lines = [f"m v={i} {i}" for i in range(1050)]
+    outbox, sink = MemoryOutbox(lines), Taker()
+    drain(pusher_of(outbox, sink), outbox)
+    assert sink.lines == lines
+    assert outbox.sent == 1050
+    assert sink.requests == 11
+
+
+def test_a_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
+    outbox, sink = MemoryOutbox(["a v=1 1"] * 100), Taker()
+    pusher = pusher_of(outbox, sink)
+    assert pusher.step() == 0.0
+    assert pusher.step() == 0.01
+    assert pusher.status()["state"] == "idle"
+
+
+def test_a_refused_point_is_put_aside_and_blocks_nothing():
+    lines = [f"m v={i} {i}" for i in range(1000)]
+    lines[617] = "poison v=1 1"
+    outbox, sink = MemoryOutbox(lines), Taker()
+    pusher = pusher_of(outbox, sink, batch_points=1000)
+    drain(pusher, outbox)
+    assert sink.lines == lines[:617] + lines[618:]
+    assert outbox.rejected == [("poison v=1 1", "it is poison")]
+    assert pusher.status()["rejected"] == 1
+    # One point among a thousand is found in about twice log2(1000) requests.
+    assert sink.requests <= 25
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=300), st.integers(1, 64))
+def test_whatever_is_refused_the_rest_arrives_once(poisoned, batch_points):
+    lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]
+    outbox, sink = MemoryOutbox(lines), Taker()
+    drain(pusher_of(outbox, sink, batch_points=batch_points), outbox)
+    assert sink.lines == [line for line in lines if "poison" not in line]
+    assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
+
+
+def test_a_request_that_is_too_large_is_made_smaller_and_stays_so():
+    lines = [f"m v={i} {i}" for i in range(20_000)]
+    outbox, sink = MemoryOutbox(lines), Taker(limit_bytes=20_000)
+    drain(pusher_of(outbox, sink, batch_points=5000), outbox)
+    assert sink.lines == lines
+    assert outbox.rejected == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [
+        (RetryLater("down"), "backing off"),
+        (Misconfigured("no such bucket"), "misconfigured"),
+        (RuntimeError("bug"), "failing"),
+    ],
+)
+def test_a_failure_keeps_everything_and_is_seen_in_the_status(failure, state):
+    outbox, sink = MemoryOutbox(["m v=1 1"] * 10), Taker()
+    sink.failures = [failure]
+    pusher = pusher_of(outbox, sink)
+    assert pusher.step() > 0
+    status = pusher.status()
+    assert status["state"] == state
+    assert str(failure) in status["last_error"]
+    assert outbox.cursor("s") == 0
+    pusher.step()
+    assert len(sink.lines) == 10
+    assert pusher.status()["last_error"] is None
+
+
+def test_back_off_grows_is_spread_and_bounded():
+    outbox, sink = MemoryOutbox(["m v=1 1"]), Taker()
+    sink.failures = [RetryLater("down") for _ in range(60)]
+    pusher = pusher_of(outbox, sink)
+    pauses = [pusher.step() for _ in range(60)]
+    assert max(pauses) <= MAX_BACKOFF_S
+    assert max(pauses[:2]) <= 2.0
+    assert len(set(pauses)) == 60
+    assert sum(pauses[20:]) / 40 > 10
+
+
+def test_the_wait_that_a_server_asks_for_is_kept():
+    outbox, sink = MemoryOutbox(["m v=1 1"]), Taker()
+    sink.failures = [RetryLater("busy", after_s=17.0)]
+    assert 17.0 <= pusher_of(outbox, sink).step() <= 18.0
+
+
+def test_a_failure_in_the_middle_of_a_split_repeats_little():
+    lines = [f"m v={i} {i}" for i in range(64)]
+    lines[0] = "poison v=0 0"
+    outbox, sink = MemoryOutbox(lines), Taker()
+    pusher = pusher_of(outbox, sink)
+    original = sink.send
+
+    def send(payload):
+        if sink.requests == 9:
+            sink.requests += 1
+            raise RetryLater("gone")
+        original(payload)
+
+    sink.send = send
+    drain(pusher, outbox)
+    assert sink.lines == lines[1:]
+
+
+def test_the_thread_ends_when_told_and_closes_its_sink():
+    stop = threading.Event()
+    outbox, sink = MemoryOutbox(["m v=1 1"] * 5), Taker()
+    pusher = pusher_of(outbox, sink, stop=stop)
+    thread = threading.Thread(target=pusher.run)
+    thread.start()
+    while not sink.lines:
+        pusher.wake()
+    stop.set()
+    pusher.wake()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert sink.closed

@@ -1,0 +1,211 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.model import Energy
+from agent.telemetry.energy import (
+    Absent,
+    History,
+    IdlePower,
+    Region,
+    from_counter,
+    from_polls,
+)
+from agent.telemetry.sample import CounterReading
+
+S = 10**9
+
+
+def region(start_s, end_s, lead_s=1.0):
+    edges = (start_s, end_s, start_s - lead_s, end_s + lead_s)
+    return Region(*(int(edge * S) for edge in edges))
+
+
+def readings(*pairs):
+    return [CounterReading(int(t_s * S), energy_j) for t_s, energy_j in pairs]
+
+
+def test_counter_energy_by_hand():
+    # 300 W between 9.5 s and 15.5 s, over a region of 5 s.
+    energy = from_counter(readings((9.5, 1000.0), (15.5, 2800.0)), region(10, 15), "counter", 60.0)
+    assert energy == Energy(pytest.approx(1500), "counter", pytest.approx(0.1 / 6 + 0.05), 60.0)
+
+
+def test_the_readings_nearest_the_edges_within_the_steady_stretch_count():
+    power_changed_before, power_changed_after = (8.9, 0.0), (16.1, 90000.0)
+    steady = [(9.1, 1000.0), (9.9, 1240.0), (12.0, 1870.0), (15.2, 2830.0), (15.9, 3040.0)]
+    energy = from_counter(
+        readings(power_changed_before, *steady, power_changed_after), region(10, 15), "counter"
+    )
+    assert energy.energy_j == pytest.approx((2830 - 1240) / 5.3 * 5)
+    assert energy.rel_err == pytest.approx(0.1 / 5.3 + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "reason"),
+    [
+        ([], "was not read"),
+        ([(3.0, 1.0), (20.0, 5.0)], "was not read"),
+        ([(10.0, 1.0)], "span 0.00 s"),
+        ([(10.0, 1.0), (12.0, 500.0)], "span 2.00 s"),
+        ([(10.0, 900.0), (15.0, 100.0)], "was reset"),
+        ([(10.0, 900.0), (12.0, 5.0), (15.0, 1000.0)], "was reset"),
+        ([(10.0, 900.0), (15.0, 900.0)], "did not advance"),
+    ],
+)
+def test_a_counter_that_cannot_answer_says_why(pairs, reason):
+    answer = from_counter(readings(*pairs), region(10, 15), "counter")
+    assert isinstance(answer, Absent)
+    assert reason in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("method", "rel_err"),
+    [("counter", 0.1 / 5 + 0.05), ("rapl", 0.001 / 5 + 0.05), ("modelled", 0.01 / 5 + 0.5)],
+)
+def test_each_method_carries_its_own_uncertainty(method, rel_err):
+    energy = from_counter(readings((10, 5.0), (15, 505.0)), region(10, 15), method)
+    assert (energy.method, energy.rel_err) == (method, pytest.approx(rel_err))
+
+
+@given(
+    power_w=st.floats(1, 2000),
+    step_ms=st.sampled_from([1, 10, 20, 50, 100]),
+    region_s=st.floats(5, 60),
+    early_s=st.floats(0, 1),
+    late_s=st.floats(0, 1),
+    phase_s=st.floats(0, 1),
+)
+def test_a_stepping_counter_is_right_within_its_stated_uncertainty(
+    power_w, step_ms, region_s, early_s, late_s, phase_s
+):
+    start_s = 100 + phase_s
+    end_s = start_s + region_s
+
+    def counter(t_s):
+        return math.floor(t_s * 1000 / step_ms) * step_ms / 1000 * power_w
+
+    edges = (start_s - early_s, end_s + late_s)
+    pairs = [(edge, counter(edge)) for edge in edges]
+    energy = from_counter(readings(*pairs), region(start_s, end_s), "counter")
+    true_j = power_w * region_s
+    # The board's own error is no part of this script.
+    assert abs(energy.energy_j / true_j - 1) <= energy.rel_err - 0.05 + 1e-6
+
+
+def test_polled_energy_by_hand():
+    # 100 W, rising by 10 W a second from 10 s on: the trapezoidal rule is exact.
+    powers = [(int(t * S), 100.0 + 10 * max(0, t - 10)) for t in range(5, 20)]
+    energy = from_polls(powers, region(10.5, 15.5), 42.0)
+    assert energy.energy_j == pytest.approx(5 * 130)
+    assert (energy.method, energy.idle_power_w) == ("poll", 42.0)
+    watts = [110, 120, 130, 140, 150]
+    noise = 2 * math.sqrt(sum((w - 130) ** 2 for w in watts) / 4 / 5) / 130
+    assert energy.rel_err == pytest.approx(1 / 5 + 0.05 + noise)
+
+
+def test_polled_power_is_held_at_an_edge_without_a_sample_beyond():
+    powers = [(int(t * S / 10), 200.0) for t in range(101, 149)]
+    assert from_polls(powers, region(10, 15)).energy_j == pytest.approx(1000)
+
+
+def test_a_sample_outside_the_steady_stretch_says_nothing_about_the_edge():
+    idle_before, idle_after = (8 * S, 20.0), (17 * S, 20.0)
+    powers = [idle_before, *((t * S, 200.0) for t in range(10, 16)), idle_after]
+    assert from_polls(powers, region(9.5, 15.5)).energy_j == pytest.approx(1200)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "watts", "reason"),
+    [
+        ([], 100.0, "polled 0 times"),
+        ([11, 12], 100.0, "polled 2 times"),
+        ([10.1, 10.2, 10.3, 15], 100.0, "not polled for 4.7 s"),
+        ([11, 12, 13, 14], 0.0, "zero"),
+    ],
+)
+def test_polls_that_cannot_answer_say_why(times_s, watts, reason):
+    answer = from_polls([(int(t * S), watts) for t in times_s], region(10, 15))
+    assert isinstance(answer, Absent)
+    assert reason in answer.reason
+
+
+@given(
+    watts=st.lists(st.floats(1, 1000), min_size=60, max_size=60),
+    start_s=st.floats(100, 101),
+    length_s=st.floats(5, 50),
+)
+def test_polled_energy_lies_between_the_extremes_of_power(watts, start_s, length_s):
+    powers = [((100 + i) * S, w) for i, w in enumerate(watts)]
+    energy = from_polls(powers, region(start_s, start_s + length_s))
+    slack = 1e-6 * length_s * 1000
+    assert min(watts) * length_s - slack <= energy.energy_j <= max(watts) * length_s + slack
+    assert energy.rel_err > 0.05
+
+
+@given(st.floats(1, 1000), st.integers(1, 20), st.floats(5, 30))
+def test_steady_power_is_integrated_exactly(power_w, polls_per_s, length_s):
+    powers = [(i * S // polls_per_s, power_w) for i in range(100 * polls_per_s)]
+    energy = from_polls(powers, region(10, 10 + length_s))
+    assert energy.energy_j == pytest.approx(power_w * length_s)
+
+
+class TestHistory:
+    def test_the_counter_comes_before_the_polls(self):
+        history = History()
+        history.counter.extend(readings((10, 0.0), (15, 500.0)))
+        history.powers.extend((t * S, 300.0) for t in range(9, 17))
+        assert history.energy(region(10, 15), "counter").method == "counter"
+        assert history.energy(region(10, 15), None).method == "poll"
+
+    def test_a_reset_counter_falls_back_to_the_polls(self):
+        history = History()
+        history.counter.extend(readings((10, 900.0), (15, 100.0)))
+        history.powers.extend((t * S, 300.0) for t in range(9, 17))
+        energy = history.energy(region(10, 15), "counter")
+        assert (energy.method, energy.energy_j) == ("poll", pytest.approx(1500))
+
+    def test_absent_is_absent_with_both_reasons(self):
+        answer = History().energy(region(10, 15), "counter")
+        assert answer == Absent(
+            "the energy counter was not read in the window; power was polled 0 times in the window"
+        )
+
+    def test_a_window_under_five_seconds_has_no_energy(self):
+        history = History()
+        history.counter.extend(readings((10, 0.0), (14.99, 500.0)))
+        answer = history.energy(region(10, 14.99), "counter")
+        assert answer == Absent("the window lasted 4.99 s, and needs 5")
+
+    def test_it_is_bounded(self):
+        history = History()
+        for i in range(10_000):
+            history.counter.append(CounterReading(i, 0.0))
+            history.powers.append((i, 1.0))
+            history.idle.add(1.0)
+        assert len(history.counter) == 600
+        assert len(history.powers) == 2400
+
+
+class TestIdlePower:
+    def test_it_is_unknown_until_ten_samples_are_in(self):
+        idle = IdlePower()
+        for _ in range(9):
+            idle.add(50.0)
+        assert idle.value_w() is None
+        idle.add(50.0)
+        assert idle.value_w() == 50.0
+
+    def test_it_is_the_tenth_percentile_so_that_settling_does_not_count(self):
+        idle = IdlePower()
+        for watts in [*range(200, 100, -10), *[60.0] * 20]:
+            idle.add(watts)
+        assert idle.value_w() == 60.0
+
+    def test_it_follows_the_last_ten_minutes(self):
+        idle = IdlePower()
+        for watts in [*[50.0] * 600, *[70.0] * 600]:
+            idle.add(watts)
+        assert idle.value_w() == 70.0

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.model import Device
+from agent.telemetry.wire import (
+    LineSplitter,
+    Quarantined,
+    SensorSettings,
+    decode,
+    device_message,
+    encode,
+    gpu_index,
+    parse_command,
+    parse_device,
+    parse_settings,
+    settings_message,
+)
+
+
+def test_settings_survive_the_wire():
+    settings = SensorSettings(sample_every_s=0.5, cpu=True, cpu_idle_w=3.0, sysfs_root="/host")
+    quarantined = (Quarantined(3, 60.0), Quarantined(0, 1.5))
+    line = encode(settings_message(settings, quarantined))
+    assert parse_settings(decode(line)) == (settings, quarantined)
+
+
+def test_settings_of_another_version_are_read_as_far_as_known():
+    settings, quarantined = parse_settings({"gpus": False, "colour": "green"})
+    assert settings == SensorSettings(gpus=False)
+    assert quarantined == ()
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        Device("gpu0", "gpu", "GPU-1", "Board", 0, 80 << 30),
+        Device("cpu", "cpu", "abc", 'A "CPU" \u00e9', None, None),
+    ],
+)
+def test_devices_survive_the_wire(device):
+    assert parse_device(decode(encode(device_message(device)))) == device
+
+
+@pytest.mark.parametrize("line", [b"", b"nonsense", b"[1,2]", b'"text"', b"\xff\xfe", b'{"a":'])
+def test_a_line_that_is_no_object_is_an_error(line):
+    with pytest.raises(ValueError):  # noqa: PT011 - json's own words differ by version
+        decode(line)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"cmd": "stop"},
+        {"cmd": "mark", "device": "gpu0"},
+        {
+            "cmd": "energy",
+            "id": 1,
+            "device": "gpu0",
+            "start_ns": 1,
+            "end_ns": 2,
+            "steady_start_ns": 0,
+            "steady_end_ns": 3,
+        },
+        {"cmd": "activity", "id": 1, "device": "gpu0", "start_ns": 1, "end_ns": 2, "own_pids": []},
+    ],
+)
+def test_commands_are_read_only_when_complete(command):
+    assert parse_command(json.dumps(command).encode()) == command
+    for key in command:
+        rest = {name: value for name, value in command.items() if name != key}
+        with pytest.raises(ValueError, match="with its keys"):
+            parse_command(json.dumps(rest).encode())
+
+
+def test_gpus_are_told_by_their_names():
+    names = ("gpu0", "gpu15", "cpu", "gpu", "gpu1x")
+    assert [gpu_index(name) for name in names] == [0, 15, None, None, None]
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.data())
+def test_lines_come_out_as_they_went_in_however_the_stream_is_cut(lines, data):
+    stream = b"".join(line + b"\n" for line in lines)
+    splitter, got = LineSplitter(max_bytes=20), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        got += splitter.feed(stream[:size])
+        stream = stream[size:]
+    assert got == lines
+    assert splitter.overlong_lines == 0
+
+
+@given(st.data())
+def test_an_overlong_line_is_dropped_and_counted_once_however_the_stream_is_cut(data):
+    stream = b"first\n" + b"x" * 50 + b"\nlast\n"
+    splitter, got = LineSplitter(max_bytes=20), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        got += splitter.feed(stream[:size])
+        stream = stream[size:]
+    assert got == [b"first", b"last"]
+    assert splitter.overlong_lines == 1

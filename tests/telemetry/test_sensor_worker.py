@@ -1,0 +1,348 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.model import Device
+from agent.telemetry.faults import Reaction, SensorFault
+from agent.telemetry.sample import CounterReading, Sample
+from agent.telemetry.wire import SensorSettings
+from agent.telemetry.worker import INBOX_MAX, DeviceWorker, pace
+
+S = 10**9
+SETTINGS = SensorSettings(sample_every_s=1.0, aggregate_every_s=10.0)
+
+
+class ManualClock:
+    def __init__(self):
+        self.now_ns = 100 * S
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+    def time_ns(self):
+        return self.now_ns
+
+
+class ScriptedGpu:
+    """A GPU of 100 W whose next visit can be told to fail."""
+
+    name = "gpu0"
+    call = "nvmlDeviceGetPowerUsage"
+    idle_below_pct = 0.0
+
+    def __init__(self, clock, counter_method="counter"):
+        self._clock = clock
+        self.counter_method = counter_method
+        self.util_pct = 50.0
+        self.power_w = 100.0
+        self.fault = None
+        self.opens = 0
+        self.counter_read_ns = []
+        self.power_read_ns = []
+
+    def _check(self):
+        if self.fault is not None:
+            raise self.fault
+
+    def open(self):
+        self.opens += 1
+        self._check()
+        return Device(self.name, "gpu", "GPU-1", "Board", 0, 80)
+
+    def sample(self):
+        self._check()
+        now_ns = self._clock.now_ns
+        return Sample(now_ns, self.power_w, self.power_w, util_pct=self.util_pct, pids=(7,))
+
+    def read_counter(self):
+        self._check()
+        if self.counter_method is None:
+            return None
+        now_ns = self._clock.now_ns
+        self.counter_read_ns.append(now_ns)
+        return CounterReading(now_ns, now_ns / S * 100)
+
+    def read_power_w(self):
+        self._check()
+        self.power_read_ns.append(self._clock.now_ns)
+        return 100.0
+
+
+class Bench:
+    """A worker on a clock that the test moves."""
+
+    def __init__(self, counter_method="counter", **options):
+        self.clock = ManualClock()
+        self.sensor = ScriptedGpu(self.clock, counter_method)
+        self.messages = []
+        self.worker = DeviceWorker(
+            self.sensor, SETTINGS, self.clock, self.messages.append, self.clock.now_ns, **options
+        )
+
+    def run(self, seconds):
+        """Lets time pass, the worker waking when it wants to."""
+        end_ns = self.clock.now_ns + int(seconds * S)
+        self.worker.step()
+        while (wake_ns := self.worker.next_wake_ns()) <= end_ns:
+            self.clock.now_ns = max(self.clock.now_ns, wake_ns)
+            self.worker.step()
+        self.clock.now_ns = end_ns
+
+    def of(self, kind):
+        return [message for message in self.messages if message["type"] == kind]
+
+    def ask_energy(self, start_ns, end_ns, lead_ns=S):
+        self.worker.command(
+            {
+                "cmd": "energy",
+                "id": 1,
+                "device": "gpu0",
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "steady_start_ns": start_ns - lead_ns,
+                "steady_end_ns": end_ns + lead_ns,
+            }
+        )
+
+
+@given(st.integers(0, 10**15), st.integers(1, 10**11), st.integers(0, 10**12))
+def test_the_grid_of_samples_never_drifts(start_ns, every_ns, late_ns):
+    due_ns = pace(start_ns, every_ns, start_ns + late_ns)
+    assert (due_ns - start_ns) % every_ns == 0
+    assert start_ns + late_ns < due_ns <= start_ns + late_ns + every_ns
+
+
+def test_a_device_is_opened_and_then_aggregated_every_interval():
+    bench = Bench()
+    bench.run(30)
+    assert len(bench.of("device")) == 1
+    readings = bench.of("reading")
+    assert [(r["end_ns"] - r["start_ns"]) / S for r in readings] == [10, 10, 10]
+    assert [r["fields"]["energy_j"] for r in readings] == [1000, 1000, 1000]
+
+
+def test_the_counter_is_read_once_an_interval_when_nobody_asks():
+    bench = Bench()
+    bench.run(100)
+    assert len(bench.sensor.counter_read_ns) == 11
+
+
+def test_a_late_sample_is_skipped_and_later_ones_keep_their_grid():
+    bench = Bench()
+    bench.run(3.5)
+    start_ns = 100 * S
+    bench.clock.now_ns = start_ns + int(7.3 * S)
+    bench.worker.step()
+    assert bench.worker.next_wake_ns() == start_ns + 8 * S
+
+
+def test_marks_are_the_edges_of_an_energy_window():
+    bench = Bench()
+    bench.run(3.25)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(6)
+    end_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.worker.step()
+    bench.ask_energy(start_ns, end_ns)
+    (answer,) = bench.of("energy")
+    assert answer["energy_j"] == pytest.approx(600)
+    assert answer["method"] == "counter"
+    assert answer["rel_err"] == pytest.approx(0.1 / 6 + 0.05)
+
+
+def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_second():
+    bench = Bench()
+    bench.run(2.5)
+    before = len(bench.sensor.counter_read_ns)
+    for _ in range(50):
+        bench.worker.command({"cmd": "mark", "device": "gpu0"})
+        bench.run(0.1)
+    times_ns = bench.sensor.counter_read_ns[before:]
+    assert len(times_ns) == 6
+    assert all(b - a >= S for a, b in pairwise(times_ns))
+
+
+def test_without_a_counter_power_is_polled_ten_times_a_second_until_asked_for():
+    bench = Bench(counter_method=None)
+    bench.run(2.5)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(5)
+    end_ns = bench.clock.now_ns
+    assert 49 <= len(bench.sensor.power_read_ns) <= 51
+    bench.ask_energy(start_ns, end_ns)
+    bench.run(1)
+    (answer,) = bench.of("energy")
+    assert (answer["method"], answer["energy_j"]) == ("poll", pytest.approx(500))
+    polls = len(bench.sensor.power_read_ns)
+    bench.run(10)
+    assert len(bench.sensor.power_read_ns) == polls
+
+
+def test_polling_ends_by_itself_when_nobody_asks():
+    bench = Bench(counter_method=None)
+    bench.run(2)
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(300)
+    assert 1195 <= len(bench.sensor.power_read_ns) <= 1205
+
+
+def test_an_answer_waits_for_a_sample_past_the_window_but_not_for_ever():
+    bench = Bench(counter_method=None)
+    bench.run(20.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 6 * S, now_ns + S // 4)
+    assert bench.of("energy") == []
+    bench.run(1)
+    assert len(bench.of("energy")) == 1
+    bench.ask_energy(now_ns, now_ns + 3600 * S)
+    bench.run(3)
+    assert len(bench.of("energy")) == 2
+
+
+def test_idle_power_is_learnt_while_nothing_runs_and_comes_with_the_energy():
+    bench = Bench(counter_method=None)
+    bench.sensor.util_pct, bench.sensor.power_w = 0.0, 47.0
+    bench.run(15)
+    bench.sensor.util_pct, bench.sensor.power_w = 90.0, 300.0
+    bench.run(20.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
+    (answer,) = bench.of("energy")
+    assert answer["energy_j"] == pytest.approx(1800)
+    assert answer["idle_power_w"] == 47.0
+
+
+def test_idle_power_is_unknown_on_a_device_that_was_never_idle():
+    bench = Bench()
+    bench.run(30.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
+    (answer,) = bench.of("energy")
+    assert answer["idle_power_w"] is None
+
+
+def test_activity_is_answered_from_the_samples():
+    bench = Bench()
+    bench.run(10)
+    now_ns = bench.clock.now_ns
+    question = {"cmd": "activity", "device": "gpu0", "start_ns": now_ns - 5 * S, "end_ns": now_ns}
+    bench.worker.command({**question, "id": 3, "own_pids": [7]})
+    bench.worker.command({**question, "id": 4, "own_pids": []})
+    bench.run(3)
+    assert bench.of("activity") == [
+        {"type": "activity", "id": 3, "contended": False, "throttled_pct": None},
+        {"type": "activity", "id": 4, "contended": True, "throttled_pct": None},
+    ]
+
+
+def lost():
+    return SensorFault("nvmlDeviceGetPowerUsage", "GPU_IS_LOST", Reaction.QUARANTINE, "gone")
+
+
+def test_a_lost_gpu_is_retried_after_a_minute_and_then_ever_more_rarely():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = lost()
+    bench.run(3 * 3600)
+    waits = [fault["retry_after_s"] for fault in bench.of("fault")]
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert {fault["code"] for fault in bench.of("fault")} == {"GPU_IS_LOST"}
+    assert len(bench.of("device")) == 1
+
+
+def test_a_gpu_that_comes_back_is_announced_and_sampled_again():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = lost()
+    bench.run(10)
+    assert bench.worker.opened is False
+    bench.sensor.fault = None
+    bench.run(60)
+    assert len(bench.of("device")) == 2
+    # What it had of its interval was handed over; nothing is counted across its absence.
+    first, second, *_ = bench.of("reading")
+    assert (first["end_ns"] - first["start_ns"]) / S == 5
+    assert second["start_ns"] > first["end_ns"] + 55 * S
+    assert second["fields"]["energy_j"] <= 1000
+
+
+def test_a_quarantined_gpu_is_left_alone_at_first():
+    bench = Bench(retry_after_s=30.0)
+    assert bench.worker.settled
+    bench.run(29)
+    assert bench.sensor.opens == 0
+    bench.run(2)
+    assert bench.sensor.opens == 1
+
+
+def test_a_quarantined_gpu_answers_at_once_that_there_is_no_energy():
+    bench = Bench(retry_after_s=30.0)
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.ask_energy(bench.clock.now_ns - 6 * S, bench.clock.now_ns)
+    (answer,) = bench.of("energy")
+    assert "absent" in answer
+
+
+def test_an_uninitialized_library_is_initialized_again_three_times_at_most():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = SensorFault("nvmlX", "UNINITIALIZED", Reaction.REINIT)
+    bench.run(100)
+    assert bench.sensor.opens == 4
+    assert [fault["reaction"] for fault in bench.of("fault")] == ["restart"]
+    assert bench.of("restart") == [{"type": "restart", "device": "gpu0"}]
+
+
+def test_a_mismatch_of_the_library_asks_for_a_new_process():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = SensorFault("nvmlX", "LIB_RM_VERSION_MISMATCH", Reaction.RESTART)
+    bench.run(3600)
+    assert len(bench.of("restart")) == 1
+    assert bench.sensor.opens == 1
+
+
+def test_an_unexpected_error_sets_the_device_aside_and_says_what_it_was():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = OSError(5, "Input/output error")
+    bench.run(1)
+    (fault,) = bench.of("fault")
+    assert (fault["code"], fault["reaction"]) == ("FAILED", "quarantine")
+    assert "Input/output error" in fault["detail"]
+
+
+def test_a_flush_hands_over_the_interval_so_far():
+    bench = Bench()
+    bench.run(3)
+    bench.worker.command({"cmd": "flush"})
+    (reading,) = bench.of("reading")
+    assert (reading["end_ns"] - reading["start_ns"]) / S == 3
+    assert reading["fields"]["energy_j"] == 300
+    assert bench.messages[-1] == {"type": "flushed", "device": "gpu0"}
+
+
+def test_commands_beyond_the_bound_are_refused():
+    bench = Bench()
+    offers = [bench.worker.offer({"cmd": "flush"}) for _ in range(INBOX_MAX + 5)]
+    assert offers.count(False) == 5
+
+
+def test_a_visit_to_the_driver_is_overdue_only_while_it_lasts():
+    bench = Bench()
+    seen = []
+    sample = bench.sensor.sample
+
+    def watched_sample():
+        seen.append((bench.worker.busy_since_ns, bench.worker.overdue_ns))
+        return sample()
+
+    bench.sensor.sample = watched_sample
+    bench.run(0)
+    assert seen == [(100 * S, 105 * S)]
+    assert (bench.worker.busy_since_ns, bench.worker.overdue_ns) == (None, None)
