@@ -28,6 +28,7 @@ def search(
     measure: Callable[[int], BatchPoint],
     headroom_bytes: Callable[[], int],
     *,
+    base_bytes: int,
     max_batch: int,
     latency_bound_ms: float | None,
     memory_cap_bytes: int | None,
@@ -41,6 +42,7 @@ def search(
     Args:
         measure: Measures a batch size; may raise what the device raises when it is full.
         headroom_bytes: The peak that is allowed now.
+        base_bytes: What the process holds with the model loaded, before its first pass.
         max_batch: Largest batch to try.
         latency_bound_ms: A batch slower than this is not chosen.
         memory_cap_bytes: The operator's own bound on the peak.
@@ -52,7 +54,7 @@ def search(
         allowed = headroom_bytes()
         if memory_cap_bytes is not None:
             allowed = min(allowed, memory_cap_bytes)
-        if predicted_peak_bytes(curve, batch) > allowed:
+        if predicted_peak_bytes(base_bytes, curve, batch) > allowed:
             break
         point = measure(batch)
         curve.append(point)
@@ -64,16 +66,18 @@ def search(
     return best.batch, curve
 
 
-def predicted_peak_bytes(curve: list[BatchPoint], batch: int) -> int:
-    """The peak to expect of a batch: linear in the batch, from the steepest pair so far.
+def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -> int:
+    """The peak to expect of a batch: linear in the batch, by the steepest stretch so far.
 
-    With a single point all of it is taken to grow with the batch, which errs on the safe side.
+    Args:
+        base_bytes: What the process holds before its first pass: the peak of batch 0.
+        curve: The points so far.
+        batch: The batch to come.
     """
-    last = curve[-1]
-    if len(curve) == 1:
-        return last.peak_bytes * batch // last.batch
+    known = [(0, base_bytes), *((point.batch, point.peak_bytes) for point in curve)]
     slopes = [
-        (later.peak_bytes - earlier.peak_bytes) / (later.batch - earlier.batch)
-        for earlier, later in zip(curve, curve[1:])
+        (later_bytes - earlier_bytes) / (later - earlier)
+        for (earlier, earlier_bytes), (later, later_bytes) in zip(known, known[1:])
     ]
-    return int(last.peak_bytes + max(0.0, *slopes) * (batch - last.batch))
+    last, last_bytes = known[-1]
+    return int(last_bytes + max(0.0, *slopes) * (batch - last))

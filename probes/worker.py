@@ -96,9 +96,14 @@ class Probe:
         known: int | None = request.get("known_batch")
         if known is not None and request.get("known_fingerprint") == mark:
             return known
+        self._device.reset_peak()
+        loaded, _ = self._runnable(1)
+        base_bytes = self._device.peak_bytes()
+        del loaded
         best, curve = batches.search(
             self._measured_batch,
             self._device.headroom_bytes,
+            base_bytes=base_bytes,
             max_batch=request["max_batch"],
             latency_bound_ms=request.get("latency_bound_ms"),
             memory_cap_bytes=request.get("memory_cap_bytes"),

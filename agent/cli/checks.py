@@ -59,8 +59,8 @@ def sensor_checks(telemetry: TelemetryConfig) -> Iterator[Check]:
     if not devices:
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none was found", fix)
-    for fault in status.get("faults", []):
-        yield Check("sensor", "bad", str(fault), "see infercost status")
+    if status["last_fault"]:
+        yield Check("sensor", "bad", status["last_fault"], "see the log of infercost run")
     if any(device.kind == "cpu" for device in devices):
         yield _rapl_check(Path("/sys/class/powercap"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from agent.model import Device
 from agent.pricing.assumed import assumed_rate
@@ -89,7 +90,8 @@ def render(devices: Sequence[Device], logical_cpus: int) -> str:
     rated = [(device, assumed_rate(device, logical_cpus)) for device in devices]
     accelerators = [entry for entry in rated if entry[0].kind != "cpu"]
     priced = accelerators or rated
-    per_hour = f"{sum(rate.per_hour for _, rate in priced).normalize():f}" if priced else "1"
+    total = sum((rate.per_hour for _, rate in priced), Decimal(0)) or Decimal(1)
+    per_hour = f"{total.normalize():f}"
     found = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
     assumption = "; ".join(sorted({rate.source for _, rate in priced})) or "No device was found."
     return (

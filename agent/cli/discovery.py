@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from agent.clock import SystemClock
 from agent.config import TelemetryConfig
+from agent.daemon.sensing import sensor_settings
 from agent.model import Device, Event, Reading
-from agent.telemetry.supervisor import SensorSettings, SensorSupervisor, sensor_command
+from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 
 TIMEOUT_S = 15.0
 
@@ -23,24 +24,11 @@ def ignore_event(event: Event) -> None:
     del event
 
 
-def sensor_settings(telemetry: TelemetryConfig) -> SensorSettings:
-    """The sensor child's settings from the configuration."""
-    return SensorSettings(
-        sample_every_s=telemetry.every_s,
-        aggregate_every_s=telemetry.aggregate_s,
-        deadline_s=telemetry.deadline_s,
-        gpus=telemetry.gpus,
-        cpu=telemetry.cpu,
-        cpu_idle_w=telemetry.cpu_idle_w,
-        cpu_max_w=telemetry.cpu_max_w,
-    )
-
-
 @contextmanager
 def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
     """A sensor child that has found its devices, stopped at the end of the block."""
     sensor = SensorSupervisor(
-        sensor_command(), sensor_settings(telemetry), ignore_reading, ignore_event, SystemClock()
+        CHILD_COMMAND, sensor_settings(telemetry), ignore_reading, ignore_event, SystemClock()
     )
     sensor.start()
     try:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
@@ -17,8 +16,6 @@ from agent.storage.reader import StoreReader
 
 SYSTEM_STORE = Path("/var/lib/infercost/infercost.db")
 BAD_INPUT = 2
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Settings:
@@ -54,11 +51,15 @@ def resolve_store(config: Config, path: Path | None) -> Path:
     return Path(state_home) / "infercost" / "infercost.db"
 
 
+class BadInputError(click.ClickException):
+    """What the operator gave cannot be used."""
+
+    exit_code = BAD_INPUT
+
+
 def bad_input(message: str) -> click.ClickException:
     """An error of the operator's input: one clear text and exit code 2."""
-    error = click.ClickException(message)
-    error.exit_code = BAD_INPUT
-    return error
+    return BadInputError(message)
 
 
 @contextmanager

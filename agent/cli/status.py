@@ -32,6 +32,9 @@ def command(config: str | None, *, as_json: bool) -> None:
     status, written_ns = found
     status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
     status["running"] = _is_running(status)
+    for sink in sinks.values():
+        oldest_ns = sink["oldest_time_ns"]
+        sink["lag_s"] = 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9)
     status["outbox"] = sinks
     if as_json:
         click.echo(json.dumps(status))
@@ -80,8 +83,15 @@ def _lines(status: dict[str, Any]) -> list[str]:
 
 
 def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
-    lines = [f"sensor   {sensor['state']}, {sensor['restarts']} restarts"]
-    lines += [f"  FAULT  {fault}" for fault in sensor.get("faults", [])]
+    driver = f", NVIDIA driver {sensor['driver_version']}" if sensor["driver_version"] else ""
+    lines = [f"sensor   {sensor['state']}{driver}, {sensor['restarts']} restarts"]
+    if sensor["last_fault"]:
+        lines.append(f"         last fault: {sensor['last_fault']}")
+    for name, device in sensor["devices"].items():
+        if device["state"] != "good":
+            lines.append(
+                f"  FAULT  {name} is set aside, tried again in {ago(device['retry_in_s'])}"
+            )
     return lines
 
 
@@ -112,9 +122,9 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
 def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
     lines = [
         (
-            f"sink     {name}: {sink['state']}, {sink['sent']} points sent,"
-            f" {outbox.get('backlog', 0)} waiting, {ago(outbox.get('lag_s') or 0.0)} behind,"
-            f" {outbox.get('rejected', 0)} rejected"
+            f"sink     {name}: {sink['state']}, {outbox.get('sent_points', 0)} points sent,"
+            f" {outbox.get('backlog_points', 0)} waiting, {ago(outbox.get('lag_s', 0.0))} behind,"
+            f" {outbox.get('rejected_points', 0)} rejected"
         )
     ]
     if sink["last_error"]:

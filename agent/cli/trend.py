@@ -110,7 +110,9 @@ def _write_csv(field: str, found: Sequence[SeriesValues]) -> None:
 
 
 def _table(found: Sequence[SeriesValues]) -> str:
-    rows = [("series", "samples", "first", "last", "change", "median", "min", "max")]
+    rows: list[tuple[str, ...]] = [
+        ("series", "samples", "first", "last", "change", "median", "min", "max")
+    ]
     for series in found:
         values = list(series.values)
         change = f"{(values[-1] / values[0] - 1) * 100:+.1f} %" if values[0] else "-"
@@ -151,7 +153,7 @@ def _plot(field: str, found: Sequence[SeriesValues]) -> str:
     ticks = [starts + (ends - starts) * quarter // 4 for quarter in range(5)]
     plotext.xticks([tick / 1e9 for tick in ticks], [local(tick)[5:16] for tick in ticks])
     plotext.title(field)
-    return plotext.uncolorize(plotext.build())
+    return str(plotext.uncolorize(plotext.build()))
 
 
 def _thinned(series: SeriesValues, buckets: int) -> tuple[list[float], list[float]]:

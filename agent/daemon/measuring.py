@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -14,6 +14,7 @@ from agent.probing.lock import device_lock
 from agent.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress
 from agent.probing.request import ProbeRequest
 from agent.probing.runner import ProbeRunner
+from agent.telemetry.energy import Absent
 from agent.telemetry.supervisor import SensorSupervisor
 
 ANSWER_TIMEOUT_S = 10.0
@@ -61,7 +62,7 @@ class Measurer:
             outcome = self._runner(probe, device).run(
                 self._request(probe, device, energy=energy),
                 device.name,
-                on_edge=lambda: self._sensor.mark(device.name),
+                on_edge=lambda: self._mark(device),
                 on_progress=on_progress,
             )
         if isinstance(outcome, ProbeFault):
@@ -73,6 +74,10 @@ class Measurer:
         """Ends the children that are kept warm."""
         for runner in self._runners.values():
             runner.close()
+
+    def _mark(self, device: Device) -> None:
+        """Has the sensors read an edge; where they cannot, the energy's answer says so."""
+        self._sensor.mark(device.name)
 
     def _runner(self, probe: ProbeConfig, device: Device) -> ProbeRunner:
         key = (probe.name, device.name)
@@ -121,7 +126,7 @@ class Measurer:
 
     def _joined(self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome) -> Measured:
         result = outcome.result
-        energy: Energy | str = "this run carried no energy window"
+        energy: Energy | Absent = Absent("this run carried no energy window")
         if result.has_energy_window:
             energy = self._sensor.energy(
                 device.name,
@@ -131,19 +136,18 @@ class Measurer:
                 outcome.steady_end_ns,
                 timeout_s=ANSWER_TIMEOUT_S,
             )
-        activity: Mapping[str, bool | float | None] = self._sensor.activity(
+        activity = self._sensor.activity(
             device.name,
             result.region_start_ns,
             result.region_end_ns,
             own_pids=outcome.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
-        measured = isinstance(energy, Energy)
         return Measured(
             result=result,
-            energy=energy if isinstance(energy, Energy) else None,
-            energy_absent="" if measured else str(energy),
-            activity=activity,
+            energy=None if isinstance(energy, Absent) else energy,
+            energy_absent=energy.reason if isinstance(energy, Absent) else "",
+            activity={"contended": activity.contended, "throttled_pct": activity.throttled_pct},
             every_s=probe.every_s,
         )
 

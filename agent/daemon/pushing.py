@@ -48,6 +48,7 @@ class Pushing:
         self._store = store
         self._stop = stop
         self._pushers: dict[str, Pusher] = {}
+        store.forget_sinks_but(sink.name for sink in sinks)
         for sink in sinks:
             store.register_sink(sink.name, from_beginning=sink.from_beginning)
             self._pushers[sink.name] = Pusher(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -91,6 +91,10 @@ class Running:
     def probe_status(self) -> list[dict[str, Any]]:
         """What each probe last said."""
         return [job.status() for job in self._probe_jobs]
+
+    def job_status(self) -> dict[str, Any]:
+        """How each job's last run went."""
+        return {name: asdict(record) for name, record in self.schedule.records.items()}
 
     def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
         queues = {device.name: DeviceQueue(config.probing.duty) for device in devices}

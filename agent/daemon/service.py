@@ -17,13 +17,14 @@ from agent.daemon.ledger import StoreLedger
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.running import Parts, Running, host_name
 from agent.daemon.schedule import ClockStep
+from agent.daemon.sensing import sensor_settings
 from agent.daemon.status import cpu_s, rss_bytes
 from agent.model import NS_PER_S, Device, Event, Reading
 from agent.pricing.book import Terms
 from agent.series import make_point
 from agent.storage.buffer import BufferedWriter
 from agent.storage.writer import Store
-from agent.telemetry.supervisor import SensorSettings, SensorSupervisor, sensor_command
+from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 
 logger = logging.getLogger(__name__)
 
@@ -178,18 +179,9 @@ class Daemon:
         )
 
     def _new_sensor(self) -> SensorSupervisor:
-        telemetry = self._config.telemetry
-        settings = SensorSettings(
-            sample_every_s=telemetry.every_s,
-            aggregate_every_s=telemetry.aggregate_s,
-            deadline_s=telemetry.deadline_s,
-            gpus=telemetry.gpus,
-            cpu=telemetry.cpu,
-            cpu_idle_w=telemetry.cpu_idle_w,
-            cpu_max_w=telemetry.cpu_max_w,
-        )
+        settings = sensor_settings(self._config.telemetry)
         return SensorSupervisor(
-            sensor_command(), settings, self._on_reading, self._on_event, self._clock
+            CHILD_COMMAND, settings, self._on_reading, self._on_event, self._clock
         )
 
     def _on_reading(self, reading: Reading) -> None:

@@ -152,7 +152,7 @@ def _connect_reader(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Con
     try:
         connection.execute("PRAGMA query_only = ON")
         if missing(connection, path, MIGRATIONS):
-            raise StoreError("read", path, "not_ready")
+            raise StoreError("read", path, "not_ready")  # noqa: TRY301 - the connection is closed below
     except BaseException:
         connection.close()
         raise

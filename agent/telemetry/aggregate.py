@@ -135,7 +135,7 @@ class Aggregator:
             # A counter that stands still is as wrong as one that fell back: power is never 0 W.
             if energy_j:
                 return energy_j, method
-        if self._polled_j is not None:
+        if self._polled_j:
             # A polled total of the modelled power is no better than the model.
             return self._polled_j, method if method in ("rapl", "modelled") else "poll"
         return None, None

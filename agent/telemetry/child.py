@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
+from agent.telemetry.activity import UNKNOWN
 from agent.telemetry.cpu import CpuSensor
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
@@ -29,12 +30,15 @@ from agent.telemetry.wire import (
     Message,
     Quarantined,
     SensorSettings,
+    activity_message,
     decode,
     encode,
+    energy_message,
+    fault_message,
     parse_command,
     parse_settings,
 )
-from agent.telemetry.worker import DeviceWorker, energy_message, fault_message, pace
+from agent.telemetry.worker import DeviceWorker, pace
 
 BEAT_NS: Final = NS_PER_S
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
@@ -194,8 +198,7 @@ class SensorChild:
         if command["cmd"] == "energy":
             self._write(energy_message(int(command["id"]), Absent(reason)))
         elif command["cmd"] == "activity":
-            unknown = {"contended": None, "throttled_pct": None}
-            self._write({"type": "activity", "id": command["id"], **unknown})
+            self._write(activity_message(int(command["id"]), UNKNOWN))
 
     def _beat(self, now_ns: int) -> None:
         ages_s = {

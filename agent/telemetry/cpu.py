@@ -263,7 +263,9 @@ class CpuSensor:
         if reading is None:
             return None
         self._sampled = reading
-        if last is None or reading.energy_j < last.energy_j or reading.t_ns <= last.t_ns:
+        # Processors that run this draw power: a counter that stands still (some virtual machines
+        # show one) is no sensor.
+        if last is None or reading.energy_j <= last.energy_j or reading.t_ns <= last.t_ns:
             return None
         return (reading.energy_j - last.energy_j) / ((reading.t_ns - last.t_ns) / NS_PER_S)
 

@@ -11,15 +11,21 @@ from typing import Any, Final
 
 from agent.clock import Clock
 from agent.model import Device, Energy, Event, Reading
-from agent.telemetry import events
 from agent.telemetry.activity import UNKNOWN, Activity
 from agent.telemetry.backoff import Backoff
 from agent.telemetry.conversation import Conversation, how_it_ended
 from agent.telemetry.energy import Absent
 from agent.telemetry.process import ChildProcess
 from agent.telemetry.questions import Questions
+from agent.telemetry.reporter import Reporter
 from agent.telemetry.roster import Roster
-from agent.telemetry.wire import Message, SensorSettings, settings_message
+from agent.telemetry.wire import (
+    Message,
+    SensorSettings,
+    parse_activity,
+    parse_energy,
+    settings_message,
+)
 
 CHILD_COMMAND: Final = (sys.executable, "-m", "agent.telemetry.child")
 
@@ -58,8 +64,6 @@ class SensorSupervisor:
     ) -> None:
         self._command = tuple(command)
         self._settings = settings
-        self._on_reading = on_reading
-        self._on_event = on_event
         self._clock = clock
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
         self._roster = Roster(settings)
@@ -67,11 +71,10 @@ class SensorSupervisor:
         self._conversation: Conversation | None = None
         self._abandoned: list[ChildProcess] = []
         self._hello: Message = {}
-        self._faults = events.FaultLog()
+        self._reporter = Reporter(on_reading, on_event, clock)
         self._down = False
         self._starts = 0
         self._rubbish_lines = 0
-        self._callback_errors = 0
         self._stopping = threading.Event()
         self._known = threading.Event()
         self._wake_read_fd, self._wake_write_fd = os.pipe()
@@ -151,13 +154,7 @@ class SensorSupervisor:
             "steady_end_ns": steady_end_ns,
         }
         answer = self._ask(question, timeout_s)
-        if isinstance(answer, str):
-            return Absent(answer)
-        if "absent" in answer:
-            return Absent(str(answer["absent"]))
-        return Energy(
-            answer["energy_j"], answer["method"], answer["rel_err"], answer["idle_power_w"]
-        )
+        return Absent(answer) if isinstance(answer, str) else parse_energy(answer)
 
     def activity(
         self,
@@ -184,9 +181,7 @@ class SensorSupervisor:
             "own_pids": sorted(own_pids)[:OWN_PIDS_MAX],
         }
         answer = self._ask(question, timeout_s)
-        if isinstance(answer, str):
-            return UNKNOWN
-        return Activity(answer["contended"], answer["throttled_pct"])
+        return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
 
     def status(self) -> dict[str, Any]:
         """What the sensors are doing, for `infercost status`."""
@@ -204,9 +199,9 @@ class SensorSupervisor:
             "nvml_version": self._hello.get("nvml_version"),
             "restarts": self.restarts,
             "rubbish_lines": self._rubbish_lines + rubbish_now,
-            "callback_errors": self._callback_errors,
+            "callback_errors": self._reporter.callback_errors,
             "unkillable": len(self._abandoned),
-            "last_fault": self._faults.last_title,
+            "last_fault": self._reporter.last_fault,
             "devices": self._roster.status(self._clock.monotonic_ns()),
         }
 
@@ -232,11 +227,7 @@ class SensorSupervisor:
                 break
             self._down = True
             wait_s = self._restart.next_s(self._clock.monotonic_ns())
-            failures = self._restart.failures
-            # The first, second, fourth, eighth ... of a series: not one event a minute for ever.
-            if how and failures & (failures - 1) == 0:
-                now_ns = self._clock.time_ns()
-                self._notify(events.of_end(how, last_words, failures, wait_s, now_ns))
+            self._reporter.ended(how, last_words, self._restart.failures, wait_s)
             self._stopping.wait(wait_s)
 
     def _live_once(self) -> tuple[str, str]:
@@ -277,7 +268,7 @@ class SensorSupervisor:
             case "beat":
                 self._roster.beat(message["ages_s"])
             case "reading":
-                self._take(message)
+                self._reporter.reading(message)
             case "energy" | "activity":
                 self._questions.answer(message)
             case "fault":
@@ -299,39 +290,15 @@ class SensorSupervisor:
         self._known.set()
         if self._down:
             self._down = False
-            title = "sensors: the sensor process runs again"
-            self._notify(events.of_recovery(title, "", self._clock.time_ns()))
+            self._reporter.recovered("sensors: the sensor process runs again")
 
     def _appeared(self, message: Message) -> None:
         if self._roster.appeared(message):
-            name, model = str(message["name"]), message["model"]
-            title = f"{name}: {model} answers again"
-            self._notify(events.of_recovery(title, name, self._clock.time_ns()))
-
-    def _take(self, message: Message) -> None:
-        reading = Reading(
-            str(message["device"]),
-            int(message["start_ns"]),
-            int(message["end_ns"]),
-            dict(message["fields"]),
-        )
-        self._guard(lambda: self._on_reading(reading))
+            name = str(message["name"])
+            self._reporter.recovered(f"{name}: {message['model']} answers again", name)
 
     def _fault(self, message: Message) -> None:
-        now_ns = self._clock.monotonic_ns()
-        event = self._faults.take(message, now_ns, self._clock.time_ns())
+        self._reporter.fault(message)
         if message["reaction"] == "quarantine" and message["device"]:
-            self._roster.set_aside(message["device"], float(message["retry_after_s"]), now_ns)
-        if event is not None:
-            self._notify(event)
-
-    def _notify(self, event: Event) -> None:
-        self._guard(lambda: self._on_event(event))
-
-    def _guard(self, callback: Callable[[], None]) -> None:
-        """Runs a callback; its trouble is the daemon's, and must not end telemetry."""
-        try:
-            callback()
-        except Exception:
-            self._callback_errors += 1
-            log.exception("a consumer of telemetry failed")
+            wait_s, now_ns = float(message["retry_after_s"]), self._clock.monotonic_ns()
+            self._roster.set_aside(message["device"], wait_s, now_ns)

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal
 
-from agent.model import Device
+from agent.model import Device, Energy, Reading
+from agent.telemetry.activity import Activity
+from agent.telemetry.energy import Absent
+from agent.telemetry.faults import SensorFault
 
 # The longest line: a hello of 16 devices takes 4 kB, a reading 1 kB.
 LINE_BYTES_MAX: Final = 65536
@@ -141,6 +144,72 @@ def parse_device(message: Message) -> Device:
         TypeError: A key is missing or unknown.
     """
     return Device(**message)
+
+
+def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
+    """A fault as it stands on the wire."""
+    message: dict[str, Any] = {
+        "type": "fault",
+        "device": device,
+        "call": fault.call,
+        "code": fault.code,
+        "reaction": fault.reaction.value,
+        "detail": fault.detail,
+    }
+    return {**message, **more}
+
+
+def energy_message(identity: int, result: Energy | Absent) -> Message:
+    """The answer to an `energy` command as it stands on the wire."""
+    if isinstance(result, Absent):
+        return {"type": "energy", "id": identity, "absent": result.reason}
+    return {
+        "type": "energy",
+        "id": identity,
+        "energy_j": result.energy_j,
+        "method": result.method,
+        "rel_err": result.rel_err,
+        "idle_power_w": result.idle_power_w,
+    }
+
+
+def activity_message(identity: int, activity: Activity) -> Message:
+    """The answer to an `activity` command as it stands on the wire."""
+    return {"type": "activity", "id": identity, **asdict(activity)}
+
+
+def reading_message(reading: Reading) -> Message:
+    """A reading as it stands on the wire."""
+    return {
+        "type": "reading",
+        "device": reading.device,
+        "start_ns": reading.start_ns,
+        "end_ns": reading.end_ns,
+        "fields": dict(reading.fields),
+    }
+
+
+def parse_reading(message: Message) -> Reading:
+    """Reads a reading.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
+    return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]))
+
+
+def parse_energy(message: Message) -> Energy | Absent:
+    """Reads the answer to an `energy` command."""
+    if "absent" in message:
+        return Absent(str(message["absent"]))
+    keys = ("energy_j", "method", "rel_err", "idle_power_w")
+    return Energy(*(message[key] for key in keys))
+
+
+def parse_activity(message: Message) -> Activity:
+    """Reads the answer to an `activity` command."""
+    return Activity(message["contended"], message["throttled_pct"])
 
 
 class LineSplitter:

@@ -9,17 +9,25 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from agent.clock import Clock
 from agent.model import NS_PER_S, Energy
 from agent.telemetry.activity import ActivityLog
 from agent.telemetry.aggregate import Aggregator
 from agent.telemetry.backoff import Backoff
-from agent.telemetry.energy import Absent, History, Region
+from agent.telemetry.energy import History, Region
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.sample import CounterReading, Sample, Sensor
-from agent.telemetry.wire import Message, SensorSettings, device_message
+from agent.telemetry.wire import (
+    Message,
+    SensorSettings,
+    activity_message,
+    device_message,
+    energy_message,
+    fault_message,
+    reading_message,
+)
 
 Emit = Callable[[Message], None]
 
@@ -229,15 +237,7 @@ class DeviceWorker:
     def _close_interval(self, counter: CounterReading | None) -> None:
         reading = self._aggregator.close(counter, self.sensor.counter_method)
         if reading is not None:
-            self._emit(
-                {
-                    "type": "reading",
-                    "device": reading.device,
-                    "start_ns": reading.start_ns,
-                    "end_ns": reading.end_ns,
-                    "fields": dict(reading.fields),
-                }
-            )
+            self._emit(reading_message(reading))
 
     def _answer(self) -> None:
         """Answers the questions whose samples are in, or that have waited long enough."""
@@ -271,12 +271,7 @@ class DeviceWorker:
     def _disturbance(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
         activity = self._activity.between(start_ns, end_ns, message["own_pids"])
-        return {
-            "type": "activity",
-            "id": message["id"],
-            "contended": activity.contended,
-            "throttled_pct": activity.throttled_pct,
-        }
+        return activity_message(int(message["id"]), activity)
 
     def _react(self, fault: SensorFault) -> None:
         if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
@@ -306,30 +301,3 @@ class DeviceWorker:
     def tell(self, fault: SensorFault, **more: float) -> None:
         """Tells the daemon of a fault of this device."""
         self._emit(fault_message(self.sensor.name, fault, **more))
-
-
-def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
-    """A fault as it stands on the wire."""
-    message: dict[str, Any] = {
-        "type": "fault",
-        "device": device,
-        "call": fault.call,
-        "code": fault.code,
-        "reaction": fault.reaction.value,
-        "detail": fault.detail,
-    }
-    return {**message, **more}
-
-
-def energy_message(identity: int, result: Energy | Absent) -> Message:
-    """The answer to an `energy` command as it stands on the wire."""
-    if isinstance(result, Absent):
-        return {"type": "energy", "id": identity, "absent": result.reason}
-    return {
-        "type": "energy",
-        "id": identity,
-        "energy_j": result.energy_j,
-        "method": result.method,
-        "rel_err": result.rel_err,
-        "idle_power_w": result.idle_power_w,
-    }

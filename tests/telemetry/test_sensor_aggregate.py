@@ -80,6 +80,14 @@ def test_what_the_device_lacks_is_absent_and_never_zero():
     assert fold.close().fields == {"temp_c": 41.0}
 
 
+def test_power_of_zero_is_no_energy_of_zero():
+    fold = Aggregator("cpu")
+    fold.restart(CounterReading(0, 5.0))
+    fold.add(at(0, power_w=0.0, temp_c=1.0))
+    fold.add(at(1, power_w=0.0, temp_c=1.0))
+    assert "energy_j" not in fold.close(CounterReading(S, 5.0), "rapl").fields
+
+
 def test_an_interval_without_a_sample_gives_no_reading():
     fold = Aggregator("gpu0")
     assert fold.close() is None

@@ -1,0 +1,19 @@
+"""The sensor child's settings, from the configuration."""
+
+from __future__ import annotations
+
+from agent.config import TelemetryConfig
+from agent.telemetry.wire import SensorSettings
+
+
+def sensor_settings(telemetry: TelemetryConfig) -> SensorSettings:
+    """What the operator said of telemetry, as the sensor child is told."""
+    return SensorSettings(
+        sample_every_s=telemetry.every_s,
+        aggregate_every_s=telemetry.aggregate_s,
+        deadline_s=telemetry.deadline_s,
+        gpus=telemetry.gpus,
+        cpu=telemetry.cpu,
+        cpu_idle_w=telemetry.cpu_idle_w,
+        cpu_max_w=telemetry.cpu_max_w,
+    )
