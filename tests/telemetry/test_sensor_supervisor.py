@@ -149,7 +149,7 @@ def test_a_gpu_that_hangs_again_and_again_is_left_alone_for_longer(watch, fake_n
     def retry_in_s():
         return watched.status["devices"]["gpu0"]["retry_in_s"] or 0
 
-    watched.wait_until(lambda: retry_in_s() > 0.25)
+    watched.wait_until(lambda: retry_in_s() > 0.12)
     # Told once, however often it hung: the same event within ten minutes is not repeated.
     titles = [event.title for event in watched.events if "DEADLINE" in event.title]
     assert titles
