@@ -61,7 +61,11 @@ class Daemon:
         self._config_fault: str | None = None
         self._store_path = store_path
         self._clock = clock
-        self._listeners = listeners
+        self._listeners = Listeners(
+            listeners.on_progress,
+            lambda report: self._then_status(listeners.on_report, report),
+            lambda *fault: self._then_status(listeners.on_fault, *fault),
+        )
         self._stop = Flag()
         self._reload = Flag()
         self._started_ns = clock.time_ns()
@@ -198,6 +202,11 @@ class Daemon:
         )
         if self._running is not None:
             self._running.accounts.take_event(event)
+
+    def _then_status(self, listener: Callable[..., None], *news: object) -> None:
+        """Tells a listener, and brings the status up to date with what it was told."""
+        listener(*news)
+        self._write_status()
 
     def _write_status(self, state: str = "running") -> None:
         running = self._running

@@ -290,5 +290,5 @@ def test_another_writer_that_holds_the_file_is_an_error_that_passes(path, clock)
 
 def test_a_place_that_cannot_be_is_an_error_that_names_it(tmp_path, clock):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreError, match="file/infercost.db"):
+    with pytest.raises(StoreError, match=r"file/infercost\.db"):
         Store.open(tmp_path / "file" / "infercost.db", clock)
