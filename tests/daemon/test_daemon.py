@@ -11,26 +11,7 @@ from pathlib import Path
 import pytest
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.processes import children_of
-
-WORKER = Path(__file__).parents[1] / "fakes" / "worker_python"
-QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
-OWNED = """
-[[price]]
-plan = "owned"
-purchase_price = 8760
-lifetime = "1y"
-[electricity]
-tariff_per_kwh = 0.36
-"""
-GPU_PROBE = f"""
-[probing]
-duty = 1
-[[probe]]
-name = "steady"
-every = "1h"
-batch = 4
-python = "{WORKER}"
-"""
+from fakes.scenes import GPU_PROBE, OWNED, QUICK, WORKER
 
 
 @pytest.fixture

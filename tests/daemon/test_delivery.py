@@ -1,0 +1,125 @@
+"""A daemon beside real databases: everything that it stored arrives there, and agrees."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from fakes.nvml import FakeNvml, require_gcc
+from fakes.scenes import GPU_PROBE, OWNED, QUICK
+
+from agent.cli.timespan import iso
+from agent.daemon.status import PAGE_BYTES
+from agent.model import Point
+from agent.storage.reader import StoreReader
+
+MEASUREMENTS = {"device", "probe", "cost", "event", "agent"}
+DAEMON_MEMORY_BYTES = 64 << 20
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=2)
+    for gpu in fake.gpus:
+        gpu.set_power(250.0)
+    return fake
+
+
+def sinks(influxdb, victoria):
+    return f"""
+[[sink]]
+name = "one"
+api = "v1"
+url = "{influxdb.url}"
+database = "d"
+flush_every = "200ms"
+[[sink]]
+name = "two"
+api = "v2"
+url = "{victoria.url}"
+org = "o"
+bucket = "b"
+flush_every = "200ms"
+"""
+
+
+def with_reader(daemon, ask):
+    reader = StoreReader.open(daemon.store)
+    try:
+        return ask(reader)
+    finally:
+        reader.close()
+
+
+def stored_points(daemon):
+    return with_reader(
+        daemon, lambda reader: [p for m in MEASUREMENTS for p in reader.points(m, 0, None)]
+    )
+
+
+def is_drained(daemon):
+    """Both sinks have acknowledged all that is stored."""
+    found = with_reader(daemon, lambda reader: reader.sinks())
+    return all(sink["backlog_points"] == 0 for sink in found.values())
+
+
+def test_all_series_arrive_in_both_and_agree_with_the_export(
+    daemon_in, gpus, own_influxdb, victoria
+):
+    own_influxdb.query('CREATE DATABASE "d"')
+    daemon = daemon_in(**gpus.env())
+    daemon.start(QUICK + GPU_PROBE + OWNED + sinks(own_influxdb, victoria))
+    daemon.wait_for(lambda: len(daemon.points("cost")) == 2 and daemon.points("agent"))
+
+    # One database goes away, and then the other, while measuring goes on.
+    own_influxdb.stop()
+    daemon.wait_for(lambda: daemon.state("status")["sinks"]["one"]["last_error"])
+    assert daemon.state("status")["sinks"]["two"]["last_error"] is None
+    victoria.stop()
+    gpus.gpus[1].vanish()
+    daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu1"))
+    own_influxdb.start()
+    victoria.start()
+
+    statm = Path(f"/proc/{daemon.pid}/statm").read_text().split()
+    assert int(statm[1]) * PAGE_BYTES <= DAEMON_MEMORY_BYTES
+    # Without devices nothing more is measured, and the sinks catch up with what there is.
+    daemon.write("[telemetry]\ngpus = false\ncpu = false\n" + sinks(own_influxdb, victoria))
+    daemon.signal(1)
+    daemon.wait_for(lambda: "reloaded" in daemon.output.read_text())
+    daemon.wait_for(lambda: is_drained(daemon))
+    points = stored_points(daemon)
+    daemon.stop()
+
+    assert {point.measurement for point in points} == MEASUREMENTS
+    arrived = own_influxdb.points("d")
+    for point in points:
+        key = (point.measurement, tuple(sorted(point.tags.items())), point.time_ns)
+        got, sent = arrived[key], dict(point.fields)
+        assert {k: v for k, v in got.items() if isinstance(v, str)} == {
+            k: v for k, v in sent.items() if isinstance(v, str)
+        }
+        assert numbers(got) == pytest.approx(numbers(sent))
+    assert len(arrived) - len(points) in (0, 1, 2)
+
+    seen = victoria.samples()
+    for point in points:
+        labels = tuple(sorted(point.tags.items()))
+        for field, value in numbers(point.fields).items():
+            key = (f"{point.measurement}_{field}", labels, point.time_ns // 10**6)
+            assert seen[key] == pytest.approx(value)
+    agrees_with_export(daemon, points)
+
+
+def numbers(fields):
+    return {k: float(v) for k, v in fields.items() if not isinstance(v, str)}
+
+
+def agrees_with_export(daemon, points: list[Point]):
+    rows = csv.DictReader(io.StringIO(daemon.run("export", "--format", "csv")))
+    exported = {(r["measurement"], r["time"], r["tags"], r["field"]): r["value"] for r in rows}
+    for point in points:
+        tags = " ".join(f"{name}={value}" for name, value in sorted(point.tags.items()))
+        for field, value in point.fields.items():
+            assert exported[point.measurement, iso(point.time_ns), tags, field] == str(value)

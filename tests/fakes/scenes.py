@@ -1,0 +1,23 @@
+"""Configurations that several tests run a daemon with."""
+
+from pathlib import Path
+
+WORKER = Path(__file__).parent / "worker_python"
+QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
+OWNED = """
+[[price]]
+plan = "owned"
+purchase_price = 8760
+lifetime = "1y"
+[electricity]
+tariff_per_kwh = 0.36
+"""
+GPU_PROBE = f"""
+[probing]
+duty = 1
+[[probe]]
+name = "steady"
+every = "1h"
+batch = 4
+python = "{WORKER}"
+"""
