@@ -18,6 +18,9 @@ from probes.device import Device, Runnable
 from probes.timing import OnProgress, block_runs, quiet_collector
 
 RISE_S = 0.5
+# From the sensors' being asked to their having read: a pipe, a thread, a driver call of some ms,
+# and the 0.1 s by which a counter may lag.
+READ_S = 0.3
 FLIGHT_MS = 20.0
 
 
@@ -45,7 +48,7 @@ class Edges(NamedTuple):
     Attributes:
         region_s: Least length of the region in seconds.
         tail_s: Longest time in seconds that the load goes on behind it.
-        marked: Set once the sensors have read the edge behind the region.
+        marked: Set once the sensors have been asked to read the edge behind the region.
         on_edge: Told "region_start" and "region_end" with their instants, while load goes on.
     """
 
@@ -87,6 +90,8 @@ def steady_region(
         load.until(
             lambda: edges.marked.is_set() or time.monotonic_ns() - end_ns >= edges.tail_s * 1e9
         )
+        asked_ns = time.monotonic_ns()
+        load.until(lambda: time.monotonic_ns() - asked_ns >= READ_S * 1e9)
         steady_end_ns = time.monotonic_ns()
     return Region(steady_start_ns, start_ns, end_ns, steady_end_ns, runs)
 

@@ -11,6 +11,7 @@ from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 
 MAX_REASON_CHARS = 400
 MAX_RETRY_AFTER_S = 3600.0
+_TAKEN = 204
 _OK = range(200, 300)
 _REDIRECT = range(300, 400)
 _REFUSED_LINES = {400, 422}
@@ -34,20 +35,25 @@ def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
         Rejected: It refuses something in the lines, or how many they are.
         Misconfigured: Anything that only an operator can mend.
     """
-    if status in _OK:
+    if status == _TAKEN or (status in _OK and not body.strip()):
         return
     reason = f"HTTP {status}: {reason_of(body)}"
+    if status in _OK:
+        # Every InfluxDB answers a write with 204; a page that greets is someone else's.
+        raise Misconfigured(f"{reason}; that is no database's answer: check url")
     if status in _BUSY or status in _SERVER:
         named = {name.lower(): value for name, value in headers.items()}
         raise RetryLater(reason, retry_after_s(named.get("retry-after")))
     if status in _REFUSED_LINES:
-        raise Rejected(reason)
+        raise Rejected(reason, doubtful=_document(body) is None)
     if status == _TOO_LARGE:
         raise Rejected(reason, too_large=True)
     if status in _UNAUTHORIZED:
         raise Misconfigured(f"{reason}; check the token or password", unauthorized=True)
     if status == _NOT_FOUND:
-        raise Misconfigured(f"{reason}; check url, org, and that bucket or database is there")
+        raise Misconfigured(
+            f"{reason}; check url, api, org, and that the bucket or database is there"
+        )
     if status in _REDIRECT:
         raise Misconfigured(f"HTTP {status}: redirects are not followed; set url to the target")
     raise Misconfigured(f"{reason}; check url and api")
@@ -56,13 +62,23 @@ def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
 def reason_of(body: bytes) -> str:
     """The server's own words: the message of its JSON, or the text, shortened."""
     text = body[: 4 * MAX_REASON_CHARS].decode(errors="replace").strip()
-    try:
-        document = json.loads(body)
-    except ValueError:
-        document = None
-    if isinstance(document, dict):
+    document = _document(body)
+    if document is not None:
         text = str(document.get("message") or document.get("error") or text)
     return " ".join(text.split())[:MAX_REASON_CHARS] or "no reason given"
+
+
+def _document(body: bytes) -> dict[str, object] | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def words_of(error: Exception) -> str:
+    """What went wrong on the way to a server, shortened; the library's names none of our secrets."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARS]
 
 
 def retry_after_s(value: str | None, now_s: float | None = None) -> float | None:

@@ -23,12 +23,15 @@ class Rejected(Exception):
     Attributes:
         reason: The server's own words.
         too_large: True if it was the size of the request.
+        doubtful: True if the answer is not in a database's own form: what stands at the address
+            may refuse everything, and then no point is to blame.
     """
 
-    def __init__(self, reason: str, *, too_large: bool = False) -> None:
+    def __init__(self, reason: str, *, too_large: bool = False, doubtful: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.too_large = too_large
+        self.doubtful = doubtful
 
 
 class Misconfigured(Exception):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from urllib.parse import urlencode
 
 import urllib3
 
-from agent.sinks.answers import judge
+from agent.sinks.answers import judge, words_of
 from agent.sinks.errors import Misconfigured, RetryLater
 from agent.sinks.settings import SinkSettings
 
+# The first level packs our lines ten times as tight; the ninth costs ten times as much for a
+# third more.
 GZIP_LEVEL = 1
+MAX_ANSWER_BYTES = 64 * 1024
+_NO_SUCH_POLICY = b"retention policy not found"
 
 
 class InfluxV1:
@@ -23,6 +28,10 @@ class InfluxV1:
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
+        query = {"db": settings.database or "", "precision": "ns"}
+        if settings.retention_policy:
+            query["rp"] = settings.retention_policy
+        self._url = f"{settings.url.rstrip('/')}/write?{urlencode(query)}"
         self._pool = urllib3.PoolManager(
             num_pools=1,
             maxsize=1,
@@ -40,48 +49,58 @@ class InfluxV1:
             Rejected: It refuses something in the lines.
             Misconfigured: Credentials, database or address are wrong.
         """
-        settings = self._settings
-        query = {"db": settings.database or "", "precision": "ns"}
-        if settings.retention_policy:
-            query["rp"] = settings.retention_policy
-        status, headers, body = self._request(
-            "POST", f"/write?{urlencode(query)}", gzip.compress(lines, GZIP_LEVEL)
-        )
-        judge(status, headers, body)
+        self._write(lines)
 
     def check(self) -> str:
         """Asks whether the database is there and we may use it; says what it found.
 
         Raises:
             RetryLater: The server is away or busy.
+            Rejected: It refuses even nothing.
             Misconfigured: Credentials, database or address are wrong.
         """
-        status, headers, body = self._request("GET", "/ping", None)
-        version = headers.get("X-Influxdb-Version", "unknown version")
-        judge(status, headers, body)
-        # An empty write is checked for its credentials and its database, and writes nothing.
-        self.send(b"")
-        return f"InfluxDB {version}, database {self._settings.database}"
+        # An empty write is checked for its credentials, its database and its retention policy.
+        version = self._write(b"").get("X-Influxdb-Version")
+        server = f" of InfluxDB {version}" if version else ""
+        return f"database {self._settings.database}{server} takes writes"
 
     def close(self) -> None:
         """Closes the connection."""
         self._pool.clear()
 
-    def _request(
-        self, method: str, path: str, body: bytes | None
-    ) -> tuple[int, urllib3.HTTPHeaderDict, bytes]:
-        headers = {"User-Agent": "infercost"}
-        if body is not None:
-            headers |= {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
-        password = self._settings.secret()
+    def _write(self, lines: bytes) -> urllib3.HTTPHeaderDict:
+        status, headers, body = self._post(gzip.compress(lines, GZIP_LEVEL))
+        if _NO_SUCH_POLICY in body:
+            # InfluxDB calls it an error of its own (500), but it will not pass by itself.
+            policy = self._settings.retention_policy
+            raise Misconfigured(f"HTTP {status}: no retention policy {policy}; create or drop it")
+        judge(status, headers, body)
+        return headers
+
+    def _post(self, body: bytes) -> tuple[int, urllib3.HTTPHeaderDict, bytes]:
+        headers = {
+            "User-Agent": "infercost",
+            "Content-Encoding": "gzip",
+            "Content-Type": "text/plain; charset=utf-8",
+        }
         if self._settings.user is not None:
-            credentials = f"{self._settings.user}:{password or ''}"
-            headers |= urllib3.make_headers(basic_auth=credentials)
-        url = self._settings.url.rstrip("/") + path
+            # In UTF-8, as RFC 7617 has it and InfluxDB reads it.
+            pair = f"{self._settings.user}:{self._settings.secret() or ''}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         try:
-            answer = self._pool.request(method, url, body=body, headers=headers, redirect=False)
+            answer = self._pool.request(
+                "POST", self._url, body=body, headers=headers, redirect=False, preload_content=False
+            )
+            try:
+                content = answer.read(MAX_ANSWER_BYTES)
+                # Whatever else it had to say: only a connection that was read to its end serves on.
+                if answer.read(1):
+                    answer.close()
+            finally:
+                answer.release_conn()
         except urllib3.exceptions.SSLError as error:
-            raise Misconfigured(f"TLS: {error}; set ca_file to the server's authority") from error
+            reason = words_of(error)
+            raise Misconfigured(f"{reason}; is ca_file the server's authority?") from error
         except urllib3.exceptions.HTTPError as error:
-            raise RetryLater(f"{type(error).__name__}: {self._settings.url}") from error
-        return answer.status, answer.headers, answer.data
+            raise RetryLater(f"{self._settings.url}: {words_of(error)}") from error
+        return answer.status, answer.headers, content

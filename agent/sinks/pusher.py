@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 from random import Random
 from threading import Event, Lock
 from typing import Any, Protocol
 
+from agent.clock import Clock, SystemClock
+from agent.model import NS_PER_S
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.registry import Sink
 
@@ -64,9 +65,10 @@ class Pusher:
         batch_points: Most points of a request.
         flush_every_s: How often the outbox is looked into when it was empty.
         rng: Spreads retries, so that a fleet does not stampede a database that comes back.
+        clock: For the status; the host's by default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a test gives in place of the host's own
         self,
         name: str,
         outbox: Outbox,
@@ -76,6 +78,7 @@ class Pusher:
         batch_points: int,
         flush_every_s: float,
         rng: Random,
+        clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._outbox = outbox
@@ -85,12 +88,14 @@ class Pusher:
         self._batch_bytes = MAX_BATCH_BYTES
         self._flush_every_s = flush_every_s
         self._rng = rng
+        self._clock = clock or SystemClock()
         self._wake = Event()
         self._failures = 0
         self._lock = Lock()
         self._state = "idle"
         self._last_error: str | None = None
         self._last_success_ns: int | None = None
+        self._retry_at_ns: int | None = None
         self._sent = 0
         self._rejected = 0
 
@@ -124,18 +129,23 @@ class Pusher:
         with self._lock:
             if self._failures:
                 logger.info("sink %s: delivers again", self._name)
-            self._failures, self._last_error = 0, None
+            self._failures, self._last_error, self._retry_at_ns = 0, None, None
             self._state = "delivering" if sent else "idle"
         return 0.0 if sent == self._batch_points else self._flush_every_s
 
     def status(self) -> dict[str, Any]:
-        """What `infercost status` shows of the sink."""
+        """What `infercost status` shows of the sink; `retry_in_s` is None while all is well."""
         with self._lock:
+            retry_in_s = None
+            if self._retry_at_ns is not None:
+                left_ns = self._retry_at_ns - self._clock.monotonic_ns()
+                retry_in_s = max(0.0, left_ns / NS_PER_S)
             return {
                 "state": self._state,
                 "last_error": self._last_error,
                 "last_success_ns": self._last_success_ns,
                 "failures": self._failures,
+                "retry_in_s": retry_in_s,
                 "sent": self._sent,
                 "rejected": self._rejected,
             }
@@ -146,29 +156,48 @@ class Pusher:
         The cursor moves behind every piece that is done, so that a failure in the middle sends
         little twice; twice is harmless, because a point's identity is its own.
         """
-        pieces = deque(self._within_bytes(rows))
-        while pieces and not self._stop.is_set():
-            piece = pieces.popleft()
-            try:
-                self._sink.send("\n".join(row.line for row in piece).encode())
-            except Rejected as refusal:
-                if refusal.too_large:
-                    self._batch_bytes = max(MIN_BATCH_BYTES, self._batch_bytes // 2)
-                if len(piece) > 1:
-                    middle = len(piece) // 2
-                    pieces.extendleft((piece[middle:], piece[:middle]))
+        pieces, refused, reason = deque(self._within_bytes(rows)), 0, ""
+        try:
+            while pieces and not self._stop.is_set():
+                piece = pieces.popleft()
+                payload = "\n".join(row.line for row in piece).encode()
+                try:
+                    self._sink.send(payload)
+                except Rejected as refusal:
+                    if refusal.too_large:
+                        half_bytes = max(MIN_BATCH_BYTES, len(payload) // 2)
+                        self._batch_bytes = min(self._batch_bytes, half_bytes)
+                    if len(piece) > 1:
+                        middle = len(piece) // 2
+                        pieces.extendleft((piece[middle:], piece[:middle]))
+                    else:
+                        self._put_aside(piece[0], refusal)
+                        refused, reason = refused + 1, refusal.reason
                 else:
-                    self._put_aside(piece[0], refusal.reason)
-            else:
-                self._outbox.advance(self._name, piece[-1].seq, len(piece), ())
-                with self._lock:
-                    self._sent += len(piece)
-                    self._last_success_ns = time.time_ns()
+                    self._acknowledged(piece)
+        finally:
+            if refused:
+                logger.warning(
+                    "sink %s: refuses %d points, put aside; last: %s", self._name, refused, reason
+                )
         return len(rows)
 
-    def _put_aside(self, row: Row, reason: str) -> None:
-        logger.warning("sink %s: a point is refused: %s", self._name, reason)
-        self._outbox.advance(self._name, row.seq, 0, [(row.line, reason)])
+    def _acknowledged(self, piece: Sequence[Row]) -> None:
+        self._outbox.advance(self._name, piece[-1].seq, len(piece), ())
+        with self._lock:
+            self._sent += len(piece)
+            self._last_success_ns = self._clock.time_ns()
+
+    def _put_aside(self, row: Row, refusal: Rejected) -> None:
+        if refusal.doubtful:
+            try:
+                self._sink.check()
+            except Rejected as error:
+                # A wrong scheme or a proxy refuses everything: that must not empty the outbox.
+                raise Misconfigured(
+                    f"{error.reason}; even a write of nothing is refused: check url, http or https"
+                ) from error
+        self._outbox.advance(self._name, row.seq, 0, [(row.line, refusal.reason)])
         with self._lock:
             self._rejected += 1
 
@@ -176,19 +205,24 @@ class Pusher:
         pieces: list[Sequence[Row]] = []
         first, size_bytes = 0, 0
         for index, row in enumerate(rows):
-            size_bytes += len(row.line) + 1
+            line_bytes = len(row.line.encode()) + 1
+            size_bytes += line_bytes
             if size_bytes > self._batch_bytes and index > first:
                 pieces.append(rows[first:index])
-                first, size_bytes = index, len(row.line) + 1
+                first, size_bytes = index, line_bytes
         return [*pieces, rows[first:]] if rows else []
 
     def _failed(self, state: str, reason: str, after_s: float | None) -> float:
         """Full jitter (Brooker 2015), or the wait that the server asked for and a little more."""
         with self._lock:
             if self._last_error != reason:
-                logger.warning("sink %s: %s: %s", self._name, state, reason)
+                level = logging.WARNING if state == "backing off" else logging.ERROR
+                logger.log(level, "sink %s: %s: %s", self._name, state, reason)
             self._state, self._last_error = state, reason
             self._failures += 1
             ceiling_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures - 1, 10))
-        jitter_s = self._rng.uniform(0.1, ceiling_s)
-        return after_s + min(jitter_s, 1.0) if after_s is not None else jitter_s
+            pause_s = self._rng.uniform(0.1, ceiling_s)
+            if after_s is not None:
+                pause_s = after_s + min(pause_s, 1.0)
+            self._retry_at_ns = self._clock.monotonic_ns() + int(pause_s * NS_PER_S)
+        return pause_s

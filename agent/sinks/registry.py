@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from agent.sinks.answers import words_of
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.settings import SinkSettings
 
@@ -71,8 +72,10 @@ def check_sink(settings: SinkSettings) -> CheckResult:
     except Misconfigured as error:
         return CheckResult(False, error.reason, "see the sink's section in the configuration")
     except RetryLater as error:
-        return CheckResult(False, error.reason, f"is a database listening at {settings.url}?")
+        return CheckResult(False, error.reason, f"is the database at {settings.url} up?")
     except Rejected as error:
-        return CheckResult(False, error.reason, "is it an InfluxDB of that api?")
+        return CheckResult(False, error.reason, "is url, http or https, that of a database?")
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to hear of it
+        return CheckResult(False, words_of(error), "see the sink's section in the configuration")
     finally:
         sink.close()

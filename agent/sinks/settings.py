@@ -61,10 +61,15 @@ class SinkSettings:
             return None
         try:
             with path.open("rb") as file:
-                content = file.read(MAX_SECRET_BYTES)
-            return content.decode("ascii").strip()
+                secret = file.read(MAX_SECRET_BYTES).decode().strip()
         except OSError as error:
             raise Misconfigured(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError:
             # Without the cause: its text would hold what was in the file.
             raise Misconfigured(f"{path}: holds no token: it is no plain text") from None
+        if not secret:
+            raise Misconfigured(f"{path}: is empty; write the token or password into it")
+        if not secret.isprintable():
+            # A header must not hold it, and the library that says so would say it aloud.
+            raise Misconfigured(f"{path}: holds more than one line, or no plain text")
+        return secret

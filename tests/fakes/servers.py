@@ -2,9 +2,11 @@
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -13,10 +15,12 @@ import urllib.parse
 import urllib.request
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 START_TIMEOUT_S = 60.0
+TLS = Path(__file__).parent / "tls"
 
 INFLUXD_CONF = """
 reporting-disabled = true
@@ -32,13 +36,28 @@ bind-address = "127.0.0.1:{rpc}"
   bind-address = "127.0.0.1:{port}"
   log-enabled = false
   auth-enabled = {auth}
+  https-enabled = {https}
+  https-certificate = "{tls}/server.pem"
+  https-private-key = "{tls}/server.pem"
 """
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port that nobody listens on, and that the kernel gives to no connection of its own.
+
+    A server that is stopped for a while has to find its port free again, so it must not come
+    from the ephemeral range (32768 and up by default). The choice must not follow the seed of
+    the test run, or two runs on one machine would choose the same.
+    """
+    for _ in range(100):
+        port = 12_000 + secrets.randbelow(20_000)
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port below the ephemeral range")
 
 
 def require(program):
@@ -52,8 +71,13 @@ def require(program):
 
 def get(url, **query):
     target = f"{url}?{urllib.parse.urlencode(query)}" if query else url
-    with urllib.request.urlopen(target, timeout=30) as answer:  # noqa: S310 - our own server
+    with fetch(target) as answer:
         return answer.read()
+
+
+def fetch(target, body=None):
+    context = ssl.create_default_context(cafile=TLS / "server.pem")
+    return urllib.request.urlopen(target, body, timeout=60, context=context)  # noqa: S310 - our own server
 
 
 class Server:
@@ -106,12 +130,19 @@ class InfluxDB(Server):
 
     health = "/ping"
 
-    def __init__(self, folder, *, auth=False):
+    def __init__(self, folder, *, auth=False, https=False):
         super().__init__(folder)
+        if https:
+            self.url = f"https://127.0.0.1:{self.port}"
         self._config = folder / "influxdb.conf"
         self._config.write_text(
             INFLUXD_CONF.format(
-                folder=folder, port=self.port, rpc=free_port(), auth=str(auth).lower()
+                folder=folder,
+                port=self.port,
+                rpc=free_port(),
+                auth=str(auth).lower(),
+                https=str(https).lower(),
+                tls=TLS,
             )
         )
 
@@ -121,7 +152,7 @@ class InfluxDB(Server):
     def query(self, text, **more):
         """Runs InfluxQL; the series of the first statement."""
         body = urllib.parse.urlencode({"q": text, "epoch": "ns", **more}).encode()
-        with urllib.request.urlopen(f"{self.url}/query", body, timeout=60) as answer:  # noqa: S310 - our own server
+        with fetch(f"{self.url}/query", body) as answer:
             result = json.load(answer)["results"][0]
         assert "error" not in result, result
         return result.get("series", [])
