@@ -61,8 +61,9 @@ class InfluxV1:
         """
         # An empty write is checked for its credentials, its database and its retention policy.
         version = self._write(b"").get("X-Influxdb-Version")
-        server = f" of InfluxDB {version}" if version else ""
-        return f"database {self._settings.database}{server} takes writes"
+        # VictoriaMetrics says so too: it is the server's word, not our finding.
+        server = f" (the server says it is InfluxDB {version})" if version else ""
+        return f"database {self._settings.database} takes writes{server}"
 
     def close(self) -> None:
         """Closes the connection."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 START_TIMEOUT_S = 60.0
+VISIBLE_TIMEOUT_S = 40.0
 TLS = Path(__file__).parent / "tls"
 
 INFLUXD_CONF = """
@@ -150,17 +151,29 @@ class InfluxDB(Server):
         return ["influxd", "-config", str(self._config)]
 
     def query(self, text, **more):
-        """Runs InfluxQL; the series of the first statement."""
+        """Runs InfluxQL; the series of all its statements."""
         body = urllib.parse.urlencode({"q": text, "epoch": "ns", **more}).encode()
         with fetch(f"{self.url}/query", body) as answer:
-            result = json.load(answer)["results"][0]
-        assert "error" not in result, result
-        return result.get("series", [])
+            results = json.load(answer)["results"]
+        errors = [result["error"] for result in results if "error" in result]
+        assert not errors, errors
+        return [series for result in results for series in result.get("series", [])]
 
     def points(self, database):
         """All points: {(measurement, tags, time_ns): fields}, the types as InfluxDB has them."""
+        # Each measurement in a statement of its own: in one statement, a tag of any of them hides
+        # the fields of the same name in all the others.
+        escape = str.maketrans({"\\": r"\\", '"': r"\""})
+        names = [
+            name.translate(escape)
+            for series in self.query("SHOW MEASUREMENTS", db=database)
+            for (name,) in series["values"]
+        ]
+        if not names:
+            return {}
         found = {}
-        for series in self.query("SELECT * FROM /.*/ GROUP BY *", db=database):
+        text = "; ".join(f'SELECT * FROM "{name}" GROUP BY *' for name in names)  # noqa: S608 - our own server, and the names are escaped
+        for series in self.query(text, db=database):
             tags = tuple(sorted((k, v) for k, v in series.get("tags", {}).items() if v))
             for row in series["values"]:
                 values = dict(zip(series["columns"], row, strict=True))
@@ -181,8 +194,20 @@ class VictoriaMetrics(Server):
             "-retentionPeriod=100y",
         ]
 
-    def samples(self):
-        """All samples: {(name, labels, time_ms): value}; None twice would be a doubled point."""
+    def samples(self, wanted=()):
+        """All samples: {(name, labels, time_ms): value}; none may be there twice.
+
+        What was acknowledged becomes readable some time later, also after a flush, so this
+        waits for the keys that are wanted, within bounds.
+        """
+        ends_s = time.monotonic() + VISIBLE_TIMEOUT_S
+        while True:
+            found = self._samples_now()
+            if set(wanted) <= set(found) or time.monotonic() > ends_s:
+                return found
+            time.sleep(0.2)
+
+    def _samples_now(self):
         get(f"{self.url}/internal/force_flush")
         found = {}
         body = get(f"{self.url}/api/v1/export", **{"match[]": '{__name__!=""}'})
@@ -218,15 +243,19 @@ class Scripted:
 
     def __init__(self, answer):
         self.requests = []
+        self.clients = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # An answer in one packet: in two, each waits 40 ms for the other side's delayed ACK.
+            wbufsize = -1
 
             def handle_any(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 request = (self.command, self.path, dict(self.headers), body)
                 outer.requests.append(request)
+                outer.clients.append(self.client_address)
                 try:
                     status, headers, content = answer(*request)
                     self.send_response(status)

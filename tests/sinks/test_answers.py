@@ -6,9 +6,14 @@ from agent.sinks.answers import judge, reason_of, retry_after_s
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 
 
-@pytest.mark.parametrize("status", [200, 204])
-def test_taken(status):
-    assert judge(status, {}, b"") is None
+@pytest.mark.parametrize(("status", "body"), [(200, b""), (204, b""), (202, b"\n")])
+def test_taken(status, body):
+    assert judge(status, {}, body) is None
+
+
+def test_a_page_that_greets_has_taken_nothing():
+    with pytest.raises(Misconfigured, match="check url"):
+        judge(200, {}, b"<html>Please log in</html>")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 507])
@@ -23,6 +28,22 @@ def test_refused_lines_are_split(status, too_large):
     with pytest.raises(Rejected, match="bad") as caught:
         judge(status, {}, b'{"code":"invalid","message":"bad"}')
     assert caught.value.too_large is too_large
+    assert caught.value.doubtful is False
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"Client sent an HTTP request to an HTTPS server.\n",
+        b"<html>400 The plain HTTP request was sent to HTTPS port</html>",
+        b"[" * 100_000,
+    ],
+)
+def test_a_refusal_that_is_not_in_a_databases_form_is_doubtful(body):
+    with pytest.raises(Rejected) as caught:
+        judge(400, {}, body)
+    assert caught.value.doubtful is True
 
 
 @pytest.mark.parametrize("status", [301, 307, 401, 403, 404, 405, 411])

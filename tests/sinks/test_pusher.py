@@ -4,12 +4,13 @@ import random
 import threading
 
 import pytest
+from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
-from agent.sinks.pusher import MAX_BACKOFF_S, Pusher
+from agent.sinks.pusher import MAX_BACKOFF_S, MAX_BATCH_BYTES, Pusher
 
 
 class Taker:
@@ -21,6 +22,8 @@ class Taker:
         self.failures = []
         self.limit_bytes = limit_bytes
         self.closed = False
+        self.doubtful = False
+        self.refuses_nothing_too = False
 
     def send(self, lines):
         self.requests += 1
@@ -30,17 +33,19 @@ class Taker:
             raise Rejected("too large", too_large=True)
         found = lines.decode().split("\n")
         if any("poison" in line for line in found):
-            raise Rejected("it is poison")
+            raise Rejected("it is poison", doubtful=self.doubtful)
         self.lines += found
 
     def check(self):
+        if self.refuses_nothing_too:
+            raise Rejected("go away", doubtful=True)
         return "fine"
 
     def close(self):
         self.closed = True
 
 
-def pusher_of(outbox, sink, *, batch_points=100, stop=None):
+def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None):
     return Pusher(
         "s",
         outbox,
@@ -49,6 +54,7 @@ def pusher_of(outbox, sink, *, batch_points=100, stop=None):
         batch_points=batch_points,
         flush_every_s=0.01,
         rng=random.Random(1),
+        clock=clock,
     )
 
 
@@ -105,6 +111,88 @@ def test_a_request_that_is_too_large_is_made_smaller_and_stays_so():
     drain(pusher_of(outbox, sink, batch_points=5000), outbox)
     assert sink.lines == lines
     assert outbox.rejected == []
+    # 20,000 lines are 280 kB: 14 requests of the limit's size, and few more to find it.
+    assert sink.requests < 40
+
+
+def test_a_single_line_that_is_too_large_is_put_aside():
+    lines = ["m v=1 1", "m s=" + "x" * 30_000, "m v=3 3"]
+    outbox, sink = MemoryOutbox(lines), Taker(limit_bytes=20_000)
+    drain(pusher_of(outbox, sink), outbox)
+    assert sink.lines == ["m v=1 1", "m v=3 3"]
+    assert [reason for _, reason in outbox.rejected] == ["too large"]
+
+
+def test_a_request_is_bounded_in_bytes_however_many_points_it_may_hold():
+    lines = ["m s=" + "é" * 100_000] * 50
+    outbox, sink = MemoryOutbox(lines), Taker(limit_bytes=MAX_BATCH_BYTES)
+    drain(pusher_of(outbox, sink, batch_points=50), outbox)
+    assert sink.lines == lines
+    # 10 MB: none of the requests was refused for its size.
+    assert sink.requests == 3
+
+
+def test_what_refuses_everything_does_not_empty_the_outbox():
+    """As a TLS port does that is spoken to in plain HTTP, or a proxy that knows no such path."""
+    lines = [f"poison v={i} {i}" for i in range(1000)]
+    outbox, sink = MemoryOutbox(lines), Taker()
+    sink.doubtful = sink.refuses_nothing_too = True
+    pusher = pusher_of(outbox, sink, batch_points=1000)
+    for _ in range(5):
+        assert pusher.step() > 0
+    assert pusher.status()["state"] == "misconfigured"
+    assert "check url" in pusher.status()["last_error"]
+    assert outbox.rejected == []
+    assert outbox.cursor("s") == 0
+    # Each attempt finds it out on the way to one point: 1,000 takes ten halvings.
+    assert sink.requests <= 5 * 11
+
+
+def test_a_doubtful_refusal_counts_where_a_write_of_nothing_is_taken():
+    lines = ["m v=1 1", "poison v=2 2", "m v=3 3"]
+    outbox, sink = MemoryOutbox(lines), Taker()
+    sink.doubtful = True
+    drain(pusher_of(outbox, sink), outbox)
+    assert sink.lines == ["m v=1 1", "m v=3 3"]
+    assert outbox.rejected == [("poison v=2 2", "it is poison")]
+
+
+def test_many_refused_points_are_one_line_in_the_log(caplog):
+    outbox, sink = MemoryOutbox([f"poison v={i} {i}" for i in range(90)]), Taker()
+    drain(pusher_of(outbox, sink), outbox)
+    (record,) = caplog.records
+    assert "90 points" in record.getMessage()
+    assert "it is poison" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("failure", "level"), [(RetryLater("away"), "WARNING"), (Misconfigured("key"), "ERROR")]
+)
+def test_a_failure_that_lasts_is_said_once_and_its_end_too(failure, level, caplog):
+    caplog.set_level("INFO")
+    outbox, sink = MemoryOutbox(["m v=1 1"]), Taker()
+    sink.failures = [failure] * 5
+    pusher = pusher_of(outbox, sink)
+    for _ in range(6):
+        pusher.step()
+    assert [record.levelname for record in caplog.records] == [level, "INFO"]
+
+
+def test_the_status_says_when_it_tries_again():
+    clock = FakeClock()
+    outbox, sink = MemoryOutbox(["m v=1 1"]), Taker()
+    pusher = pusher_of(outbox, sink, clock=clock)
+    assert pusher.status()["retry_in_s"] is None
+    sink.failures = [RetryLater("busy", after_s=17.0)]
+    pause_s = pusher.step()
+    assert pusher.status()["retry_in_s"] == pytest.approx(pause_s)
+    clock.move(5)
+    assert pusher.status()["retry_in_s"] == pytest.approx(pause_s - 5)
+    clock.move(60)
+    assert pusher.status()["retry_in_s"] == 0
+    pusher.step()
+    assert pusher.status()["retry_in_s"] is None
+    assert pusher.status()["last_success_ns"] == clock.time_ns()
 
 
 @pytest.mark.parametrize(

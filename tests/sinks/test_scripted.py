@@ -1,0 +1,229 @@
+"""Servers that misbehave by script: the same answer means the same through both ways of writing."""
+
+import gzip
+import random
+import socket
+import threading
+
+import pytest
+from fakes.outbox import MemoryOutbox
+from fakes.servers import Scripted
+
+from agent.sinks.errors import Misconfigured, Rejected, RetryLater
+from agent.sinks.pusher import Pusher
+from agent.sinks.registry import build_sink
+from agent.sinks.settings import SinkSettings
+
+PLAIN_TO_TLS = b"Client sent an HTTP request to an HTTPS server.\n"
+
+
+@pytest.fixture(params=["v1", "v2"])
+def api(request):
+    return request.param
+
+
+def sink_of(api, url, **more):
+    return build_sink(settings_of(api, url, **more))
+
+
+def settings_of(api, url, **more):
+    own = {"org": "o", "bucket": "b"} if api == "v2" else {"database": "d", "user": "u"}
+    return SinkSettings(api=api, url=url, **(own | more))
+
+
+def lines(count):
+    return [f"m,host=h{i % 7} v={i / 3},n={i}i {i * 10**6}" for i in range(count)]
+
+
+def pushed(sink, stored, *, steps):
+    """An outbox and its pusher after some steps."""
+    outbox = MemoryOutbox(stored)
+    pusher = Pusher(
+        "s",
+        outbox,
+        sink,
+        threading.Event(),
+        batch_points=1000,
+        flush_every_s=0.01,
+        rng=random.Random(1),
+    )
+    for _ in range(steps):
+        pusher.step()
+    sink.close()
+    return outbox, pusher
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((429, {"Retry-After": "3"}, b""), RetryLater),
+        ((503, {}, b"busy"), RetryLater),
+        ((400, {}, b'{"error":"bad","message":"bad"}'), Rejected),
+        ((413, {}, b""), Rejected),
+        ((401, {}, b""), Misconfigured),
+        ((404, {}, b""), Misconfigured),
+        ((204, {"Content-Length": "10"}, b""), None),
+    ],
+)
+def test_answers(api, answer, error):
+    with Scripted(lambda *_: answer) as server:
+        sink = sink_of(api, server.url)
+        if error is None:
+            sink.send(b"m v=1 1")
+        else:
+            with pytest.raises(error) as caught:
+                sink.send(b"m v=1 1")
+            if answer[0] == 429:
+                assert caught.value.after_s == 3
+        sink.close()
+
+
+def test_a_slow_server_is_retried_later(api):
+    release = threading.Event()
+
+    def answer(*_):
+        release.wait(20)
+        return 204, {}, b""
+
+    with Scripted(answer) as server:
+        sink = sink_of(api, server.url, timeout_s=0.3)
+        with pytest.raises(RetryLater):
+            sink.send(b"m v=1 1")
+        release.set()
+        sink.close()
+
+
+def test_what_is_sent_is_compressed_and_whole(api):
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        sink = sink_of(api, server.url)
+        payload = "\n".join(lines(1000)).encode()
+        sink.send(payload)
+        sink.close()
+    ((method, path, _, body),) = server.requests
+    assert method == "POST"
+    assert path.startswith("/write" if api == "v1" else "/api/v2/write")
+    assert "precision=ns" in path
+    assert gzip.decompress(body) == payload
+
+
+def test_a_server_that_is_away_is_retried_later(api):
+    with pytest.raises(RetryLater):
+        sink_of(api, "http://127.0.0.1:9").send(b"m v=1 1")
+
+
+def test_a_server_that_answers_rubbish_is_retried_later(api):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(RetryLater):
+            sink.send(b"m v=1 1")
+        thread.join()
+        sink.close()
+
+
+def test_one_poisoned_point_among_a_thousand_is_put_aside_and_the_rest_arrives_once(api):
+    stored, taken = lines(1000), []
+    stored[617] = "poison v=1 1"
+
+    def answer(_method, _path, _headers, body):
+        found = gzip.decompress(body).decode().split("\n")
+        if "poison v=1 1" in found:
+            return 400, {}, b'{"error":"partial write: it is poison dropped=1"}'
+        taken.extend(found)
+        return 204, {}, b""
+
+    with Scripted(answer) as server:
+        outbox, _ = pushed(sink_of(api, server.url), stored, steps=1)
+    assert taken == stored[:617] + stored[618:]
+    ((line, reason),) = outbox.rejected
+    assert line == "poison v=1 1"
+    assert "partial write: it is poison dropped=1" in reason
+    assert outbox.cursor("s") == 1000
+
+
+def test_a_server_with_a_limit_is_given_smaller_requests(api):
+    stored, taken = lines(1000), []
+
+    def answer(_method, _path, _headers, body):
+        if len(body) > 2000:
+            return 413, {}, b"<html>Request Entity Too Large</html>"
+        taken.extend(gzip.decompress(body).decode().split("\n"))
+        return 204, {}, b""
+
+    with Scripted(answer) as server:
+        outbox, _ = pushed(sink_of(api, server.url), stored, steps=1)
+    assert taken == stored
+    assert outbox.rejected == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (400, {}, PLAIN_TO_TLS),
+        (200, {}, b"<html>Please log in</html>"),
+        (302, {"Location": "/login"}, b""),
+        (403, {}, b""),
+        (404, {}, b"404 page not found"),
+        (405, {}, b""),
+        (502, {}, b"\xff\xfe"),
+        (400, {}, b"\xff\xfe"),
+        (503, {}, b"<html>" * 100_000),
+    ],
+)
+def test_what_is_no_database_takes_nothing_from_the_outbox(api, answer):
+    with Scripted(lambda *_: answer) as server:
+        outbox, pusher = pushed(sink_of(api, server.url), lines(100), steps=3)
+    assert outbox.cursor("s") == 0
+    assert outbox.rejected == []
+    status = pusher.status()
+    assert status["state"] in {"misconfigured", "backing off"}
+    assert status["failures"] == 3
+    assert len(status["last_error"]) < 1000
+
+
+def test_a_truncated_answer_is_retried_later(api):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b'HTTP/1.1 400 Bad\r\nContent-Length: 50\r\n\r\n{"error":')
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises((RetryLater, Rejected)) as caught:
+            sink.send(b"m v=1 1")
+        # A half of the database's words says nothing on the lines.
+        assert isinstance(caught.value, RetryLater) or caught.value.doubtful
+        thread.join()
+        sink.close()
+
+
+def test_a_connection_serves_one_request_after_the_other(api):
+    answers = iter([(400, {}, b'{"error":"no"}'), (503, {}, b"x" * 1000), (204, {}, b"")] * 3)
+    ports = set()
+
+    def answer(_method, _path, _headers, _body):
+        return next(answers)
+
+    with Scripted(answer) as server:
+        sink = sink_of(api, server.url)
+        for _ in range(9):
+            try:
+                sink.send(b"m v=1 1")
+            except (Rejected, RetryLater):
+                continue
+            finally:
+                ports |= {port for _, port in server.clients}
+        sink.close()
+    assert len(ports) == 1
