@@ -1,0 +1,79 @@
+"""A change of cost is split without a remainder, and the factor that moved is named."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.costing.change import CostFactors, split_change
+
+POSITIVE = st.floats(1e-6, 1e6)
+MAYBE = st.just(0.0) | POSITIVE
+
+
+def factors():
+    return st.builds(CostFactors, POSITIVE, POSITIVE, MAYBE, POSITIVE)
+
+
+@given(factors(), factors())
+def test_the_parts_add_up_exactly(before, after):
+    change = split_change(before, after)
+    assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-6, abs=1e-9)
+
+
+@given(factors())
+def test_nothing_changed_is_nothing(same):
+    change = split_change(same, same)
+    assert change.log_ratio == 0
+    assert set(change.parts.values()) == {0.0}
+
+
+@given(factors(), factors())
+def test_the_way_back_is_the_same_with_the_other_sign(before, after):
+    there, back = split_change(before, after), split_change(after, before)
+    for factor, part in there.parts.items():
+        assert back.parts[factor] == pytest.approx(-part, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("after", "factor"),
+    [
+        (CostFactors(2.2, 1.0, 1.0, 1.0), "hardware price"),
+        (CostFactors(2.0, 1.1, 1.0, 1.0), "time per inference"),
+        (CostFactors(2.0, 1.0, 1.1, 1.0), "electricity price"),
+        (CostFactors(2.0, 1.0, 1.0, 1.1), "energy per inference"),
+    ],
+)
+def test_the_one_factor_that_moved_is_all_of_it(after, factor):
+    change = split_change(CostFactors(2.0, 1.0, 1.0, 1.0), after)
+    name, share = change.largest
+    assert name == factor
+    assert share == pytest.approx(1.0)
+
+
+def test_an_example_by_hand():
+    # r t from 2 to 3 by time, p e from 1 to 1: C from 3 to 4.
+    # L(3, 2) = 1 / ln 1.5 = 2.46630; its part is 2.46630 x ln 1.5 / L(4, 3), and that is
+    # 1 / (1 / ln(4 / 3)) = ln(4 / 3): all of it.
+    change = split_change(CostFactors(2, 1, 1, 1), CostFactors(2, 1.5, 1, 1))
+    assert change.change_pct == pytest.approx(33.3333, abs=1e-3)
+    assert change.parts["time per inference"] == pytest.approx(math.log(4 / 3))
+
+
+def test_factors_that_pull_apart_have_shares_beyond_one():
+    # Slower and cheaper: 20 % more time, 10 % less price.
+    change = split_change(CostFactors(1.0, 1.0), CostFactors(0.9, 1.2))
+    name, share = change.largest
+    assert name == "time per inference"
+    assert share == pytest.approx(math.log(1.2) / math.log(1.08))
+
+
+def test_electricity_that_comes_in_is_its_price():
+    change = split_change(CostFactors(1.0, 1.0, 0.0, 5.0), CostFactors(1.0, 1.0, 0.1, 5.0))
+    assert change.largest == ("electricity price", pytest.approx(1.0))
+
+
+def test_a_cost_of_nothing_has_no_ratio():
+    with pytest.raises(ValueError, match="positive"):
+        split_change(CostFactors(0.0, 1.0), CostFactors(1.0, 1.0))
