@@ -17,6 +17,7 @@ LAYERS = (
     ("agent.sinks", 3),
     ("agent.pricing", 2),
     ("agent.costing", 2),
+    ("agent.detection", 2),
     ("agent.model", 1),
     ("agent.series", 1),
     ("agent.lineprotocol", 1),
