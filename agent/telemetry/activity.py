@@ -51,7 +51,11 @@ class ActivityLog:
         seen = [sample.pids for sample in inside if sample.pids is not None]
         contended = None
         if seen:
-            contended = bool(set().union(*seen) - set(own_pids))
+            pids = set().union(*seen)
+            # In a container of its own the driver knows our processes by numbers that are not
+            # ours: then nobody can tell them from a neighbour's.
+            ours_are_known = not own_pids or bool(pids & set(own_pids))
+            contended = bool(pids - set(own_pids)) if ours_are_known or not pids else None
         counted = [
             (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
             for sample in inside

@@ -23,6 +23,13 @@ def test_own_processes_are_no_contention():
     assert log.between(S, 2 * S, [10]).contended is True
 
 
+def test_processes_that_cannot_be_told_from_ours_are_no_answer():
+    log = log_of(at(1, (4001, 4002)), at(2, (4001,)))
+    assert log.between(S, 2 * S, [10]).contended is None
+    assert log.between(S, 2 * S, []).contended is True
+    assert log_of(at(1, ())).between(S, 2 * S, [10]).contended is False
+
+
 def test_a_process_outside_the_window_is_no_contention():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
     assert log.between(2 * S, 2 * S, [10]).contended is False
