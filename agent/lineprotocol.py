@@ -69,6 +69,10 @@ def series_key(measurement: str, tags: Mapping[str, str]) -> str:
     return name.translate(_MEASUREMENT) + "".join(pairs)
 
 
+def _unescaped(text: str) -> str:
+    return _UNESCAPE_KEY.sub(r"\1", text) if "\\" in text else text
+
+
 def parse_series_key(key: str) -> tuple[str, dict[str, str]]:
     """The measurement and the tags of a key that `series_key` rendered, as written.
 
@@ -78,13 +82,13 @@ def parse_series_key(key: str) -> tuple[str, dict[str, str]]:
     match = _SERIES_NAME.match(key)
     if match is None:
         raise ValueError(f"no series key: {key[:40]!r}")
-    measurement, position = _UNESCAPE_KEY.sub(r"\1", match[0]), match.end()
+    measurement, position = _unescaped(match[0]), match.end()
     tags: dict[str, str] = {}
     while position < len(key):
         match = _TAG.match(key, position)
         if match is None:
             raise ValueError(f"no tag at character {position}: {key[position:][:40]!r}")
-        tags[_UNESCAPE_KEY.sub(r"\1", match[1])] = _UNESCAPE_KEY.sub(r"\1", match[2])
+        tags[_unescaped(match[1])] = _unescaped(match[2])
         position = match.end()
     return measurement, tags
 
@@ -164,14 +168,13 @@ def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:
         match = _FIELD.match(text, position)
         if match is None or match.lastgroup is None:
             raise ValueError(f"no field set at character {position}: {text[position:][:40]!r}")
-        name = _UNESCAPE_KEY.sub(r"\1", match[1])
-        yield name, _parse_value(match.lastgroup, match[match.lastgroup])
+        yield _unescaped(match[1]), _parse_value(match.lastgroup, match[match.lastgroup])
         position = match.end()
 
 
 def _parse_value(kind: str, text: str) -> FieldValue:
     if kind == "string":
-        return _UNESCAPE_STRING.sub(r"\1", text)
+        return _UNESCAPE_STRING.sub(r"\1", text) if "\\" in text else text
     if kind == "bool":
         return text == "true"
     return int(text) if kind == "int" else float(text)

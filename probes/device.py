@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
 import torch
+
+from probes.errors import DeviceError
+from probes.hostmemory import HostMemory
 
 GIB = 1 << 30
 RESERVE_BYTES = 2 * GIB
@@ -55,10 +56,15 @@ def reserved_bytes(total_bytes: int) -> int:
 
 
 class CpuDevice:
-    """The host's processors."""
+    """The host's processors.
 
-    def __init__(self) -> None:
+    Args:
+        memory: The host's memory.
+    """
+
+    def __init__(self, memory: HostMemory) -> None:
         self.torch_device = torch.device("cpu")
+        self._memory = memory
 
     def synchronize(self) -> None:
         """A CPU run has ended when it returns."""
@@ -75,16 +81,17 @@ class CpuDevice:
         return latencies_ms, (stamps[-1] - stamps[0]) / 1e6
 
     def peak_bytes(self) -> int:
-        """Peak resident memory of this process; it only grows, as the batch does."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        """Peak resident memory of this process."""
+        return self._memory.peak_bytes()
 
     def reset_peak(self) -> None:
-        """The kernel's peak cannot be reset without privilege; batches grow, so it need not."""
+        """Begins a new peak at what is resident."""
+        self._memory.reset_peak()
 
     def headroom_bytes(self) -> int:
         """What this process holds, and what is available less the reserve."""
-        total, available = _meminfo_bytes()
-        return _resident_bytes() + available - reserved_bytes(total)
+        total, available = self._memory.total_and_available_bytes()
+        return self._memory.resident_bytes() + available - reserved_bytes(total)
 
 
 class CudaDevice:
@@ -139,29 +146,18 @@ def open_device(name: str) -> Device:
     """The device of a torch name: "cpu" or "cuda:0".
 
     Raises:
-        RuntimeError: This torch cannot use it.
+        DeviceError: This torch cannot use it.
     """
     if name == "cpu":
-        return CpuDevice()
+        return CpuDevice(HostMemory())
     if not torch.cuda.is_available():
         built_for: str | None = torch.version.cuda
         why = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
-        raise RuntimeError(
+        raise DeviceError(
             f"torch {torch.__version__} {why} and sees no CUDA device; install a CUDA build that"
             " the driver supports"
         )
-    return CudaDevice(int(name.partition(":")[2] or 0))
-
-
-def _meminfo_bytes() -> tuple[int, int]:
-    values = {}
-    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - one small read
-        for line in file:
-            name, _, rest = line.partition(":")
-            values[name] = int(rest.split()[0]) * 1024
-    return values["MemTotal"], values["MemAvailable"]
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return CudaDevice(int(name.partition(":")[2] or 0))
+    except RuntimeError as error:
+        raise DeviceError(f"{name} cannot be opened: see nvidia-smi ({error})") from error

@@ -13,6 +13,7 @@ import click
 from agent.cli.lines import probe_line
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import ago, local
+from agent.storage.outbox import SinkStatus
 
 STALE_S = 45.0
 NOT_RUNNING = 3
@@ -32,15 +33,24 @@ def command(config: str | None, *, as_json: bool) -> None:
     status, written_ns = found
     status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
     status["running"] = _is_running(status)
-    for sink in sinks.values():
-        oldest_ns = sink["oldest_time_ns"]
-        sink["lag_s"] = 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9)
-    status["outbox"] = sinks
+    status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
     if as_json:
         click.echo(json.dumps(status))
     else:
         click.echo("\n".join(_lines(status)))
     sys.exit(0 if status["running"] else NOT_RUNNING)
+
+
+def _outbox_document(sink: SinkStatus) -> dict[str, Any]:
+    oldest_ns = sink.backlog.oldest_time_ns
+    return {
+        "acked_seq": sink.acked_seq,
+        "backlog_points": sink.backlog.points,
+        "lag_s": 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9),
+        "sent_points": sink.sent_points,
+        "rejected_points": sink.rejected_points,
+        "dropped_points": sink.dropped_points,
+    }
 
 
 def _is_running(status: dict[str, Any]) -> bool:

@@ -32,7 +32,14 @@ class StoreLedger:
 
     def append(self, points: Iterable[Point]) -> None:
         """Keeps rows, on disk or in the buffer; never raises for a disk that is full."""
+        before = self._buffer.fault
         self._buffer.append(tuple(points))
+        after = self._buffer.fault
+        if after != before:
+            if after is None:
+                logger.info("the store takes rows again")
+            else:
+                logger.error("%s; rows wait in memory", after)
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
         """A named document; None if there is none."""

@@ -15,6 +15,7 @@ from agent.model import NS_PER_S
 from agent.sinks.pusher import Pusher
 from agent.sinks.registry import build_sink
 from agent.sinks.settings import SinkSettings
+from agent.storage.outbox import RejectedLine
 from agent.storage.writer import Store
 
 JOIN_S = 1.0
@@ -35,6 +36,26 @@ class Pushed:
     sent_points: int
 
 
+class StoreOutbox:
+    """The store as a pusher sees it.
+
+    Args:
+        store: The one writer.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.cursor = store.cursor
+        self.rows_after = store.rows_after
+
+    def advance(
+        self, sink: str, acked_seq: int, sent: int, rejected: Sequence[tuple[str, str]]
+    ) -> None:
+        """Moves a sink's cursor, counts what was sent, and puts aside what was refused."""
+        refused = [RejectedLine(line, reason) for line, reason in rejected]
+        self._store.advance(sink, acked_seq, sent, refused)
+
+
 class Pushing:
     """The sinks of a configuration.
 
@@ -48,12 +69,15 @@ class Pushing:
         self._store = store
         self._stop = stop
         self._pushers: dict[str, Pusher] = {}
-        store.forget_sinks_but(sink.name for sink in sinks)
+        configured = {sink.name for sink in sinks}
+        for known in store.sinks():
+            if known.sink not in configured:
+                store.forget_sink(known.sink)
         for sink in sinks:
             store.register_sink(sink.name, from_beginning=sink.from_beginning)
             self._pushers[sink.name] = Pusher(
                 sink.name,
-                store,
+                StoreOutbox(store),
                 build_sink(sink_settings(sink)),
                 stop,
                 batch_points=sink.batch_points,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event as Flag
@@ -20,10 +21,12 @@ from agent.daemon.pushing import Pushing
 from agent.daemon.schedule import Schedule, stagger_offset_s
 from agent.model import NS_PER_S, Device
 from agent.pricing.book import PriceBook
+from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import SensorSupervisor
 
 SPARE_WORKERS = 3
+END_OF_TIME_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +120,15 @@ class Running:
         """True if a probe's last sample is younger than its period: a restart needs no other."""
         since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
         tags = {"device": job.device.name, "probe": job.probe.name}
-        return any(self._parts.store.reader().points("probe", since_ns, None, tags))
+        with closing(StoreReader.open(self._parts.store.path)) as reader:
+            return any(reader.points("probe", since_ns, END_OF_TIME_NS, tags))
 
     def _cost_history(
         self, device: str, probe: str, currency: str, since_ns: int
     ) -> Iterable[tuple[int, float]]:
         tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
-        reader = self._parts.store.reader()
-        found = reader.values("cost", "cost_per_inference", since_ns, None, tags)
+        with closing(StoreReader.open(self._parts.store.path)) as reader:
+            found = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
         return sorted(
             (time_ns, value)
             for series in found

@@ -32,7 +32,7 @@ TICK_S = 1.0
 STATUS_EVERY_S = 10.0
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
-PRUNE_POINTS = 20_000
+PRUNE_STEPS = 50
 DEVICES_TIMEOUT_S = 15.0
 SENSOR_STOP_S = 1.0
 
@@ -244,7 +244,7 @@ class Daemon:
                 "outbox_points": pushed.outbox_points,
                 "outbox_lag_s": pushed.outbox_lag_s,
                 "sent_points": pushed.sent_points,
-                "dropped_points": self._buffer.dropped_points + self._store.dropped_points(),
+                "dropped_points": self._store.dropped_points(),
                 "late_jobs": running.schedule.late_jobs,
                 "child_restarts": self._sensor.restarts,
             },
@@ -254,11 +254,14 @@ class Daemon:
 
     def _prune(self) -> None:
         now_ns = self._clock.time_ns()
-        self._store.prune(
-            keep_since_ns=now_ns - int(self._config.store.retention_s * NS_PER_S),
-            outbox_keep_since_ns=now_ns - int(self._config.store.outbox_retention_s * NS_PER_S),
-            limit=PRUNE_POINTS,
-        )
+        store = self._config.store
+        for _ in range(PRUNE_STEPS):
+            pruned = self._store.prune(
+                keep_since_ns=now_ns - int(store.retention_s * NS_PER_S),
+                outbox_keep_since_ns=now_ns - int(store.outbox_retention_s * NS_PER_S),
+            )
+            if pruned.is_done:
+                return
 
     def _close(self) -> None:
         """Stops the parts in the order in which they feed each other."""

@@ -40,9 +40,9 @@ class Database:
             StoreError: It could not be done; nothing was.
         """
         with self._lock, translated(operation, self.path):
-            if self.path.stat().st_ino != self._inode:
-                # SQLite would go on writing into the file that has no name any more.
-                raise StoreError(operation, self.path, "internal", "it was replaced while open")
+            # SQLite would go on writing into a file that has no name any more.
+            if not self.path.exists() or self.path.stat().st_ino != self._inode:
+                raise StoreError(operation, self.path, "internal", "it was taken away while open")
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -164,7 +164,7 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        raise StoreError("open", path, "io", "its file system has no shared memory: not a network")
+        raise StoreError("open", path, "io", "its write-ahead log needs a local file system")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")

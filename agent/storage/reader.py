@@ -1,96 +1,108 @@
-"""Reading the store, beside the daemon or without one."""
+"""The store as the command line and other readers see it, also while the daemon writes."""
 
 from __future__ import annotations
 
 import heapq
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from sqlite3 import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
-from agent.lineprotocol import parse_field_set
+from agent.lineprotocol import number_reader, parse_field_set, written_tags
 from agent.model import Point
-from agent.storage import database
+from agent.storage import outbox
+from agent.storage.database import Database, open_reader, size_bytes
+from agent.storage.outbox import RejectedLine, SinkStatus
+from agent.storage.retention import DROPPED_POINTS
 
-END_OF_TIME_NS = 2**63 - 1
-ROWS_A_FETCH = 500
+# Rows are fetched in chunks, each its own short read: a reader that pauses (an export into a
+# pager) must not keep the write-ahead log from being folded back.
+_CHUNK_ROWS = 2000
+_MERGED_CHUNK_ROWS = 200
+_TIME_NS_LIMITS = (-(2**63), 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of the store.
+
+    Attributes:
+        id: Its number in this store.
+        measurement: Name of the series family.
+        key: Measurement and tags in line protocol.
+        tags: Tag names to values, as databases get them.
+    """
+
+    id: int
+    measurement: str
+    key: str
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesValues:
-    """One numeric field of one series.
+    """The numbers that one field of one series took.
 
     Attributes:
         tags: Tags of the series.
-        times_ns: UTC in ns, ascending.
-        values: As many numbers.
+        times_ns: UTC ns, rising.
+        values: As many values, in the field's unit.
     """
 
     tags: Mapping[str, str]
-    times_ns: tuple[int, ...]
-    values: tuple[float, ...]
-
-
-class _Series(NamedTuple):
-    id: int
-    key: str
-    tags: dict[str, str]
+    times_ns: list[int]
+    values: list[float]
 
 
 class StoreReader:
-    """Queries over the store; each fetches in bounded pieces and holds no lock in between.
+    """Reads the store without ever making its writer wait.
 
-    Args:
-        opened: The file.
+    Time ranges hold their beginning and not their end. Tags narrow to the series that have all
+    of them. Any thread may call any method; all raise StoreError where the file cannot be read.
     """
 
-    def __init__(self, opened: database.Database) -> None:
-        self._database = opened
+    def __init__(self, path: Path, database: Database) -> None:
+        self.path = path
+        self._database = database
 
     @classmethod
     def open(cls, path: Path) -> StoreReader:
         """Opens a store read-only.
 
         Raises:
-            StoreError: There is none, or it cannot be read.
+            StoreError: There is none, this user may not read it, or it is not this version's.
         """
-        return cls(database.open_reader(path))
+        return cls(path, open_reader(path))
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._database.close()
+    def series(
+        self, measurement: str | None = None, tags: Mapping[str, str] | None = None
+    ) -> list[Series]:
+        """The series of a measurement, or all, in the order of their keys."""
+        wanted = written_tags(tags or {}).items()
+        rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
+        found = (Series(number, name, key, json.loads(text)) for number, name, key, text in rows)
+        return [
+            series
+            for series in found
+            if measurement in (None, series.measurement) and wanted <= series.tags.items()
+        ]
 
     def points(
         self,
         measurement: str,
         since_ns: int,
-        until_ns: int | None,
+        until_ns: int,
         tags: Mapping[str, str] | None = None,
     ) -> Iterator[Point]:
-        """Points of a measurement with since <= time <= until, oldest first.
-
-        Args:
-            measurement: Name.
-            since_ns: UTC in ns.
-            until_ns: UTC in ns; None for no end.
-            tags: Only series with these.
-
-        Raises:
-            StoreError: They cannot be read.
-        """
-        for time_ns, series, fields in self._rows(measurement, since_ns, until_ns, tags):
+        """The points of a measurement in the order of their times."""
+        for time_ns, series, fields in self._merged(measurement, since_ns, until_ns, tags):
             yield Point(measurement, series.tags, parse_field_set(fields), time_ns)
 
-    def lines(self, since_ns: int, until_ns: int | None, measurement: str) -> Iterator[str]:
-        """Points of a measurement as line protocol, oldest first.
-
-        Raises:
-            StoreError: They cannot be read.
-        """
-        for time_ns, series, fields in self._rows(measurement, since_ns, until_ns, None):
+    def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
+        """Line protocol as it was stored, in the order of the times, without line ends."""
+        for time_ns, series, fields in self._merged(measurement, since_ns, until_ns, None):
             yield f"{series.key} {fields} {time_ns}"
 
     def values(
@@ -98,129 +110,108 @@ class StoreReader:
         measurement: str,
         field: str,
         since_ns: int,
-        until_ns: int | None,
+        until_ns: int,
         tags: Mapping[str, str] | None = None,
     ) -> list[SeriesValues]:
-        """A numeric field of every series of a measurement, without parsing the other fields.
-
-        Args:
-            measurement: Name.
-            field: Name.
-            since_ns: UTC in ns.
-            until_ns: UTC in ns; None for no end.
-            tags: Only series with these.
-
-        Raises:
-            StoreError: They cannot be read.
-        """
-        number = re.compile(rf"(?:^|,){re.escape(field)}=(-?[0-9][0-9.e+-]*)")
+        """What a numeric field was, for each series that has it."""
+        number = number_reader(field)
         found = []
-        for series in self._series(measurement, tags):
-            with self._database.reading("read") as connection:
-                rows = connection.execute(
-                    "SELECT time_ns, fields FROM points"
-                    " WHERE series_id = ? AND time_ns BETWEEN ? AND ? ORDER BY time_ns",
-                    (series.id, since_ns, END_OF_TIME_NS if until_ns is None else until_ns),
-                ).fetchall()
-            pairs = [
-                (time_ns, value)
-                for time_ns, fields in rows
-                if (value := _number(number, field, fields)) is not None
-            ]
-            if pairs:
-                times_ns, values = zip(*pairs, strict=True)
+        for series in self.series(measurement, tags):
+            times_ns: list[int] = []
+            values: list[float] = []
+            for time_ns, fields in self._rows(series, since_ns, until_ns, _CHUNK_ROWS):
+                value = number(fields)
+                if value is not None:
+                    times_ns.append(time_ns)
+                    values.append(value)
+            if values:
                 found.append(SeriesValues(series.tags, times_ns, values))
         return found
 
-    def states(self) -> dict[str, tuple[Any, int]]:
-        """Every named document, with the UTC ns at which it was kept.
-
-        Raises:
-            StoreError: They cannot be read.
-        """
-        with self._database.reading("read") as connection:
-            rows = connection.execute("SELECT name, document, time_ns FROM states").fetchall()
-        return {name: (json.loads(document), time_ns) for name, document, time_ns in rows}
-
-    def sinks(self) -> dict[str, dict[str, Any]]:
-        """Each sink's cursor, backlog and counts.
-
-        Raises:
-            StoreError: They cannot be read.
-        """
-        with self._database.reading("read") as connection:
-            rows = connection.execute(
-                "SELECT sink, acked_seq, sent_points, rejected_points, acked_ns FROM cursors"
-            ).fetchall()
-            found = {}
-            for sink, acked_seq, sent_points, rejected_points, acked_ns in rows:
-                points, oldest_ns = backlog_after(connection, acked_seq)
-                found[sink] = {
-                    "acked_seq": acked_seq,
-                    "sent_points": sent_points,
-                    "rejected_points": rejected_points,
-                    "acked_ns": acked_ns,
-                    "backlog_points": points,
-                    "oldest_time_ns": oldest_ns,
-                }
+    def last(self, measurement: str, tags: Mapping[str, str] | None = None) -> list[Point]:
+        """The newest point of each series of a measurement."""
+        found = []
+        for series in self.series(measurement, tags):
+            for time_ns, fields in self._fetch(
+                "SELECT time_ns, fields FROM points WHERE series_id = ?"
+                " ORDER BY time_ns DESC LIMIT 1",
+                series.id,
+            ):
+                point = Point(measurement, series.tags, parse_field_set(fields), time_ns)
+                found.append(point)
         return found
 
-    def _series(self, measurement: str, tags: Mapping[str, str] | None) -> list[_Series]:
+    def states(self) -> dict[str, tuple[Any, int]]:
+        """Every named document with the UTC ns at which it was kept."""
+        rows = self._fetch("SELECT name, document, time_ns FROM states ORDER BY name")
+        return {name: (json.loads(document), time_ns) for name, document, time_ns in rows}
+
+    def sinks(self) -> list[SinkStatus]:
+        """How every registered sink is doing, by name."""
         with self._database.reading("read") as connection:
-            rows = connection.execute(
-                "SELECT id, key, tags FROM series WHERE measurement = ? ORDER BY key",
-                (measurement,),
-            ).fetchall()
-        known = [_Series(series_id, key, json.loads(text)) for series_id, key, text in rows]
-        return [series for series in known if not tags or tags.items() <= series.tags.items()]
+            return outbox.sinks(connection)
+
+    def rejected(self, sink: str) -> list[tuple[int, RejectedLine]]:
+        """The newest rows that a sink was refused, with the UTC ns of it, oldest first."""
+        rows = self._fetch(
+            "SELECT time_ns, line, reason FROM rejected WHERE sink = ? ORDER BY id", sink
+        )
+        return [(time_ns, RejectedLine(line, reason)) for time_ns, line, reason in rows]
+
+    def dropped_points(self) -> int:
+        """Points lost since the store was made: unsent ones past retention, and unstored ones."""
+        with self._database.reading("read") as connection:
+            return outbox.counted(connection, DROPPED_POINTS)
+
+    def size_bytes(self) -> int:
+        """Bytes that the store takes on the disk, its log included."""
+        return size_bytes(self.path)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._database.close()
+
+    def _fetch(self, sql: str, *values: str | int) -> list[Any]:
+        with self._database.reading("read") as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def _merged(
+        self,
+        measurement: str | None,
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None,
+    ) -> Iterator[tuple[int, Series, str]]:
+        return heapq.merge(
+            *(
+                self._of_series(series, since_ns, until_ns)
+                for series in self.series(measurement, tags)
+            ),
+            key=itemgetter(0),
+        )
+
+    def _of_series(
+        self, series: Series, since_ns: int, until_ns: int
+    ) -> Iterator[tuple[int, Series, str]]:
+        for time_ns, fields in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
+            yield time_ns, series, fields
 
     def _rows(
-        self,
-        measurement: str,
-        since_ns: int,
-        until_ns: int | None,
-        tags: Mapping[str, str] | None,
-    ) -> Iterator[tuple[int, _Series, str]]:
-        """(time_ns, series, fields) in order of time, merged from the series."""
-        last_ns = END_OF_TIME_NS if until_ns is None else until_ns
-        each = [
-            self._rows_of(series, since_ns, last_ns) for series in self._series(measurement, tags)
-        ]
-        return heapq.merge(*each, key=lambda row: row[0])
-
-    def _rows_of(
-        self, series: _Series, since_ns: int, last_ns: int
-    ) -> Iterator[tuple[int, _Series, str]]:
-        """A series' rows, fetched in pieces: between two of them the daemon may write."""
-        while True:
-            with self._database.reading("read") as connection:
-                rows = connection.execute(
-                    "SELECT time_ns, fields FROM points WHERE series_id = ?"
-                    " AND time_ns BETWEEN ? AND ? ORDER BY time_ns LIMIT ?",
-                    (series.id, since_ns, last_ns, ROWS_A_FETCH),
-                ).fetchall()
-            for time_ns, fields in rows:
-                yield time_ns, series, fields
-            if len(rows) < ROWS_A_FETCH:
+        self, series: Series, since_ns: int, until_ns: int, chunk_rows: int
+    ) -> Iterator[tuple[int, str]]:
+        """Times and field sets of a series, fetched a chunk at a time."""
+        lowest, highest = _TIME_NS_LIMITS
+        since_ns, until_ns = max(since_ns, lowest), min(until_ns, highest)
+        while since_ns < until_ns:
+            rows = self._fetch(
+                "SELECT time_ns, fields FROM points"
+                " WHERE series_id = ? AND time_ns >= ? AND time_ns < ? ORDER BY time_ns LIMIT ?",
+                series.id,
+                since_ns,
+                until_ns,
+                chunk_rows,
+            )
+            yield from rows
+            if len(rows) < chunk_rows:
                 return
             since_ns = rows[-1][0] + 1
-
-
-def backlog_after(connection: Connection, seq: int) -> tuple[int, int | None]:
-    """Number of points behind a place of the outbox, and the UTC ns of the first of them."""
-    (points,) = connection.execute("SELECT count(*) FROM points WHERE seq > ?", (seq,)).fetchone()
-    row = connection.execute(
-        "SELECT time_ns FROM points WHERE seq > ? ORDER BY seq LIMIT 1", (seq,)
-    ).fetchone()
-    return int(points), int(row[0]) if row else None
-
-
-def _number(pattern: re.Pattern[str], field: str, fields: str) -> float | None:
-    """A numeric field of a field set; parsed in full where text in quotes may look like one."""
-    match = pattern.search(fields)
-    if match is None:
-        return None
-    if '"' in fields[: match.start()]:
-        value = parse_field_set(fields).get(field)
-        return float(value) if isinstance(value, int | float) else None
-    return float(match[1])

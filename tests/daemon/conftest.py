@@ -72,7 +72,7 @@ class DaemonProcess:
         except StoreError:
             return []
         try:
-            return list(reader.points(measurement, 0, None, tags or None))
+            return list(reader.points(measurement, 0, 2**62, tags or None))
         finally:
             reader.close()
 

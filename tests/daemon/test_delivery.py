@@ -54,14 +54,14 @@ def with_reader(daemon, ask):
 
 def stored_points(daemon):
     return with_reader(
-        daemon, lambda reader: [p for m in MEASUREMENTS for p in reader.points(m, 0, None)]
+        daemon, lambda reader: [p for m in MEASUREMENTS for p in reader.points(m, 0, 2**62)]
     )
 
 
 def is_drained(daemon):
     """Both sinks have acknowledged all that is stored."""
     found = with_reader(daemon, lambda reader: reader.sinks())
-    return all(sink["backlog_points"] == 0 for sink in found.values())
+    return all(sink.backlog.points == 0 for sink in found)
 
 
 def test_all_series_arrive_in_both_and_agree_with_the_export(

@@ -235,6 +235,11 @@ def test_a_user_who_may_not_write_and_a_policy_that_is_not_there_are_told_apart(
         absent = check_sink(v1(server, "d", retention_policy="a year"))
         assert not absent.ok
         assert "a year" in absent.detail
+        outbox = MemoryOutbox(lines(3))
+        pusher = pusher_of(outbox, build_sink(v1(server, "d", retention_policy="a year")))
+        pusher.step()
+        assert pusher.status()["state"] == "misconfigured"
+        assert outbox.cursor("s") == 0
         server.query('CREATE RETENTION POLICY "a year" ON "d" DURATION 52w REPLICATION 1')
         assert check_sink(v1(server, "d", retention_policy="a year")).ok
         server.stop()

@@ -1,0 +1,192 @@
+"""Line protocol: every string is written so that it reads back, and a line stays one line."""
+
+import math
+from enum import IntEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.lineprotocol import (
+    INT_MAX,
+    INT_MIN,
+    NAME_CHARS_MAX,
+    STRING_CHARS_MAX,
+    field_set,
+    number_reader,
+    parse_field_set,
+    parse_series_key,
+    render,
+    series_key,
+    written_tags,
+)
+from agent.model import Point
+from agent.series import SCHEMA, make_point
+
+ANYTHING = st.text(max_size=12) | st.text(alphabet=' ,="\\\n\r\t#/_aé\ud800\u2028', max_size=8)
+# What line protocol carries unchanged: no control character and no backslash.
+CARRIED = st.text(
+    alphabet=st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"), exclude_characters="\\"),
+    min_size=1,
+    max_size=12,
+).filter(lambda text: text not in {"time", "_field", "_measurement"})
+STRINGS = st.text(alphabet=st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=12)
+VALUES = (
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(INT_MIN, INT_MAX)
+    | STRINGS
+    | st.booleans()
+)
+QUOTELESS = CARRIED.filter(lambda text: '"' not in text)
+
+
+def sections(line):
+    """Splits a line as the reference says: a quotation mark counts in the fields alone."""
+    found, quoted, skip = [""], False, False
+    for character in line:
+        if skip or character == "\\":
+            skip = not skip
+        elif character == '"' and len(found) > 1:
+            quoted = not quoted
+        elif character == " " and not quoted:
+            found.append("")
+            continue
+        found[-1] += character
+    return found
+
+
+@given(CARRIED.filter(lambda text: not text.startswith("#")), st.dictionaries(CARRIED, CARRIED))
+def test_a_series_key_reads_back(measurement, tags):
+    assert parse_series_key(series_key(measurement, tags)) == (measurement, tags)
+
+
+@given(ANYTHING.filter(bool), st.dictionaries(ANYTHING, ANYTHING))
+def test_any_series_key_reads_back_as_it_was_written_and_is_then_the_same(measurement, tags):
+    key = series_key(measurement, tags)
+    name, read = parse_series_key(key)
+    assert read == written_tags(tags)
+    assert list(read) == sorted(read)
+    assert series_key(name, read) == key
+
+
+@given(st.dictionaries(QUOTELESS, VALUES))
+def test_fields_read_back_with_their_types(fields):
+    read = parse_field_set(field_set(fields))
+    assert read == fields
+    assert {name: type(value) for name, value in read.items()} == {
+        name: type(value) for name, value in fields.items()
+    }
+
+
+@given(
+    ANYTHING.filter(bool),
+    st.dictionaries(ANYTHING, ANYTHING),
+    st.dictionaries(ANYTHING, VALUES | ANYTHING),
+)
+def test_a_line_is_one_line_of_three_parts_that_utf8_can_hold(measurement, tags, fields):
+    line = render(Point(measurement, tags, fields, 17))
+    assert line.encode("utf-8").decode("utf-8").splitlines() == [line]
+    assert not line.startswith("#")
+    if field_set(fields):
+        assert sections(line) == [series_key(measurement, tags), field_set(fields), "17"]
+
+
+@given(st.dictionaries(QUOTELESS | st.sampled_from(["a", "b"]), VALUES | STRINGS), st.data())
+def test_a_number_is_found_as_a_full_parse_finds_it(fields, data):
+    name = data.draw(st.sampled_from(["a", "b", *fields]))
+    value = fields.get(name)
+    expected = None if isinstance(value, bool | str | None) else float(value)
+    assert number_reader(name)(field_set(fields)) == expected
+
+
+@pytest.mark.parametrize("text", ["b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,'])
+def test_a_number_is_not_taken_from_inside_a_string(text):
+    assert number_reader("b")(field_set({"a": text, "z": 1})) is None
+    assert number_reader("b")(field_set({"a": text, "b": 7, "z": 1})) == 7.0
+
+
+@given(st.sampled_from(sorted(SCHEMA)), st.data())
+def test_every_point_of_the_schema_reads_back(measurement, data):
+    kinds = {
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        int: st.integers(INT_MIN, INT_MAX),
+        str: STRINGS,
+        bool: st.booleans(),
+    }
+    family = SCHEMA[measurement]
+    tags = {name: data.draw(CARRIED | st.just("")) for name in family.tags}
+    fields = {name: data.draw(st.none() | kinds[kind]) for name, kind in family.fields.items()}
+    point = make_point(measurement, tags, fields, 1)
+    assert parse_series_key(series_key(measurement, tags)) == (measurement, point.tags)
+    assert parse_field_set(field_set(point.fields)) == point.fields
+
+
+@pytest.mark.parametrize("measurement", sorted(SCHEMA))
+def test_the_schema_uses_no_name_that_a_database_would_change(measurement):
+    family = SCHEMA[measurement]
+    assert list(written_tags(dict.fromkeys(family.tags, "x"))) == sorted(family.tags)
+    assert set(parse_field_set(field_set(dict.fromkeys(family.fields, 1.0)))) == set(family.fields)
+
+
+def test_a_line_as_the_reference_writes_it():
+    point = Point(
+        "device",
+        {"model": "NVIDIA H200", "device": "gpu0", "rack": "a=1,b"},
+        {"power_w": 70.5, "processes": 2, "energy_method": 'say "C:\\"', "on": True},
+        1_700_000_000_000_000_000,
+    )
+    assert render(point) == (
+        r"device,device=gpu0,model=NVIDIA\ H200,rack=a\=1\,b"
+        r' energy_method="say \"C:\\\"",on=true,power_w=70.5,processes=2i 1700000000000000000'
+    )
+
+
+def test_what_no_database_holds_is_left_out():
+    fields = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 2**63, "e": -(2**63) - 1, "": 1}
+    assert field_set(fields) == ""
+    assert field_set({**fields, "f": INT_MAX, "g": INT_MIN}) == f"f={INT_MAX}i,g={INT_MIN}i"
+
+
+def test_an_enumerated_number_is_written_as_a_number():
+    class Code(IntEnum):
+        LOST = 15
+
+    assert field_set({"code": Code.LOST}) == "code=15i"
+
+
+def test_absent_tags_are_left_out():
+    assert series_key("probe", {"device": "gpu0", "probe": "", "": "x"}) == "probe,device=gpu0"
+
+
+def test_names_that_databases_keep_for_themselves_get_an_underscore():
+    assert series_key("m", {"time": "a", "_field": "b"}) == "m,_field_=b,time_=a"
+    assert field_set({"time": 1}) == "time_=1i"
+
+
+def test_tags_that_become_the_same_name_are_written_once():
+    assert series_key("m", {"a\n": "x", "a\t": "y"}) in (r"m,a\ =x", r"m,a\ =y")
+
+
+def test_line_breaks_become_spaces_and_text_is_bounded():
+    assert field_set({"detail": "one\ntwo\r\nthree"}) == 'detail="one two  three"'
+    assert len(field_set({"d": "x" * 10**6})) == STRING_CHARS_MAX + len('d=""')
+    assert len(series_key("m", {"t": "x" * 10**6})) == NAME_CHARS_MAX + len("m,t=")
+
+
+def test_a_measurement_has_a_name():
+    with pytest.raises(ValueError, match="name of its measurement"):
+        series_key("", {})
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a=", "=1", 'a="x', "a=1,", "a=nan", "a=1_0", "a=1,,b=2", 'a="x"y', "a=tru"]
+)
+def test_text_that_is_no_field_set_is_refused(text):
+    with pytest.raises(ValueError, match=r"no field set|could not convert"):
+        parse_field_set(text)
+
+
+@pytest.mark.parametrize("key", [",a=b", "m,a", "m,a=", "m,=b", "m,a=b,", "m,a=b=c"])
+def test_text_that_is_no_series_key_is_refused(key):
+    with pytest.raises(ValueError, match=r"no series key|no tag"):
+        parse_series_key(key)
