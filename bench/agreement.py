@@ -8,15 +8,15 @@ Usage: python bench/agreement.py [ROUNDS]
 
 import statistics
 import sys
-from functools import partial
 
 import torch
 from torch.utils import benchmark
 
 from probes.device import open_device
-from probes.models import KINDS, build
+from probes.models import KINDS
 from probes.stats import StopRule, quantile
 from probes.timing import sample, warm_up
+from probes.workload import load
 
 LOWEST, HIGHEST = 0.97, 1.03
 BATCH = 2
@@ -45,9 +45,9 @@ def theirs_ms(run, threads):
 
 def compare(device, kind, threads, rounds):
     """The ratio of medians over rounds in which the two take turns."""
-    model = build(kind, None, "fp32", BATCH, 0)
-    module = model.module.to(device.torch_device)
-    run = partial(module, *(x.to(device.torch_device) for x in model.inputs))
+    workload = load(kind, None, "fp32", 0)
+    workload.module.to(device.torch_device)
+    run = workload.forward_pass(workload.inputs(BATCH).each(lambda x: x.to(device.torch_device)))
     pairs = []
     for turn in range(rounds):
         if turn % 2:

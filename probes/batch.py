@@ -25,8 +25,9 @@ class BatchPoint(NamedTuple):
 
 
 def search(
-    measure: Callable[[int], BatchPoint],
+    measure: Callable[[int], BatchPoint | None],
     headroom_bytes: Callable[[], int],
+    over: Callable[[], bool],
     *,
     base_bytes: int,
     max_batch: int,
@@ -40,16 +41,23 @@ def search(
     may be a production neighbour's.
 
     Args:
-        measure: Measures a batch size; may raise what the device raises when it is full.
+        measure: Measures a batch size; None if memory ran out all the same, which ends the
+            search with what was found before.
         headroom_bytes: The peak that is allowed now.
+        over: True when the search has taken its time.
         base_bytes: What the process holds with the model loaded, before its first pass.
         max_batch: Largest batch to try.
         latency_bound_ms: A batch slower than this is not chosen.
         memory_cap_bytes: The operator's own bound on the peak.
+
+    Raises:
+        MemoryError: Not even one item fits.
     """
-    curve = [measure(1)]
-    best = curve[0]
-    while curve[-1].batch * 2 <= max_batch:
+    best = measure(1)
+    if best is None:
+        raise MemoryError("one item does not fit beside what else uses the device")
+    curve = [best]
+    while curve[-1].batch * 2 <= max_batch and not over():
         batch = curve[-1].batch * 2
         allowed = headroom_bytes()
         if memory_cap_bytes is not None:
@@ -57,6 +65,8 @@ def search(
         if predicted_peak_bytes(base_bytes, curve, batch) > allowed:
             break
         point = measure(batch)
+        if point is None:
+            break
         curve.append(point)
         if latency_bound_ms is not None and point.latency_ms > latency_bound_ms:
             break

@@ -7,20 +7,30 @@ import json
 import platform
 import re
 import sys
+from itertools import chain
 
 import torch
-from torch import nn
+
+from probes.workload import Workload
 
 DRIVER_VERSION_FILE = "/proc/driver/nvidia/version"
+CPUINFO_FILE = "/proc/cpuinfo"
 LENGTH = 12
+HEAD_CHARS = 4096
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def software(device: torch.device, driver_file: str = DRIVER_VERSION_FILE) -> dict[str, str]:
+def software(
+    device: torch.device,
+    driver_file: str = DRIVER_VERSION_FILE,
+    cpuinfo_file: str = CPUINFO_FILE,
+) -> dict[str, str]:
     """Versions of all that runs a forward pass, and the device's name.
 
     Args:
         device: The device under test.
         driver_file: Where the NVIDIA kernel driver says its version.
+        cpuinfo_file: Where the kernel names the processor.
     """
     found = {
         "torch": torch.__version__,
@@ -34,22 +44,38 @@ def software(device: torch.device, driver_file: str = DRIVER_VERSION_FILE) -> di
         if driver is not None:
             found["driver"] = driver
     else:
-        found["device_name"] = platform.machine()
+        found["device_name"] = _processor_name(cpuinfo_file)
         found["threads"] = str(torch.get_num_threads())
     return found
 
 
-def model_facts(module: nn.Module, *, kind: str, path: str | None, dtype: str) -> dict[str, str]:
-    """What identifies a model: its kind, dtype, parameter shapes and weights.
+def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str, str]:
+    """What identifies a model: its name, dtype, parameters, weights, and the inputs of one item.
 
-    The weights enter as sums of each tensor: enough to tell one training run's file from the
-    next, and cheap enough to compute on every start.
+    The weights enter as exact sums of their bits: enough to tell one training run's file from
+    the next, the same on every device and with every number of threads, and cheap enough to
+    compute on every start. Extra state that is no tensor does not enter.
+
+    Args:
+        workload: The model and its inputs.
+        name: What the operator calls it: a kind, or the path of a factory.
+        dtype: What it was brought to; None if it was left as it was made.
     """
     digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
-        total = torch.sum(tensor.detach(), dtype=torch.float64).item()
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total!r}\n".encode())
-    return {"model": path or kind, "dtype": dtype, "weights": digest.hexdigest()[:LENGTH]}
+    module = workload.module
+    for key, tensor in chain(module.named_parameters(), module.named_buffers()):
+        digest.update(
+            f"{key} {tuple(tensor.shape)} {tensor.dtype} {_sum_of_bits(tensor)}\n".encode()
+        )
+    inputs = workload.inputs(1)
+    shapes = [f"{tuple(x.shape)} {x.dtype}" for x in inputs.args]
+    shapes += [f"{key} {tuple(x.shape)} {x.dtype}" for key, x in sorted(inputs.kwargs.items())]
+    return {
+        "model": name,
+        "dtype": dtype or "as made",
+        "inputs": ", ".join(shapes),
+        "weights": digest.hexdigest()[:LENGTH],
+    }
 
 
 def fingerprint(facts: dict[str, str]) -> str:
@@ -58,10 +84,31 @@ def fingerprint(facts: dict[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
+def _sum_of_bits(tensor: torch.Tensor) -> str:
+    """The sum of a tensor's elements, taken as integers of their width; it wraps around."""
+    try:
+        flat = tensor.detach().contiguous()
+        if flat.is_complex():
+            flat = torch.view_as_real(flat)
+        words = flat.flatten().view(_WORDS[flat.element_size()])
+        return str(words.sum(dtype=torch.int64).item())
+    except (KeyError, NotImplementedError, RuntimeError, TypeError):
+        return "opaque"  # quantized, sparse or on no device: shape and dtype speak for it
+
+
 def _driver_version(path: str) -> str | None:
+    match = re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", _head(path))
+    return match[1] if match else None
+
+
+def _processor_name(path: str) -> str:
+    match = re.search(r"^model name\s*:\s*(.+)$", _head(path), re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
+
+
+def _head(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - one small read
-            match = re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", file.read(4096))
+            return file.read(HEAD_CHARS)
     except OSError:
-        return None
-    return match[1] if match else None
+        return ""

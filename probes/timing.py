@@ -18,6 +18,7 @@ WARM_UP_MIN_RUNS = 3
 STABLE_SHARE = 0.02
 BLOCK_MS = 100.0
 MIN_BLOCK_RUNS = 5
+SLOW_BLOCK_MS = 1000.0
 MAX_BLOCK_RUNS = 500
 COPIES = 10
 
@@ -78,8 +79,10 @@ def warm_up(device: Device, run: Runnable, on_progress: OnProgress) -> float:
 
 
 def block_runs(latency_ms: float) -> int:
-    """Runs of a block of about a tenth of a second."""
-    return max(MIN_BLOCK_RUNS, min(MAX_BLOCK_RUNS, int(BLOCK_MS / max(latency_ms, 1e-3))))
+    """Runs of a block of about a tenth of a second; of slow ones five, or a second's worth."""
+    latency_ms = max(latency_ms, 1e-3)
+    least = max(1, min(MIN_BLOCK_RUNS, int(SLOW_BLOCK_MS / latency_ms)))
+    return max(least, min(MAX_BLOCK_RUNS, int(BLOCK_MS / latency_ms)))
 
 
 def sample(

@@ -19,9 +19,10 @@ import agent
 MAX_LINE_BYTES = 256 * 1024
 MAX_QUEUED = 1000
 MAX_RUBBISH_LINES = 100
-LAST_WORDS = 20
+LAST_WORDS = 40
 LAST_WORDS_CHARS = 300
 KILL_TIMEOUT_S = 2.0
+STACK_TIMEOUT_S = 0.3
 
 PROBES_FOLDER = Path(agent.__file__).resolve().parents[1] / "probes"
 # The package is put in place by its path alone: a foreign interpreter must not see the rest of
@@ -66,6 +67,7 @@ class ProbeChild:
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_QUEUED)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._killed = threading.Event()
+        self._hello_pid: int | None = None
         self.rubbish_lines = 0
         self._threads = [
             self._started(self._hear, self._process.stdout),
@@ -76,6 +78,17 @@ class ProbeChild:
     def pid(self) -> int:
         """Process id, which is also the id of its group."""
         return self._process.pid
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes that may hold the device: ours, and the worker that a wrapper started."""
+        worker = self._hello_pid
+        return (self.pid,) if worker is None or worker == self.pid else (self.pid, worker)
+
+    def take_hello(self, message: Mapping[str, Any]) -> None:
+        """Takes the worker's own word on its process."""
+        pid = message.get("pid")
+        self._hello_pid = pid if isinstance(pid, int) else None
 
     def send(self, line: str) -> bool:
         """Sends a line; False if the child is gone."""
@@ -111,14 +124,23 @@ class ProbeChild:
         return f"ended with exit code {code}"
 
     def last_words(self) -> tuple[str, ...]:
-        """The last lines of its standard error."""
+        """The last lines of its standard error; all of them once it is killed."""
         return tuple(self._last_words)
+
+    def say_where_it_hangs(self) -> None:
+        """Has a worker write its stack to its last words; anything else ends by it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STACK_TIMEOUT_S)
 
     def kill(self) -> None:
         """Kills the whole group and frees its pipes; may be called twice."""
-        self._killed.set()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if not self._killed.is_set():
+            # Only once: when the group is gone its id may be another's.
+            self._killed.set()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT_S)
         for thread in self._threads:

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from agent.model import ProbeResult
 
+MAX_NOTE_CHARS = 200
+BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
+
 FaultKind = Literal[
     "busy", "cancelled", "config", "crash", "deadline", "device", "died", "oom", "rubbish", "spawn"
 ]
@@ -39,7 +42,7 @@ class ProbeOutcome:
     steady_start_ns: int
     steady_end_ns: int
     pids: tuple[int, ...]
-    curve: tuple[Mapping[str, Any], ...]
+    curve: tuple[Mapping[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ def read_outcome(
     request_probe: str,
     device: str,
     message: Mapping[str, Any],
-    pid: int,
-    curve: Sequence[Mapping[str, Any]],
+    pids: tuple[int, ...],
+    curve: Sequence[Mapping[str, float]],
 ) -> ProbeOutcome:
     """Checks a worker's result: it comes from another process, perhaps another version.
 
@@ -70,7 +73,7 @@ def read_outcome(
         request_probe: Name of the probe that was asked for.
         device: Our name of the device.
         message: The worker's result.
-        pid: The worker's process.
+        pids: The worker's processes.
         curve: Points of its batch search.
 
     Raises:
@@ -96,7 +99,7 @@ def read_outcome(
             threads=None if message["threads"] is None else int(message["threads"]),
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if not (steady[0] <= result.region_start_ns < result.region_end_ns <= steady[1]):
         raise ValueError("its region's edges are out of order")
@@ -104,7 +107,32 @@ def read_outcome(
         raise ValueError("it holds no inference")
     if not {"p50", "mean", "cv"} <= set(result.latency_ms):
         raise ValueError("it lacks p50, mean or cv")
-    return ProbeOutcome(result, *steady, (pid,), tuple(curve))
+    return ProbeOutcome(result, *steady, pids, tuple(curve))
+
+
+def read_progress(message: Mapping[str, Any]) -> ProbeProgress:
+    """A worker's word on where it is, whatever it says."""
+    share = _number(message.get("done"))
+    return ProbeProgress(
+        phase=str(message.get("phase", ""))[:MAX_NOTE_CHARS],
+        done=0.0 if share is None else min(max(share, 0.0), 1.0),
+        note=str(message.get("note", ""))[:MAX_NOTE_CHARS],
+    )
+
+
+def read_batch_point(message: Mapping[str, Any]) -> dict[str, float]:
+    """A point of the batch search; what is no number is left out."""
+    found = {name: _number(message.get(name)) for name in BATCH_POINT_FIELDS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _number(value: Any) -> float | None:  # noqa: ANN401 - from another process
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _finite(value: Any) -> float:  # noqa: ANN401 - from another process

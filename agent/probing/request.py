@@ -17,7 +17,7 @@ class ProbeRequest:
         module: "package.mod:factory" where kind is "module".
         torch_device: Torch's name of the device.
         gpu_uuid: NVML's identity of the GPU, which is how the child is shown that one alone.
-        dtype: "fp32", "bf16" or "fp16".
+        dtype: "fp32", "bf16" or "fp16"; None leaves an operator's module as it was made.
         batch: Items per pass, or "auto" for a search.
         known_batch: What an earlier search found.
         known_fingerprint: What that search measured; other software is searched anew.
@@ -36,7 +36,7 @@ class ProbeRequest:
     probe: str
     kind: str
     torch_device: str
-    dtype: str
+    dtype: str | None
     batch: int | Literal["auto"]
     energy: bool
     module: str | None = None

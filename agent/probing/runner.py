@@ -13,12 +13,15 @@ from agent.probing.outcome import (
     ProbeFault,
     ProbeOutcome,
     ProbeProgress,
+    read_batch_point,
     read_outcome,
+    read_progress,
 )
 from agent.probing.request import ProbeRequest
 
 POLL_S = 0.2
 MAX_CURVE_POINTS = 64
+MAX_TITLE_CHARS = 1000
 _ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "device": "device"}
 
 
@@ -65,12 +68,22 @@ class ProbeRunner:
             on_edge: Called at both edges of the steady-state region, while the load goes on:
                 the moment for the sensors to read.
             on_progress: Told where the run is.
+
+        Raises:
+            Exception: What on_edge or on_progress raises, with the child ended; nothing that
+                the child does raises anything.
         """
         with self._lock:
-            outcome = self._run(request, device, on_edge, on_progress)
-            if isinstance(outcome, ProbeFault) or not self._keep_alive:
-                self._end_child()
-            return outcome
+            kept = False
+            try:
+                outcome = self._run(request, device, on_edge, on_progress)
+                kept = self._keep_alive and isinstance(outcome, ProbeOutcome)
+                return outcome
+            finally:
+                # Also where a listener of ours raised: the child would go on with its run, and
+                # the next one would hear of it.
+                if not kept:
+                    self._end_child()
 
     def close(self) -> None:
         """Ends a run that goes on, and a child that is kept."""
@@ -94,7 +107,7 @@ class ProbeRunner:
                 title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
                 return ProbeFault("spawn", title, ())
         self._child.send(request.to_wire())
-        curve: list[Mapping[str, Any]] = []
+        curve: list[Mapping[str, float]] = []
         ends_s = time.monotonic() + self._deadline_s
         while True:
             message = self._next(self._child, ends_s)
@@ -103,13 +116,15 @@ class ProbeRunner:
             ended = self._ended(message, request.probe, device, self._child, curve)
             if ended is not None:
                 return ended
-            if message["type"] in {"region_start", "region_end"}:
+            if message["type"] == "hello":
+                self._child.take_hello(message)
+            elif message["type"] in {"region_start", "region_end"}:
                 on_edge()
                 self._child.send('{"cmd": "continue"}')
             elif message["type"] == "progress":
-                on_progress(_progress(message))
+                on_progress(read_progress(message))
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
-                curve.append({k: v for k, v in message.items() if k != "type"})
+                curve.append(read_batch_point(message))
 
     def _ended(
         self,
@@ -117,20 +132,21 @@ class ProbeRunner:
         probe: str,
         device: str,
         child: ProbeChild,
-        curve: Sequence[Mapping[str, Any]],
+        curve: Sequence[Mapping[str, float]],
     ) -> ProbeOutcome | ProbeFault | None:
         """What the run came to, if this message says so."""
         if message["type"] == "result":
             try:
-                return read_outcome(probe, device, message, child.pid, curve)
+                return read_outcome(probe, device, message, child.pids, curve)
             except ValueError as error:
-                title = f"its result is no result: {error}"
-                return ProbeFault("rubbish", title, child.last_words())
+                return _fault("rubbish", f"its result is no result: {error}", child)
         if message["type"] == "error":
-            return _reported(message, child)
+            kind = _ERROR_KINDS.get(str(message.get("kind")), "crash")
+            title = str(message.get("message", "it gave no reason"))[:MAX_TITLE_CHARS]
+            return _fault(kind, title, child)
         if message["type"] == "rubbish":
             title = f"it wrote {child.rubbish_lines} lines that are no report"
-            return ProbeFault("rubbish", title, child.last_words())
+            return _fault("rubbish", title, child)
         return None
 
     def _next(self, child: ProbeChild, ends_s: float) -> dict[str, Any] | ProbeFault:
@@ -140,8 +156,12 @@ class ProbeRunner:
                 return ProbeFault("cancelled", "the run was ended", ())
             left_s = ends_s - time.monotonic()
             if left_s <= 0:
-                title = f"no result in {self._deadline_s:g} s: killed; a longer deadline or a hang?"
-                return ProbeFault("deadline", title, child.last_words())
+                child.say_where_it_hangs()
+                title = (
+                    f"no result in {self._deadline_s:g} s: killed; if its last words show no"
+                    " hang, set a longer deadline"
+                )
+                return _fault("deadline", title, child)
             try:
                 message = child.receive(min(POLL_S, left_s))
             except TimeoutError:
@@ -149,7 +169,7 @@ class ProbeRunner:
             if message is None:
                 if self._stop.is_set():
                     return ProbeFault("cancelled", "the run was ended", ())
-                return ProbeFault("died", f"the child {child.died_of()}", child.last_words())
+                return _fault("died", f"the child {child.died_of()}", child)
             return message
 
     def _end_child(self) -> None:
@@ -166,13 +186,7 @@ def _environment(request: ProbeRequest) -> dict[str, str]:
     return extra
 
 
-def _progress(message: Mapping[str, Any]) -> ProbeProgress:
-    done = message.get("done")
-    share = min(max(float(done), 0.0), 1.0) if isinstance(done, int | float) else 0.0
-    return ProbeProgress(str(message.get("phase", "")), share, str(message.get("note", "")))
-
-
-def _reported(message: Mapping[str, Any], child: ProbeChild) -> ProbeFault:
-    kind = _ERROR_KINDS.get(str(message.get("kind")), "crash")
-    title = str(message.get("message", "it gave no reason"))[:1000]
+def _fault(kind: FaultKind, title: str, child: ProbeChild) -> ProbeFault:
+    """A fault with all that the child had to say, which is known once it is gone."""
+    child.kill()
     return ProbeFault(kind, title, child.last_words())

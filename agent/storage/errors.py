@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,9 +88,21 @@ def translated(operation: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        fault = _BY_SQLITE_CODE.get(code & 0xFF, "internal") if code is not None else "internal"
-        raise StoreError(operation, path, fault, str(error)) from error
+        raise StoreError(operation, path, _fault_of(error, path), str(error)) from error
     except OSError as error:
         fault = _BY_ERRNO.get(error.errno or 0, "io")
         raise StoreError(operation, path, fault, error.strerror or str(error)) from error
+
+
+def _fault_of(error: sqlite3.Error, path: Path) -> Fault:
+    code = getattr(error, "sqlite_errorcode", None)
+    fault = _BY_SQLITE_CODE.get(code & 0xFF, "internal") if code is not None else "internal"
+    # SQLite cannot open its log on a file system that is mounted read-only, and says no more.
+    return "read_only" if fault == "denied" and _is_mounted_read_only(path) else fault
+
+
+def _is_mounted_read_only(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False

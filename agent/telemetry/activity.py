@@ -36,16 +36,23 @@ class ActivityLog:
         """Takes the next sample."""
         self._samples.append(sample)
 
-    def between(self, start_ns: int, end_ns: int, own_pids: Collection[int]) -> Activity:
+    def between(
+        self,
+        start_ns: int,
+        end_ns: int,
+        own_pids: Collection[int],
+        busy_pids: Collection[int] | None = None,
+    ) -> Activity:
         """What the samples of a window say.
 
-        A process counts from the moment it holds a context on the device: the driver lists no
-        others. Power and heat are separate limiters of one clock, so that their times add up.
+        A process counts that worked on the device, where the driver tells; elsewhere one that
+        holds a context on it, though it may have been idle. Power and heat are separate limiters of one clock, so that their times add up.
 
         Args:
             start_ns: CLOCK_MONOTONIC ns at which the window began.
             end_ns: CLOCK_MONOTONIC ns at which it ended.
             own_pids: Processes that may use the device: the probe's own.
+            busy_pids: Processes that worked on it in the window; None where that is not known.
         """
         inside = [sample for sample in self._samples if start_ns <= sample.t_ns <= end_ns]
         seen = [sample.pids for sample in inside if sample.pids is not None]
@@ -55,7 +62,8 @@ class ActivityLog:
             # In a container of its own the driver knows our processes by numbers that are not
             # ours: then nobody can tell them from a neighbour's.
             ours_are_known = not own_pids or bool(pids & set(own_pids))
-            contended = bool(pids - set(own_pids)) if ours_are_known or not pids else None
+            others = (pids if busy_pids is None else set(busy_pids)) - set(own_pids)
+            contended = bool(others) if ours_are_known or not others else None
         counted = [
             (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
             for sample in inside

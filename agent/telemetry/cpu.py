@@ -257,6 +257,10 @@ class CpuSensor:
         """The processors have a counter in every case, and their power is never polled."""
         return None
 
+    def busy_pids(self, since_ns: int) -> frozenset[int] | None:  # noqa: ARG002 - the protocol's
+        """Every process of the host uses the processors: that says nothing."""
+        return None
+
     def _power_w(self, reading: CounterReading | None) -> float | None:
         """Mean power since the sample before, which readings at a window's edge do not shorten."""
         last = self._sampled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent.clock import Clock
+from agent.clock import Clock, utc_ns
 from agent.model import Device
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.gpu_metrics import METRICS, ThrottleClock, Values
@@ -53,6 +53,7 @@ class GpuSensor:
         self._failing: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
         self._throttle = ThrottleClock()
+        self._tells_who_is_busy = True
 
     def _nvml(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
         self.call = function
@@ -149,6 +150,28 @@ class GpuSensor:
         """
         watts: float | None = self._read("power").get("power_instant_w")
         return watts
+
+    def busy_pids(self, since_ns: int) -> frozenset[int] | None:
+        """Processes that kept the multiprocessors busy, by the driver's own samples.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if not self._tells_who_is_busy:
+            return None
+        since_us = utc_ns(self._clock, since_ns) // 1000
+        try:
+            samples = self._nvml("nvmlDeviceGetProcessUtilization", self._handle, since_us)
+        except SensorFault as fault:
+            if fault.code == "NOT_FOUND":  # no sample since then: nobody was
+                return frozenset()
+            if fault.reaction is Reaction.ABSENT:
+                self._tells_who_is_busy = False
+                return None
+            if fault.reaction is Reaction.TRANSIENT:
+                return None
+            raise
+        return frozenset(int(sample.pid) for sample in samples if sample.smUtil > 0)
 
     def _read(self, metric: str) -> Values:
         """One metric by the best way left; empty where it is absent, now or for ever."""

@@ -98,3 +98,7 @@ class Sensor(Protocol):
     def read_power_w(self) -> float | None:
         """Reads the power of the moment alone, in W."""
         ...
+
+    def busy_pids(self, since_ns: int) -> frozenset[int] | None:
+        """Processes that worked on the device since a CLOCK_MONOTONIC ns; None if not known."""
+        ...

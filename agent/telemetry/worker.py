@@ -104,6 +104,7 @@ class DeviceWorker:
         self._poll_ns: int | None = None
         self._poll_until_ns = 0
         self._questions: list[_Question] = []
+        self._busy_pids: frozenset[int] | None = None
 
     def offer(self, command: Message) -> bool:
         """Hands the device's thread a command; False where it has too many already."""
@@ -270,8 +271,14 @@ class DeviceWorker:
 
     def _disturbance(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"])
+        if self.opened:
+            self._guard(lambda: self._look_who_is_busy(start_ns))
+        busy_pids, self._busy_pids = self._busy_pids, None
+        activity = self._activity.between(start_ns, end_ns, message["own_pids"], busy_pids)
         return activity_message(int(message["id"]), activity)
+
+    def _look_who_is_busy(self, since_ns: int) -> None:
+        self._busy_pids = self.sensor.busy_pids(since_ns)
 
     def _react(self, fault: SensorFault) -> None:
         if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:

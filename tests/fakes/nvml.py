@@ -63,6 +63,8 @@ class _Gpu(ctypes.Structure):
         ("pids", ctypes.c_uint64 * MAX_PIDS),
         ("mps_pid_count", ctypes.c_int64),
         ("mps_pids", ctypes.c_uint64 * MAX_PIDS),
+        ("busy_pid_count", ctypes.c_int64),
+        ("busy_pids", ctypes.c_uint64 * MAX_PIDS),
     )
 
 
@@ -189,9 +191,15 @@ class FakeGpu:
             self._gpu.throttle_share[i] = share
         self._gpu.throttle_since_ns = now_ns
 
-    def set_processes(self, pids: Sequence[int], mps_pids: Sequence[int] = ()) -> None:
-        """The processes that compute on it, directly and through MPS."""
-        for name, values in (("pid", pids), ("mps_pid", mps_pids)):
+    def set_processes(
+        self,
+        pids: Sequence[int],
+        mps_pids: Sequence[int] = (),
+        busy_pids: Sequence[int] | None = None,
+    ) -> None:
+        """The processes on it, directly and through MPS, and which of them work: all unless said."""
+        busy = [*pids, *mps_pids] if busy_pids is None else busy_pids
+        for name, values in (("pid", pids), ("mps_pid", mps_pids), ("busy_pid", busy)):
             getattr(self._gpu, f"{name}s")[: len(values)] = list(values)
             setattr(self._gpu, f"{name}_count", len(values))
 

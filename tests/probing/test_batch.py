@@ -40,8 +40,11 @@ def run(device, **options):
         "max_batch": 1024,
         "latency_bound_ms": None,
         "memory_cap_bytes": None,
+        "over": lambda: False,
+        **options,
     }
-    return search(device.measure, device.headroom, **{**settings, **options})
+    over = settings.pop("over")
+    return search(device.measure, device.headroom, over, **settings)
 
 
 def test_doubling_stops_where_it_brings_under_five_percent():
@@ -83,6 +86,7 @@ def test_free_memory_is_looked_at_again_before_each_step():
     search(
         measure,
         device.headroom,
+        lambda: False,
         base_bytes=BASE,
         max_batch=1024,
         latency_bound_ms=None,
@@ -98,21 +102,45 @@ def test_the_operators_cap_bounds_the_peak():
     assert max(point.peak_bytes for point in curve) <= BASE + 4 * PER_ITEM
 
 
-def test_what_the_device_raises_is_the_callers_business():
+def search_of(measure, max_batch=64):
+    return search(
+        measure,
+        lambda: 64 * GIB,
+        lambda: False,
+        base_bytes=BASE,
+        max_batch=max_batch,
+        latency_bound_ms=None,
+        memory_cap_bytes=None,
+    )
+
+
+def test_memory_that_runs_out_all_the_same_ends_the_search_with_what_was_found():
+    device = Scripted()
+    best, curve = search_of(lambda batch: device.measure(batch) if batch < 8 else None)
+    assert best == 4
+    assert [point.batch for point in curve] == [1, 2, 4]
+
+
+def test_one_item_that_does_not_fit_is_out_of_memory():
+    with pytest.raises(MemoryError, match="one item"):
+        search_of(lambda _: None)
+
+
+def test_what_else_the_device_raises_is_the_callers_business():
     def measure(batch):
         if batch > 1:
-            raise MemoryError
+            raise RuntimeError("CUDA error: an illegal memory access")
         return BatchPoint(1, 1.0, 10.0, BASE)
 
-    with pytest.raises(MemoryError):
-        search(
-            measure,
-            lambda: 64 * GIB,
-            base_bytes=BASE,
-            max_batch=8,
-            latency_bound_ms=None,
-            memory_cap_bytes=None,
-        )
+    with pytest.raises(RuntimeError, match="illegal"):
+        search_of(measure)
+
+
+def test_a_search_that_has_taken_its_time_begins_no_further_step():
+    device = Scripted()
+    best, _ = run(device, over=lambda: len(device.tried) >= 3)
+    assert device.tried == [1, 2, 4]
+    assert best == 4
 
 
 def test_the_peak_is_predicted_from_the_steepest_stretch():

@@ -8,9 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.probing.lock import device_lock
-from agent.probing.outcome import ProbeFault, ProbeOutcome
+from agent.probing.outcome import (
+    ProbeFault,
+    ProbeOutcome,
+    read_batch_point,
+    read_outcome,
+    read_progress,
+)
 from agent.probing.request import ProbeRequest
 from agent.probing.runner import ProbeRunner
 
@@ -99,7 +107,7 @@ def test_the_last_words_are_kept_and_bounded():
     fault = run(
         runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(500)]; sys.exit(1)")
     )
-    assert len(fault.last_words) <= 20
+    assert len(fault.last_words) <= 40
     assert fault.last_words[-1].startswith("499 ")
     assert max(len(words) for words in fault.last_words) <= 300
 
@@ -149,6 +157,64 @@ def test_a_result_that_cannot_be_is_refused(change):
     fault = run(runner)
     assert isinstance(fault, ProbeFault)
     assert fault.kind in {"rubbish", "died"}
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.just(10**400)
+    | st.text(max_size=5)
+    | st.sampled_from(list(RESULT.values())),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=3), values),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*RESULT, "done", "phase", "note"]), JSON_VALUES))
+def test_whatever_a_child_says_is_read_or_refused(change):
+    said = {**RESULT, **change}
+    try:
+        outcome = read_outcome("p", "gpu0", said, (1,), [])
+    except ValueError:
+        outcome = None
+    assert outcome is None or outcome.result.region_s > 0
+    assert 0.0 <= read_progress(said).done <= 1.0
+    assert all(isinstance(value, int | float) for value in read_batch_point(said).values())
+
+
+@pytest.mark.parametrize("field", ["batch", "samples", "inferences", "busy_s"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "x", None, []])
+def test_a_number_that_is_none_is_refused(field, value):
+    with pytest.raises(ValueError, match=r"\w"):
+        read_outcome("p", "gpu0", {**RESULT, field: value}, (1,), [])
+
+
+def test_a_listener_that_raises_ends_the_child(tmp_path):
+    noted = tmp_path / "pid"
+    misdeed = f"open({str(noted)!r}, 'w').write(str(os.getpid()))"
+    runner = runner_of(misdeed, keep_alive=True)
+
+    def fail():
+        raise OSError("the sensor's pipe broke")
+
+    with pytest.raises(OSError, match="pipe broke"):
+        run(runner, on_edge=fail)
+    assert not _alive(int(noted.read_text()))
+    assert isinstance(run(runner), ProbeOutcome)
+    runner.close()
+
+
+def test_a_worker_behind_a_wrapper_is_known_by_its_own_word():
+    outcome = run(runner_of("say(type='hello', pid=4242)"))
+    assert len(outcome.pids) == 2
+    assert outcome.pids[1] == 4242
+
+
+def test_the_search_curve_is_kept_without_what_is_no_number():
+    said = "say(type='batch_point', batch=4, latency_ms=2.5, throughput_per_s='many', more=[1])"
+    assert run(runner_of(said)).curve == ({"batch": 4, "latency_ms": 2.5},)
 
 
 def test_a_python_that_is_not_there_is_named():

@@ -1,9 +1,12 @@
 """The real worker, on the CPU, through the real runner."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -100,7 +103,10 @@ def test_an_operators_factory_is_measured_and_what_it_prints_is_no_report(factor
         ("", "own:make", "config", "no make"),
         ("def make(): return 3\n", "own:make", "config", "must return"),
         ("def make(): return 3, torch.ones(1)\n", "own:make", "config", "torch.nn.Module"),
-        ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "config", "tensors"),
+        ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "config", "dict of tensors"),
+        ("def make(): return torch.nn.ReLU(), {}\n", "own:make", "config", "dict of tensors"),
+        ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "config", "row"),
+        ("make = 3\n", "own:make", "config", "not a function"),
         ("def make(): raise MemoryError\n", "own:make", "oom", "memory_cap"),
         ("def make(): raise KeyError('boom')\n", "own:make", "crash", "boom"),
         ("import os\ndef make(): os._exit(3)\n", "own:make", "died", "exit code 3"),
@@ -112,6 +118,95 @@ def test_a_factory_that_fails_is_a_fault_that_says_what_to_do(factory, body, pat
     assert isinstance(fault, ProbeFault)
     assert fault.kind == kind
     assert words in fault.title
+
+
+def test_a_dict_of_inputs_is_passed_by_name_and_the_factory_called_once(factory):
+    factory(
+        "import sys\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, *, ids, mask): return ids.sum(1) * mask.sum(1)\n"
+        "def make():\n"
+        "    sys.stderr.write('made\\n')\n"
+        "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
+    )
+    request = ProbeRequest(
+        "p", "module", "cpu", **{**QUICK, "batch": "auto"}, energy=False, module="own:make"
+    )
+    with subprocess.Popen(
+        worker_command(sys.executable),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as worker:
+        for _ in range(2):
+            worker.stdin.write(request.to_wire().encode() + b"\n")
+            worker.stdin.flush()
+            messages = iter(lambda: json.loads(worker.stdout.readline()), None)
+            result = next(m for m in messages if m["type"] in {"result", "error"})
+            assert result["type"] == "result", result
+        worker.stdin.close()
+        assert worker.stderr.read().count(b"made") == 1
+    assert result["software"]["inputs"].startswith("ids (1, 8) torch.int64")
+
+
+def test_a_step_of_the_search_that_runs_out_of_memory_leaves_the_batch_before_it(factory):
+    factory(
+        "import time\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        if len(x) >= 4: raise RuntimeError('CUDA out of memory. Tried to allocate')\n"
+        "        time.sleep(0.002)\n"
+        "        return x\n"
+        "def make(): return Net(), torch.ones(1, 4)\n"
+    )
+    outcome = run("module", module="own:make", batch="auto", max_batch=16)
+    assert isinstance(outcome, ProbeOutcome), outcome
+    assert outcome.result.batch == 2
+    assert [point["batch"] for point in outcome.curve] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ("def stuck(): time.sleep(600)\ndef make(): stuck()\n", "deadline", "in stuck"),
+        ("def make(): ctypes.string_at(0)\n", "died", "in make"),
+    ],
+)
+def test_a_factory_that_hangs_or_crashes_leaves_its_stack_as_last_words(factory, body, kind, words):
+    factory("import ctypes, time\n" + body)
+    request = ProbeRequest("p", "module", "cpu", energy=False, module="own:make", **QUICK)
+    # Long enough for torch to be imported beside other tests.
+    runner = ProbeRunner(sys.executable, 10.0, threading.Event())
+    fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+    assert fault.kind == kind
+    assert any(line.endswith(words) for line in fault.last_words), fault
+
+
+@pytest.mark.parametrize("phase", ["warmup", "latency", "energy"])
+def test_a_worker_killed_in_any_phase_is_a_fault_and_the_next_run_starts_clean(
+    factory, tmp_path, phase
+):
+    noted = tmp_path / "pid"
+    factory(
+        "import os\n"
+        "def make():\n"
+        f"    open({str(noted)!r}, 'w').write(str(os.getpid()))\n"
+        "    return torch.nn.Linear(512, 512), torch.ones(64, 512)\n"
+    )
+    request = ProbeRequest("p", "module", "cpu", energy=True, module="own:make", **QUICK)
+    runner = ProbeRunner(sys.executable, 100.0, threading.Event(), keep_alive=True)
+
+    def kill(progress):
+        if progress.phase == phase:
+            os.kill(int(noted.read_text()), signal.SIGKILL)
+
+    fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=kill)
+    assert isinstance(fault, ProbeFault)
+    assert (fault.kind, "SIGKILL" in fault.title) == ("died", True)
+    clean = replace(request, energy=False)
+    again = runner.run(clean, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+    assert isinstance(again, ProbeOutcome), again
+    runner.close()
 
 
 def test_a_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
@@ -126,10 +221,17 @@ def test_a_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
 def test_the_worker_sees_the_probes_package_and_nothing_else_of_ours():
     program = worker_command(sys.executable)
     isolated = (program[0], "-I", "-S", *program[1:])
-    # Without site-packages there is no torch, and so the worker ends; but it was found.
-    done = subprocess.run(isolated, input="", capture_output=True, text=True, check=False)
-    assert "No module named 'torch'" in done.stderr
-    assert "probes/worker.py" in done.stderr
+    # Without site-packages there is no torch.
+    with subprocess.Popen(isolated, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        request = ProbeRequest("p", "cnn", "cpu", energy=False, **QUICK)
+        worker.stdin.write(request.to_wire().encode() + b"\n")
+        worker.stdin.flush()
+        message = json.loads(worker.stdout.readline())
+    assert worker.returncode == 0
+    assert (message["type"], message["kind"]) == ("error", "config")
+    assert "No module named 'torch'" in message["message"]
+    assert f"cannot be imported by {sys.executable}" in message["message"]
+    assert "set python" in message["message"]
 
 
 def test_the_worker_ends_when_its_daemon_does():

@@ -162,7 +162,7 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
     }
     for name in sinks:
         store.register_sink(name, from_beginning=True)
-    threads = [threading.Thread(target=pusher.run) for pusher in pushers.values()]
+    threads = [threading.Thread(target=pusher.run, daemon=True) for pusher in pushers.values()]
 
     def push(first, *, sinks_up):
         store.append(

@@ -258,7 +258,7 @@ def test_the_thread_ends_when_told_and_closes_its_sink():
     stop = threading.Event()
     outbox, sink = MemoryOutbox(["m v=1 1"] * 5), Taker()
     pusher = pusher_of(outbox, sink, stop=stop)
-    thread = threading.Thread(target=pusher.run)
+    thread = threading.Thread(target=pusher.run, daemon=True)
     thread.start()
     while not sink.lines:
         pusher.wake()

@@ -1,12 +1,12 @@
 import pytest
-from store_samples import SteppedClock
+from fakes.clock import FakeClock
 
 from agent.storage.writer import Store
 
 
 @pytest.fixture
 def clock():
-    return SteppedClock()
+    return FakeClock()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Points and clocks for the tests of the store."""
+"""Points for the tests of the store, and ways to look at it from outside."""
 
 import os
 import sqlite3
@@ -14,22 +14,12 @@ S = 1_000_000_000
 DAY_NS = 86_400 * S
 
 
-class SteppedClock:
-    """Time that stands until a test moves it."""
-
-    def __init__(self, now_ns=T0_NS):
-        self.now_ns = now_ns
-
-    def monotonic_ns(self):
-        return self.now_ns - T0_NS
-
-    def time_ns(self):
-        return self.now_ns
-
-
 def point(second=0, device="gpu0", measurement="device", **fields):
     return Point(
-        measurement, {"host": "h", "device": device}, fields or {"power_w": 70.5}, T0_NS + second * S
+        measurement,
+        {"host": "h", "device": device},
+        fields or {"power_w": 70.5},
+        T0_NS + second * S,
     )
 
 
@@ -37,7 +27,7 @@ def run_python(script, *arguments, **options):
     """Runs a script of this folder with the repository's code."""
     return subprocess.run(
         [sys.executable, Path(__file__).parent / script, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,7 +1,7 @@
 """A sink is a cursor: nothing is skipped, nothing is forgotten, what is refused is put aside."""
 
 import pytest
-from store_samples import S, T0_NS, point
+from store_samples import T0_NS, S, point
 
 from agent.lineprotocol import render
 from agent.storage.outbox import (
@@ -92,12 +92,12 @@ def test_refused_rows_are_put_aside_with_their_reason_and_all_counted(store, pat
     assert [refused.line for _, refused in kept] == [f"line {n}" for n in range(7, total)]
     assert {len(refused.reason) for _, refused in kept} == {REASON_CHARS_MAX}
     assert reader.rejected("b") == [
-        (clock.now_ns, RejectedLine("other", "field type conflict")),
+        (clock.time_ns(), RejectedLine("other", "field type conflict")),
     ]
     assert reader.sinks() == store.sinks()
     assert store.sinks() == [
-        SinkStatus("a", 1, Backlog(0, None), 0, total, 0, clock.now_ns),
-        SinkStatus("b", 1, Backlog(0, None), 1, 1, 0, clock.now_ns),
+        SinkStatus("a", 1, Backlog(0, None), 0, total, 0, clock.time_ns()),
+        SinkStatus("b", 1, Backlog(0, None), 1, 1, 0, clock.time_ns()),
     ]
     reader.close()
 

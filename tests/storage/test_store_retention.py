@@ -1,6 +1,7 @@
 """Old rows go, but not before every sink is done with them, unless that takes too long."""
 
-from store_samples import DAY_NS, S, T0_NS, SteppedClock, lines_of, point, query
+from fakes.clock import FakeClock
+from store_samples import DAY_NS, T0_NS, S, lines_of, point, query
 
 from agent.lineprotocol import render
 from agent.storage.retention import Pruned
@@ -86,11 +87,11 @@ def test_a_series_goes_with_its_last_row_and_can_come_back(store, path):
 
 
 def test_a_file_that_is_mostly_free_gives_its_pages_back(path):
-    store = Store.open(path, SteppedClock())
+    store = Store.open(path, FakeClock())
     store.append([point(second, title="x" * 3000) for second in range(3000)])
     store.close()
     full_bytes = path.stat().st_size
-    store = Store.open(path, SteppedClock())
+    store = Store.open(path, FakeClock())
     while not store.prune(T0_NS + 2999 * S, NEVER).is_done:
         pass
     for _ in range(20):

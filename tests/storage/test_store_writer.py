@@ -104,7 +104,7 @@ def test_a_closed_store_says_so_with_a_store_error(store):
 def test_a_store_whose_file_was_taken_away_does_not_write_into_nowhere(store, path):
     store.append([point(1)])
     path.rename(path.with_suffix(".away"))
-    with pytest.raises(StoreError, match="taken away while open.*restart the daemon"):
+    with pytest.raises(StoreError, match=r"taken away while open.*restart the daemon"):
         store.append([point(2)])
     path.with_suffix(".away").rename(path)
     store.append([point(2)])
@@ -116,7 +116,7 @@ def test_states_are_kept_with_their_time(store, path, clock):
     store.put_state("batch gpu0", {"batch": 8})
     store.put_state("batch gpu0", {"batch": 16, "why": "é\ud800", "null": None})
     assert store.state("batch gpu0") == {"batch": 16, "why": "é\ud800", "null": None}
-    assert query(path, "SELECT name, time_ns FROM states") == [("batch gpu0", clock.now_ns)]
+    assert query(path, "SELECT name, time_ns FROM states") == [("batch gpu0", clock.time_ns())]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,14 @@ def test_processes_that_cannot_be_told_from_ours_are_no_answer():
     assert log_of(at(1, ())).between(S, 2 * S, [10]).contended is False
 
 
+def test_a_neighbour_that_sits_idle_is_no_contention():
+    log = log_of(at(1, (10, 99)), at(2, (10, 99)))
+    assert log.between(S, 2 * S, [10], busy_pids=[10]).contended is False
+    assert log.between(S, 2 * S, [10], busy_pids=[10, 99]).contended is True
+    assert log.between(S, 2 * S, [4], busy_pids=[]).contended is False
+    assert log.between(S, 2 * S, [4], busy_pids=[10]).contended is None
+
+
 def test_a_process_outside_the_window_is_no_contention():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
     assert log.between(2 * S, 2 * S, [10]).contended is False

@@ -26,7 +26,7 @@ def window(start_child, fake_nvml):
     for gpu, watts in zip(fake.gpus, (310.0, 250.0, 170.0), strict=True):
         gpu.set_power(watts, at_ns=steady_start_ns)
         gpu.set(util_pct=99)
-        gpu.set_processes([4321])
+        gpu.set_processes([4321, 4322], busy_pids=[4321])
     fake.gpus[0].throttle(power_share=0.2)
     time.sleep(0.2)
     names = ("gpu0", "gpu1", "gpu2", "cpu")
@@ -74,7 +74,8 @@ def test_energy_of_a_window_by_each_method(window):
     }
     assert ask(child, 6, "gpu9", times_ns)["absent"] == "no such device"
 
-    for identity, own_pids, contended in ((7, [4321], False), (8, [1], True)):
+    # 4321 holds a context and works, 4322 holds one and idles; 1 is none that the driver knows.
+    for identity, own_pids, contended in ((7, [4321], False), (8, [4322], True), (9, [1], None)):
         question = {"device": "gpu0", "start_ns": start_ns, "end_ns": end_ns, "id": identity}
         child.send({"cmd": "activity", "own_pids": own_pids, **question})
         activity = child.wait_for("activity", id=identity)

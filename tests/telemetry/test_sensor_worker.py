@@ -64,6 +64,10 @@ class ScriptedGpu:
         self.counter_read_ns.append(now_ns)
         return CounterReading(now_ns, now_ns / S * 100)
 
+    def busy_pids(self, since_ns):
+        self._check()
+        return frozenset({7}) if since_ns else None
+
     def read_power_w(self):
         self._check()
         self.power_read_ns.append(self._clock.now_ns)

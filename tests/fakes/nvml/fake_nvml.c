@@ -51,6 +51,8 @@ struct gpu {
     uint64_t pids[MAX_PIDS];
     int64_t mps_pid_count;
     uint64_t mps_pids[MAX_PIDS];
+    int64_t busy_pid_count;
+    uint64_t busy_pids[MAX_PIDS];
 };
 
 struct rule { char function[NAME_LENGTH]; int64_t gpu; int64_t code; int64_t hang; };
@@ -354,6 +356,28 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *room,
                                                struct process *out) {
     ENTER("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle)
     return list(gpu->mps_pids, gpu->mps_pid_count, room, out);
+}
+
+struct process_utilization {
+    unsigned int pid;
+    unsigned long long time_us;
+    unsigned int sm_pct, mem_pct, enc_pct, dec_pct;
+};
+
+int nvmlDeviceGetProcessUtilization(void *handle, struct process_utilization *out,
+                                    unsigned int *room, unsigned long long since_us) {
+    ENTER("nvmlDeviceGetProcessUtilization", handle)
+    (void)since_us;
+    unsigned int had = *room;
+    *room = (unsigned int)gpu->busy_pid_count;
+    if (gpu->busy_pid_count == 0) return NOT_FOUND;
+    if (out == NULL || had < *room) return INSUFFICIENT_SIZE;
+    for (int64_t i = 0; i < gpu->busy_pid_count; i++) {
+        memset(&out[i], 0, sizeof out[i]);
+        out[i].pid = (unsigned int)gpu->busy_pids[i];
+        out[i].sm_pct = 50;
+    }
+    return SUCCESS;
 }
 
 int nvmlDeviceGetTotalEccErrors(void *handle, unsigned int error_type, unsigned int counter_type,

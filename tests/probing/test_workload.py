@@ -1,0 +1,200 @@
+"""Models, their inputs, and the fingerprint of both."""
+
+import math
+
+import pytest
+import torch
+
+from probes.errors import ConfigError, DeviceError, kind_of, words_on
+from probes.fingerprint import fingerprint, model_facts, software
+from probes.models import KINDS
+from probes.timing import block_runs
+from probes.workload import Inputs, Workload, load
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+def test_every_built_in_model_runs_in_every_dtype(kind, dtype):
+    workload = load(kind, None, dtype, 0)
+    inputs = workload.inputs(3)
+    with torch.inference_mode():
+        out = workload.forward_pass(inputs)()
+    assert len(out) == 3
+    assert out.dtype == inputs.args[0].dtype
+    assert torch.isfinite(out.float()).all()
+
+
+def test_seeds_make_weights_and_inputs():
+    first, same, other = (load("cnn", None, "fp32", seed) for seed in (0, 0, 1))
+    assert torch.equal(first.inputs(4).args[0], same.inputs(4).args[0])
+    assert not torch.equal(first.inputs(4).args[0], other.inputs(4).args[0])
+    assert model_facts(first, name="cnn", dtype="fp32") == model_facts(
+        same, name="cnn", dtype="fp32"
+    )
+    assert model_facts(first, name="cnn", dtype="fp32") != model_facts(
+        other, name="cnn", dtype="fp32"
+    )
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    """Writes an operator's module of a name of its own; returns its path."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(body):
+        name = f"own_{tmp_path.name}"
+        (tmp_path / f"{name}.py").write_text("import torch\n" + body)
+        return f"{name}:make"
+
+    return write
+
+
+def test_rows_are_repeated_to_the_batch(factory):
+    path = factory("def make(): return torch.nn.ReLU(), [torch.tensor([[1.], [2.]])]\n")
+    inputs = load("module", path, "fp32", 0).inputs
+    assert inputs(1).args[0].flatten().tolist() == [1]
+    assert inputs(5).args[0].flatten().tolist() == [1, 2, 1, 2, 1]
+
+
+def test_a_function_of_the_batch_makes_inputs_that_are_not_repeated(factory):
+    path = factory(
+        "def make(): return torch.nn.Bilinear(2, 3, 1), "
+        "lambda batch: (torch.ones(batch, 2), torch.ones(batch, 3))\n"
+    )
+    workload = load("module", path, "bf16", 0)
+    inputs = workload.inputs(7)
+    assert [tuple(x.shape) for x in inputs.args] == [(7, 2), (7, 3)]
+    assert {x.dtype for x in inputs.args} == {torch.bfloat16}
+    assert workload.forward_pass(inputs)().shape == (7, 1)
+
+
+def test_without_a_dtype_an_operators_module_stays_as_it_was_made(factory):
+    path = factory(
+        "def make(): return torch.nn.Linear(2, 2).double(), "
+        "{'input': torch.ones(1, 2, dtype=torch.float64)}\n"
+    )
+    workload = load("module", path, None, 0)
+    assert workload.forward_pass(workload.inputs(2))().dtype == torch.float64
+    assert model_facts(workload, name=path, dtype=None)["dtype"] == "as made"
+
+
+def test_integers_are_left_alone_where_floats_are_brought_to_the_dtype(factory):
+    path = factory(
+        "def make(): return torch.nn.Embedding(4, 2), torch.ones(1, 3, dtype=torch.int64)\n"
+    )
+    workload = load("module", path, "bf16", 0)
+    assert workload.inputs(1).args[0].dtype == torch.int64
+    assert workload.forward_pass(workload.inputs(1))().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "dtype", "words"),
+    [
+        ("gpt", None, "fp32", "transformer, cnn, module"),
+        ("cnn", None, "fp8", "fp32, bf16, fp16"),
+        ("module", None, "fp32", "package.mod:factory"),
+        ("module", ":make", "fp32", "package.mod:factory"),
+        ("module", "nowhere:make", "fp32", "set python"),
+        ("module", "math:make", "fp32", "math cannot give make"),
+        ("module", "math:pi", "fp32", "not a function"),
+    ],
+)
+def test_what_is_not_there_is_said(kind, module, dtype, words):
+    with pytest.raises(ConfigError, match=words):
+        load(kind, module, dtype, 0)
+
+
+class Odd(torch.nn.Module):
+    """Weights of the kinds that sums of floats stumble over."""
+
+    def __init__(self, level):
+        super().__init__()
+        self.register_buffer("turns", torch.full((3,), level, dtype=torch.complex64))
+        self.register_buffer("small", torch.full((3,), level).to(torch.float8_e4m3fn))
+        self.register_buffer("flags", torch.tensor([True, False]))
+        self.register_buffer("scalar", torch.tensor(7))
+        self.register_buffer("hidden", torch.full((3,), level), persistent=False)
+        self.register_buffer("empty", torch.ones(0))
+        self.register_buffer("sparse", torch.eye(2).to_sparse())
+
+    def get_extra_state(self):
+        return {"an": "object"}
+
+
+def odd_weights(level):
+    workload = Workload(Odd(level), lambda batch: Inputs((torch.ones(batch, 1),), {}))
+    return model_facts(workload, name="odd", dtype=None)["weights"]
+
+
+def test_weights_of_any_kind_enter_the_fingerprint():
+    assert odd_weights(1.0) == odd_weights(1.0)
+    assert odd_weights(1.0) != odd_weights(2.0)
+
+
+def test_the_number_of_threads_does_not_change_the_weights():
+    workload = load("transformer", None, "fp32", 0)
+    threads = torch.get_num_threads()
+    facts = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            facts.append(model_facts(workload, name="t", dtype="fp32"))
+    finally:
+        torch.set_num_threads(threads)
+    assert facts[0] == facts[1]
+
+
+def test_other_inputs_are_another_measurement():
+    module = torch.nn.ReLU()
+    short = Workload(module, lambda batch: Inputs((torch.ones(batch, 8),), {}))
+    long = Workload(module, lambda batch: Inputs((torch.ones(batch, 512),), {}))
+    facts = [model_facts(workload, name="m", dtype=None) for workload in (short, long)]
+    assert fingerprint(facts[0]) != fingerprint(facts[1])
+    assert facts[0]["inputs"] == "(1, 8) torch.float32"
+
+
+def test_a_fingerprint_is_that_of_the_facts_in_any_order():
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    # The first 12 hex digits of sha256 of '{"a": "1", "b": "2"}'.
+    assert fingerprint({"a": "1", "b": "2"}) == "0e09eeab5bde"
+
+
+def test_the_processor_is_named_by_the_kernel_or_by_its_architecture(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nflags\t: sse\n")
+    assert software(CPU, cpuinfo_file=str(cpuinfo))["device_name"] == "AMD EPYC 7B13"
+    without = software(CPU, cpuinfo_file=str(tmp_path / "none"))
+    assert without["device_name"]
+    assert "\n" not in without["device_name"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ConfigError("no such"), "config", "no such"),
+        (DeviceError("no CUDA"), "device", "no CUDA"),
+        (MemoryError(), "oom", "memory_cap"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "oom", "batch 8"),
+        (RuntimeError("CUDA error: out of memory"), "oom", "memory_cap"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "oom", "memory_cap"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "oom", "memory_cap"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "device", "nvidia-smi"),
+        (KeyError("boom"), "crash", "KeyError"),
+        (ValueError("two\nlines"), "crash", "two lines"),
+    ],
+)
+def test_what_is_raised_has_a_kind_and_a_line_that_helps(error, kind, words):
+    assert kind_of(error) == kind
+    assert words in words_on(error, 8)
+    assert "\n" not in words_on(error, 8)
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "runs"),
+    [(0.0, 500), (0.1, 500), (1.0, 100), (20.0, 5), (199.0, 5), (400.0, 2), (60_000.0, 1)],
+)
+def test_a_block_lasts_a_tenth_of_a_second_and_slow_runs_do_not_make_it_endless(latency_ms, runs):
+    assert block_runs(latency_ms) == runs
+    assert math.isfinite(block_runs(latency_ms) * latency_ms)

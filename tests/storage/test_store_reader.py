@@ -1,0 +1,238 @@
+"""What a reader sees: the points in the order of their times, beside a writer or without one."""
+
+import math
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from fakes.clock import FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_samples import T0_NS, S, point, run_python
+
+from agent.lineprotocol import field_set, parse_field_set, render
+from agent.model import Point
+from agent.storage.errors import StoreError
+from agent.storage.reader import SeriesValues, StoreReader
+from agent.storage.writer import Store
+
+ALWAYS = (-(2**70), 2**70)
+
+
+@pytest.fixture
+def reader(store, path):
+    reader = StoreReader.open(path)
+    yield reader
+    reader.close()
+
+
+def test_points_of_all_series_come_in_the_order_of_their_times(store, reader):
+    points = [point(second, f"gpu{second % 3}") for second in range(900)]
+    store.append(points[::-1])
+    store.append([point(5, measurement="agent")])
+    assert list(reader.points("device", *ALWAYS)) == points
+    assert list(reader.lines(*ALWAYS, "device")) == [render(each) for each in points]
+    assert sorted(reader.lines(*ALWAYS)) == sorted(
+        render(each) for each in [*points, point(5, measurement="agent")]
+    )
+
+
+def test_a_range_holds_its_beginning_and_not_its_end(store, reader):
+    store.append([point(second) for second in range(10)])
+    found = reader.points("device", T0_NS + 2 * S, T0_NS + 5 * S)
+    assert [each.time_ns for each in found] == [T0_NS + second * S for second in (2, 3, 4)]
+    assert list(reader.points("device", T0_NS + 5 * S, T0_NS + 2 * S)) == []
+
+
+def test_tags_narrow_to_the_series_that_have_all_of_them(store, reader):
+    store.append([point(1), point(2, "gpu1"), point(3, "a\\b\n")])
+    assert [p.time_ns for p in reader.points("device", *ALWAYS, {"device": "gpu1"})] == [
+        T0_NS + 2 * S
+    ]
+    assert list(reader.points("device", *ALWAYS, {"device": "gpu1", "host": "other"})) == []
+    assert list(reader.points("device", *ALWAYS, {"device": "gp"})) == []
+    # A tag that had to be written otherwise is found by the name that it was given.
+    (odd,) = reader.points("device", *ALWAYS, {"device": "a\\b\n"})
+    assert odd.tags == {"host": "h", "device": "a/b "}
+
+
+def test_the_newest_point_of_each_series(store, reader):
+    store.append([point(3), point(9, power_w=9.0), point(5), point(4, "gpu1")])
+    assert reader.last("device") == [point(9, power_w=9.0), point(4, "gpu1")]
+    assert reader.last("device", {"device": "gpu1"}) == [point(4, "gpu1")]
+    assert reader.last("probe") == []
+
+
+def test_series_are_listed(store, reader):
+    store.append([point(1, "gpu1"), point(1), point(1, measurement="agent")])
+    assert [series.key for series in reader.series()] == [
+        "agent,device=gpu0,host=h",
+        "device,device=gpu0,host=h",
+        "device,device=gpu1,host=h",
+    ]
+    assert [series.tags["device"] for series in reader.series("device")] == ["gpu0", "gpu1"]
+
+
+def test_values_are_one_field_of_each_series_that_has_it(store, reader):
+    store.append(
+        [
+            point(1, power_w=1.5, temp_c=40.0),
+            point(2, energy_method=',power_w=77 "and" \\', power_w=2.5),
+            point(3, a=",power_w=99"),
+            point(4, power_w=math.pi * 1e-9),
+            point(5, "gpu1", temp_c=50.0),
+            point(6, "gpu2", power_w=7),
+        ]
+    )
+    assert reader.values("device", "power_w", *ALWAYS) == [
+        SeriesValues(
+            {"device": "gpu0", "host": "h"},
+            [T0_NS + second * S for second in (1, 2, 4)],
+            [1.5, 2.5, math.pi * 1e-9],
+        ),
+        SeriesValues({"device": "gpu2", "host": "h"}, [T0_NS + 6 * S], [7.0]),
+    ]
+    assert reader.values("device", "a", *ALWAYS) == []
+    assert reader.values("device", "power_w", T0_NS, T0_NS + S) == []
+
+
+def test_values_of_more_rows_than_are_fetched_at_once(store, reader):
+    store.append([point(second, power_w=float(second)) for second in range(4500)])
+    (found,) = reader.values("device", "power_w", *ALWAYS)
+    assert found.values == [float(second) for second in range(4500)]
+    assert found.times_ns == [T0_NS + second * S for second in range(4500)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "b", "power_w", "x power_w"]),
+            st.floats(allow_nan=False, allow_infinity=False) | st.integers(-99, 99) | st.text(),
+            min_size=1,
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_stored_fields_and_the_quick_way_to_a_value_agree(tmp_path_factory, all_fields):
+    path = tmp_path_factory.mktemp("s") / "s.db"
+    store = Store.open(path, FakeClock())
+    store.append([Point("m", {}, fields, n) for n, fields in enumerate(all_fields)])
+    reader = StoreReader.open(path)
+    stored = [parse_field_set(field_set(fields)) for fields in all_fields]
+    assert [dict(each.fields) for each in reader.points("m", *ALWAYS)] == stored
+    numbers = [
+        (n, float(fields["power_w"]))
+        for n, fields in enumerate(stored)
+        if isinstance(fields.get("power_w"), int | float)
+    ]
+    found = reader.values("m", "power_w", *ALWAYS)
+    pairs = [pair for each in found for pair in zip(each.times_ns, each.values, strict=True)]
+    assert pairs == numbers
+    reader.close()
+    store.close()
+
+
+def test_states_and_counts_are_seen_with_their_times(store, reader, clock):
+    store.put_state("status", {"parts": ["a"]})
+    clock.move(5)
+    store.put_state("batch", 8)
+    now_ns = clock.time_ns()
+    assert reader.states() == {"batch": (8, now_ns), "status": ({"parts": ["a"]}, now_ns - 5 * S)}
+    assert reader.dropped_points() == 0
+    assert reader.size_bytes() == store.size_bytes() > 0
+
+
+def test_a_reader_sees_each_commit_and_none_that_is_not(store, reader, path):
+    for seconds in (1, 2, 3):
+        store.append([point(seconds)])
+        assert len(list(reader.points("device", *ALWAYS))) == seconds
+    with store._database.transaction("hold") as connection:  # noqa: SLF001 - a commit in the middle
+        connection.execute("DELETE FROM points")
+        assert len(list(reader.points("device", *ALWAYS))) == 3
+        other = StoreReader.open(path)
+        assert len(list(other.points("device", *ALWAYS))) == 3
+        other.close()
+
+
+def test_a_reader_that_pauses_neither_blocks_the_writer_nor_keeps_its_log(store, reader, path):
+    store.append([point(second) for second in range(1000)])
+    paused = reader.lines(*ALWAYS)
+    assert next(paused) == render(point(0))
+    for second in range(1000, 1100):
+        store.append([point(second)])
+    with store._database.reading("fold") as connection:  # noqa: SLF001 - asks SQLite itself
+        assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+    store.prune(T0_NS + 500 * S, T0_NS)
+    assert list(paused)[-1] == render(point(1099))
+
+
+def test_a_reader_cannot_write(reader):
+    with reader._database.reading("try") as connection, pytest.raises(Exception, match="readonly"):  # noqa: SLF001 - nothing else lets one try
+        connection.execute("DELETE FROM points")
+
+
+def test_there_is_no_store_yet(path):
+    with pytest.raises(StoreError, match="start `infercost run`") as caught:
+        StoreReader.open(path)
+    assert caught.value.fault == "missing"
+    assert not path.parent.exists()
+
+
+def test_a_store_that_is_being_made_is_not_ready(path):
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(StoreError, match="try again") as caught:
+        StoreReader.open(path)
+    assert caught.value.fault == "not_ready"
+
+
+@pytest.fixture
+def readable_folder(path):
+    """A store that another user may read and nothing more, with what its writer leaves there."""
+    made = []
+
+    def make(kind):
+        # Not below tmp_path, where another user may not go.
+        folder = Path(tempfile.mkdtemp())
+        made.append(folder)
+        store = Store.open(path, FakeClock())
+        store.append([point(second) for second in range(50)])
+        if kind == "clean":
+            store.close()
+        shutil.copytree(
+            path.parent, folder, dirs_exist_ok=True
+        )  # with its log, as after a kill, unless closed
+        if kind != "clean":
+            store.close()
+        if kind == "log_without_index":
+            (folder / "infercost.db-shm").unlink()
+        for file in folder.iterdir():
+            file.chmod(0o444)
+        folder.chmod(0o555)
+        return folder / "infercost.db"
+
+    yield make
+    for folder in made:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", ["clean", "killed"])
+def test_a_reader_that_may_not_write_the_directory_reads_all(readable_folder, kind):
+    done = run_python("read_as_another_user.py", readable_folder(kind))
+    assert done.stdout.strip() == "50", done.stderr
+
+
+def test_a_reader_that_may_not_read_the_log_says_what_to_do(readable_folder):
+    done = run_python("read_as_another_user.py", readable_folder("log_without_index"))
+    assert "run as the user that the daemon runs as, or as root" in done.stdout, done.stderr
+
+
+def test_a_file_that_this_user_may_not_read_says_what_to_do(readable_folder):
+    path = readable_folder("clean")
+    path.chmod(0o000)
+    done = run_python("read_as_another_user.py", path)
+    assert "run as the user that the daemon runs as, or as root" in done.stdout, done.stderr
