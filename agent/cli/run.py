@@ -44,10 +44,10 @@ def command(config: str | None) -> None:
             SystemClock(),
             Listeners(console.progress, console.report, console.fault),
         )
+        _handle_signals(daemon)
+        daemon.run(on_ready=lambda ready: console.ready(ready, settings))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
-    _handle_signals(daemon)
-    daemon.run(on_ready=lambda ready: console.ready(ready, settings))
     console.line("stopped; what was stored stays")
 
 

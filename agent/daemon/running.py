@@ -16,7 +16,7 @@ from agent.config import Config
 from agent.daemon.accounts import Accounts
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import Measurer
-from agent.daemon.probe_jobs import DeviceQueue, Listeners, ProbeJob
+from agent.daemon.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
 from agent.daemon.pushing import Pushing
 from agent.daemon.schedule import Schedule, stagger_offset_s
 from agent.model import NS_PER_S, Device
@@ -76,7 +76,7 @@ class Running:
                 job.probe.every_s,
                 job,
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
-                at_once=not self._ran_lately(job),
+                at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
             )
 
     def start(self) -> None:

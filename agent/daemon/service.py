@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event as Flag
@@ -34,6 +35,8 @@ AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
 PRUNE_STEPS = 50
 DEVICES_TIMEOUT_S = 15.0
+DEVICES_POLL_S = 0.2
+MAX_EARLY_EVENTS = 100
 SENSOR_STOP_S = 1.0
 
 
@@ -75,6 +78,7 @@ class Daemon:
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
         self._running: Running | None = None
+        self._early_events: deque[Event] = deque(maxlen=MAX_EARLY_EVENTS)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -101,7 +105,7 @@ class Daemon:
         """
         try:
             self._sensor.start()
-            self._devices = self._sensor.wait_for_devices(DEVICES_TIMEOUT_S)
+            self._devices = self._found_devices()
             self._build()
             on_ready(self)
             self._resume()
@@ -110,6 +114,15 @@ class Daemon:
                 self._tick(step)
         finally:
             self._close()
+
+    def _found_devices(self) -> tuple[Device, ...]:
+        """The devices, once the sensor child has looked; what is known after a while, or a stop."""
+        ends_ns = self._clock.monotonic_ns() + int(DEVICES_TIMEOUT_S * NS_PER_S)
+        while self._clock.monotonic_ns() < ends_ns and not self._stop.is_set():
+            devices = self._sensor.wait_for_devices(DEVICES_POLL_S)
+            if self._sensor.has_looked():
+                return devices
+        return self._sensor.devices()
 
     def _tick(self, step: ClockStep) -> None:
         if self._reload.is_set():
@@ -132,6 +145,8 @@ class Daemon:
         schedule.add("status", STATUS_EVERY_S, self._write_status)
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", PRUNE_EVERY_S, self._prune)
+        while self._early_events:
+            self._running.accounts.take_event(self._early_events.popleft())
         self._write_status()
 
     def _resume(self) -> None:
@@ -162,7 +177,7 @@ class Daemon:
             self._sensor.stop(SENSOR_STOP_S)
             self._sensor = self._new_sensor()
             self._sensor.start()
-            self._devices = self._sensor.wait_for_devices(DEVICES_TIMEOUT_S)
+            self._devices = self._found_devices()
         self._rebuild()
         logger.info("%s: reloaded", self._config_path)
 
@@ -200,7 +215,9 @@ class Daemon:
             event.title,
             f" ({event.detail})" if event.detail else "",
         )
-        if self._running is not None:
+        if self._running is None:
+            self._early_events.append(event)
+        else:
             self._running.accounts.take_event(event)
 
     def _then_status(self, listener: Callable[..., None], *news: object) -> None:

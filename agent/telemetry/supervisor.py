@@ -113,6 +113,10 @@ class SensorSupervisor:
         self._known.wait(timeout_s)
         return self._roster.devices()
 
+    def has_looked(self) -> bool:
+        """Whether a child has said which devices there are, if any."""
+        return self._known.is_set()
+
     def is_available(self, device: str) -> bool:
         """Whether a device is known and not set aside."""
         return self._roster.is_available(device)

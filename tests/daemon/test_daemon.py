@@ -177,6 +177,9 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     assert probe.fields["energy_method"] in {"rapl", "modelled"}
     assert probe.fields["threads"] == 1
     assert cost.tags["plan"] == "assumed"
+    # What was noticed before the parts were there is kept, too.
+    told = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
+    assert told == (probe.fields["energy_method"] == "modelled")
     status = json.loads(daemon.run("status", "--json"))
     assert status["running"]
     assert status["probes"][0]["last"]["fingerprint"] == probe.fields["fingerprint"]
