@@ -228,6 +228,8 @@ class SinkConfig(_Section):
             raise ValueError("give token_file or token_credential, not both")
         if self.password_file and self.password_credential:
             raise ValueError("give password_file or password_credential, not both")
+        if (self.password_file or self.password_credential) and self.user is None:
+            raise ValueError("a password needs its user; add user")
         return self
 
 

@@ -138,5 +138,6 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
         )
     ]
     if sink["last_error"]:
-        lines.append(f"  FAULT  {sink['last_error']}")
+        again = f"; tried again in {ago(sink['retry_in_s'])}" if sink["retry_in_s"] else ""
+        lines.append(f"  FAULT  {sink['last_error']}{again}")
     return lines

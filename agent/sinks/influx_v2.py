@@ -13,7 +13,7 @@ from agent.sinks.answers import judge, words_of
 from agent.sinks.errors import Misconfigured, RetryLater
 from agent.sinks.settings import SinkSettings
 
-# The client's own is level 9, which takes twelve times the processor time for a third less.
+# The client's own is level 9, which takes twelve times the processor time for a quarter less.
 GZIP_LEVEL = 1
 
 

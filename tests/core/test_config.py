@@ -140,6 +140,10 @@ def test_every_error_comes_in_one_pass_with_its_key_and_fix():
         ('[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n', "not for api"),
         ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
         ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
+        (
+            '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\npassword_file = "/x"\n',
+            "add user",
+        ),
         ("[host\n", "no valid TOML"),
         ('host = "x"\n', "host"),
         ("probe = 3\n", "probe"),
