@@ -184,11 +184,14 @@ class ElectricityConfig(_Section):
 
 
 class StoreConfig(_Section):
-    """Where the series are kept and for how long."""
+    """Where the series are kept and for how long.
+
+    What a sink has yet to be given outlives `retention` until `outbox_retention`, if that is longer.
+    """
 
     path: Path | None = None
     retention_s: Duration = _key("retention", 90 * 86400.0)
-    outbox_retention_s: Duration = _key("outbox_retention", 30 * 86400.0)
+    outbox_retention_s: Duration = _key("outbox_retention", 180 * 86400.0)
 
 
 class SinkConfig(_Section):

@@ -16,7 +16,7 @@ from agent.series import SCHEMA
 
 SYSTEM_PATH = Path("/etc/infercost/infercost.toml")
 MAX_FILE_BYTES = 1 << 20
-_OWN_TAGS = {"host"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
 _PLANS: dict[str, type[BaseModel]] = {"on_demand": OnDemandPlanConfig, "owned": OwnedPlanConfig}
 # Pydantic's own words where they do not say what to do.
 _WORDS = {
