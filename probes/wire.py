@@ -31,6 +31,7 @@ class Wire:
         self.marked = threading.Event()
         self._requests: queue.Queue[dict[str, Any]] = queue.Queue(maxsize=4)
         self._progress_s = 0.0
+        self._phase = ""
         threading.Thread(target=self._listen, name="wire", daemon=True).start()
 
     def request(self) -> dict[str, Any]:
@@ -43,10 +44,10 @@ class Wire:
         self._out.flush()
 
     def progress(self, phase: str, done: float, note: str = "") -> None:
-        """Sends a progress line, at most ten a second."""
+        """Sends a progress line: at each new phase, and at most ten a second within one."""
         now_s = time.monotonic()
-        if now_s - self._progress_s >= PROGRESS_EVERY_S:
-            self._progress_s = now_s
+        if phase != self._phase or now_s - self._progress_s >= PROGRESS_EVERY_S:
+            self._phase, self._progress_s = phase, now_s
             self.report("progress", phase=phase, done=round(done, 3), note=note)
 
     def _listen(self) -> None:

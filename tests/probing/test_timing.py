@@ -1,0 +1,165 @@
+"""Warm-up, sampling and the steady-state region, on a scripted device and on the CPU."""
+
+import gc
+import itertools
+import threading
+import time
+
+import pytest
+import torch
+
+from probes.device import CpuDevice, reserved_bytes
+from probes.hostmemory import HostMemory
+from probes.region import Edges, steady_region
+from probes.stats import StopRule
+from probes.timing import copy_to_device_ms, quiet_collector, sample, warm_up
+
+GIB = 1 << 30
+
+
+class Scripted:
+    """A device whose runs take what a list says, block by block; the last goes on for ever."""
+
+    def __init__(self, *block_latencies_ms):
+        self.latencies_ms = itertools.chain(
+            block_latencies_ms, itertools.repeat(block_latencies_ms[-1])
+        )
+        self.blocks = []
+        self.collecting = []
+
+    def time_block(self, run, runs):
+        for _ in range(runs):
+            run()
+        self.blocks.append(runs)
+        self.collecting.append(gc.isenabled())
+        latency_ms = next(self.latencies_ms)
+        return [latency_ms] * runs, latency_ms * runs * 1.25
+
+
+def nothing():
+    return None
+
+
+def test_warm_up_goes_on_until_two_blocks_agree():
+    device = Scripted(80.0, 40.0, 20.0, 20.1, 20.1)
+    shares = []
+    assert warm_up(device, nothing, shares.append) == 20.1
+    # Three runs first; then blocks of about a tenth of a second, as the last median has it.
+    assert device.blocks == [3, 5, 5, 5]
+    assert all(0 <= share <= 1 for share in shares)
+
+
+def test_sampling_keeps_every_run_and_the_wall_time_beside_them():
+    device = Scripted(2.0)
+    rule = StopRule(300, 60.0)
+    sampled = sample(
+        device, nothing, latency_ms=2.0, rule=rule, min_runs=300, on_progress=lambda _: None
+    )
+    assert device.blocks == [50] * 6
+    assert sampled.stop_reason == "runs"
+    assert sampled.latencies_ms == [2.0] * 300
+    assert sampled.wall_ms == pytest.approx(2.0 * 300 * 1.25)
+    assert sampled.start_ns <= sampled.end_ns
+
+
+def test_the_collector_rests_during_timed_blocks_and_is_as_before_afterwards():
+    device = Scripted(2.0)
+    sample(
+        device,
+        nothing,
+        latency_ms=2.0,
+        rule=StopRule(1, 60.0),
+        min_runs=1,
+        on_progress=lambda _: None,
+    )
+    assert not any(device.collecting)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with quiet_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_run_that_raises_leaves_the_collector_as_it_was():
+    def fail():
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        sample(
+            Scripted(1.0),
+            fail,
+            latency_ms=1.0,
+            rule=StopRule(1, 1.0),
+            min_runs=1,
+            on_progress=lambda _: None,
+        )
+    assert gc.isenabled()
+
+
+def test_the_region_counts_the_passes_between_its_edges_and_load_goes_on_behind_it():
+    marked, passes, edges = threading.Event(), [], {}
+
+    def run():
+        passes.append(time.monotonic_ns())
+        time.sleep(0.002)
+
+    def on_edge(edge, t_ns):
+        edges[edge] = (t_ns, len(passes))
+        marked.set()
+
+    region = steady_region(
+        CpuDevice(HostMemory()),
+        run,
+        latency_ms=2.0,
+        edges=Edges(region_s=0.2, tail_s=30.0, marked=marked, on_edge=on_edge),
+        on_progress=lambda _: None,
+    )
+    (start_ns, before), (end_ns, after) = edges["region_start"], edges["region_end"]
+    assert (region.start_ns, region.end_ns) == (start_ns, end_ns)
+    assert region.runs == after - before
+    assert region.runs == sum(start_ns <= t_ns < end_ns for t_ns in passes)
+    assert region.end_ns - region.start_ns >= 0.2e9
+    # Load leads in, and goes on until after the mark; the mark ends the tail early.
+    assert before > 0
+    assert len(passes) > after
+    assert region.steady_start_ns < region.start_ns
+    assert region.end_ns < region.steady_end_ns < region.end_ns + 30e9
+
+
+def test_a_mark_that_never_comes_ends_the_tail_in_its_time():
+    region = steady_region(
+        CpuDevice(HostMemory()),
+        nothing,
+        latency_ms=0.001,
+        edges=Edges(region_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None),
+        on_progress=lambda _: None,
+    )
+    assert region.steady_end_ns - region.end_ns >= 0.05e9
+
+
+def test_single_runs_of_a_cpu_add_up_to_the_blocks_time():
+    latencies_ms, wall_ms = CpuDevice(HostMemory()).time_block(nothing, 100)
+    assert len(latencies_ms) == 100
+    assert sum(latencies_ms) == pytest.approx(wall_ms)
+
+
+def test_a_cpu_has_no_copy_to_time():
+    assert copy_to_device_ms(CpuDevice(HostMemory()), [torch.ones(1)]) is None
+
+
+def test_a_tenth_of_memory_is_left_to_neighbours_and_at_least_two_gib():
+    assert reserved_bytes(8 * GIB) == 2 * GIB
+    assert reserved_bytes(80 * GIB) == 8 * GIB
+
+
+def test_the_headroom_of_a_host_holds_what_is_ours_and_free_less_the_reserve(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\n")
+    (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
+    device = CpuDevice(HostMemory(str(tmp_path)))
+    # 1 GiB held, 16 GiB free, less a tenth of 32 GiB.
+    assert device.headroom_bytes() == int(17 * GIB - 3.2 * GIB)
+    assert device.peak_bytes() == 2 * GIB
