@@ -114,7 +114,7 @@ def test_the_region_counts_the_passes_between_its_edges_and_load_goes_on_behind_
         CpuDevice(HostMemory()),
         run,
         latency_ms=2.0,
-        edges=Edges(region_s=0.2, tail_s=30.0, marked=marked, on_edge=on_edge),
+        edges=Edges(region_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
         on_progress=lambda _: None,
     )
     (start_ns, before), (end_ns, after) = edges["region_start"], edges["region_end"]
@@ -126,7 +126,7 @@ def test_the_region_counts_the_passes_between_its_edges_and_load_goes_on_behind_
     assert before > 0
     assert len(passes) > after
     assert region.steady_start_ns < region.start_ns
-    assert region.end_ns < region.steady_end_ns < region.end_ns + 30e9
+    assert region.end_ns < region.steady_end_ns
 
 
 def test_a_mark_that_never_comes_ends_the_tail_in_its_time():
@@ -157,9 +157,9 @@ def test_a_tenth_of_memory_is_left_to_neighbours_and_at_least_two_gib():
 
 def test_the_headroom_of_a_host_holds_what_is_ours_and_free_less_the_reserve(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
     (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
     device = CpuDevice(HostMemory(str(tmp_path)))
-    # 1 GiB held, 16 GiB free, less a tenth of 32 GiB.
-    assert device.headroom_bytes() == int(17 * GIB - 3.2 * GIB)
+    # 1 GiB held, 16 GiB free, less a tenth of 40 GiB.
+    assert device.headroom_bytes() == 13 * GIB
     assert device.peak_bytes() == 2 * GIB
