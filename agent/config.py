@@ -104,7 +104,7 @@ class ProbeConfig(_Section):
     kind: Literal["transformer", "cnn", "module"] = "transformer"
     module: str | None = Field(None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     devices: Literal["all"] | list[Name] = "all"
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    dtype: Literal["fp32", "bf16", "fp16"] | None = None
     batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     max_batch: int = Field(256, ge=1, le=65536)
     every_s: Duration = _key("every", 300.0)
@@ -126,6 +126,11 @@ class ProbeConfig(_Section):
         if self.deadline_s <= self.region_s:
             raise ValueError("deadline must be longer than region, or no run can end in time")
         return self
+
+    @property
+    def measured_dtype(self) -> str | None:
+        """As configured; else fp32 for a built-in model, and an own one as it was made."""
+        return self.dtype or (None if self.kind == "module" else "fp32")
 
 
 class ProbingConfig(_Section):

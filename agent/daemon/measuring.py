@@ -99,7 +99,7 @@ class Measurer:
             module=probe.module,
             torch_device="cpu" if device.kind == "cpu" else "cuda:0",
             gpu_uuid=None if device.kind == "cpu" else device.uuid,
-            dtype=probe.dtype,
+            dtype=probe.measured_dtype,
             batch=probe.batch,
             known_batch=remembered.get("batch"),
             known_fingerprint=remembered.get("fingerprint"),
@@ -156,4 +156,4 @@ def _batch_name(probe: ProbeConfig, device: Device) -> str:
     """A search's result holds for one device, model and bound; the worker checks the software."""
     bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
     model = probe.module or probe.kind
-    return f"batch {device.uuid} {probe.name} {model} {probe.dtype}{bound}"
+    return f"batch {device.uuid} {probe.name} {model} {probe.measured_dtype}{bound}"
