@@ -111,7 +111,7 @@ class ProbeJob:
             if isinstance(outcome, ProbeFault):
                 # How much of it was device time nobody can say any more: all of it counts.
                 spent_s = self._now_s() - started_s
-                self._queue.budget.record(self._now_s(), spent_s, energy=energy)
+                self._record(spent_s, energy=energy)
                 self._failed(outcome)
             else:
                 self._measured(outcome, energy=energy)
@@ -137,14 +137,17 @@ class ProbeJob:
         if self._queue.share >= FULL_DUTY:
             return self.probe.energy
         full_s = self._full_s if self.probe.energy else self._latency_only_s
-        plan = self._queue.budget.plan(self._now_s(), full_s, self._latency_only_s)
+        plan = self._queue.budget.plan(self.probe.name, self._now_s(), full_s, self._latency_only_s)
         if plan == "skip":
             return None
         return plan == "full" and self.probe.energy
 
+    def _record(self, busy_s: float, *, energy: bool) -> None:
+        self._queue.budget.record(self.probe.name, self._now_s(), busy_s, energy=energy)
+
     def _measured(self, measured: Measured, *, energy: bool) -> None:
         busy_s = measured.result.busy_s
-        self._queue.budget.record(self._now_s(), busy_s, energy=energy)
+        self._record(busy_s, energy=energy)
         if energy:
             self._full_s = busy_s
             self._latency_only_s = max(busy_s - self.probe.region_s, 0.0)

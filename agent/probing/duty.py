@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from typing import Literal, NamedTuple
 
 MAX_RUNS = 10_000
 # Energy runs may use this part of the budget before a latency run would have to wait: latency
@@ -11,12 +11,19 @@ MAX_RUNS = 10_000
 ENERGY_PART = 0.5
 
 
+class _Run(NamedTuple):
+    probe: str
+    time_s: float
+    busy_s: float
+    energy: bool
+
+
 class DutyBudget:
-    """At most a share of a device's time over a sliding window.
+    """At most a share of a device's time over a sliding window, for all its probes together.
 
     A run is never shortened to fit. A run with an energy window is carried whenever it fits
     into half of the budget beside the other energy runs, or when the whole of the window would
-    pass without one; else the run measures latency alone; and where even that does not fit, it
+    pass without one of its probe; else the run measures latency alone; and where even that does not fit, it
     is left out, which lengthens the interval.
 
     Args:
@@ -27,42 +34,43 @@ class DutyBudget:
     def __init__(self, share: float, window_s: float = 3600.0) -> None:
         self._allowed_s = share * window_s
         self._window_s = window_s
-        self._runs: deque[tuple[float, float, bool]] = deque(maxlen=MAX_RUNS)
+        self._runs: deque[_Run] = deque(maxlen=MAX_RUNS)
 
-    def record(self, time_s: float, busy_s: float, *, energy: bool) -> None:
-        """Takes a run that ended at monotonic time_s and kept the device for busy_s."""
-        self._runs.append((time_s, busy_s, energy))
+    def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
+        """Takes a probe's run that ended at monotonic time_s and kept the device for busy_s."""
+        self._runs.append(_Run(probe, time_s, busy_s, energy))
 
     def used_s(self, time_s: float) -> float:
         """Device seconds that the runs of the window before monotonic time_s took."""
         self._forget(time_s)
-        return sum(busy_s for _, busy_s, _ in self._runs)
+        return sum(run.busy_s for run in self._runs)
 
     def used_share(self, time_s: float) -> float:
         """Share of the device's time that the runs of the window took."""
         return self.used_s(time_s) / self._window_s
 
     def plan(
-        self, time_s: float, full_s: float, latency_only_s: float
+        self, probe: str, time_s: float, full_s: float, latency_only_s: float
     ) -> Literal["full", "latency", "skip"]:
-        """What a run that is due at monotonic time_s may be.
+        """What a probe's run that is due at monotonic time_s may be.
 
         Args:
+            probe: Name of the probe.
             time_s: Now.
             full_s: How long a run with an energy window takes; 0 where none has run yet.
             latency_only_s: How long one without takes.
         """
         left_s = self._allowed_s - self.used_s(time_s)
-        energy_s = sum(busy_s for _, busy_s, energy in self._runs if energy)
-        if full_s <= left_s and (
-            energy_s == 0 or energy_s + full_s <= ENERGY_PART * self._allowed_s
-        ):
+        energy_s = sum(run.busy_s for run in self._runs if run.energy)
+        has_energy = any(run.energy and run.probe == probe for run in self._runs)
+        fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
+        if full_s <= left_s and (fits_part or not has_energy):
             return "full"
         # Where not even one energy run fits beside latency runs, its room is kept for it.
-        keeps_room = energy_s == 0 and full_s <= self._allowed_s
+        keeps_room = not has_energy and full_s <= self._allowed_s
         reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
         return "latency" if latency_only_s + reserve_s <= left_s else "skip"
 
     def _forget(self, time_s: float) -> None:
-        while self._runs and self._runs[0][0] <= time_s - self._window_s:
+        while self._runs and self._runs[0].time_s <= time_s - self._window_s:
             self._runs.popleft()

@@ -11,11 +11,11 @@ def simulate(budget, *, every_s, full_s, latency_s, hours=6):
     plans, runs, most_s, now_s = [], [], 0.0, 0.0
     for _ in range(int(hours * 3600 / every_s)):
         known = bool(runs)
-        plan = budget.plan(now_s, full_s if known else 0.0, latency_s if known else 0.0)
+        plan = budget.plan("p", now_s, full_s if known else 0.0, latency_s if known else 0.0)
         plans.append(plan)
         if plan != "skip":
             busy_s = full_s if plan == "full" else latency_s
-            budget.record(now_s, busy_s, energy=plan == "full")
+            budget.record("p", now_s, busy_s, energy=plan == "full")
             runs.append((now_s, busy_s))
         most_s = max(most_s, sum(busy for at, busy in runs if at > now_s - 3600))
         now_s += every_s
@@ -48,9 +48,9 @@ def test_a_run_that_never_fits_runs_once_and_latency_goes_on():
 
 def test_what_was_used_is_forgotten_after_the_window():
     budget = DutyBudget(0.01)
-    budget.record(0.0, 36.0, energy=True)
+    budget.record("p", 0.0, 36.0, energy=True)
     assert budget.used_share(10.0) == 0.01
-    assert budget.plan(10.0, 8.0, 2.0) == "skip"
+    assert budget.plan("p", 10.0, 8.0, 2.0) == "skip"
     assert budget.used_share(3601.0) == 0.0
 
 
@@ -68,3 +68,20 @@ def test_no_hour_holds_more_than_the_budget_but_for_the_first_run(
         DutyBudget(share), every_s=every_s, full_s=full_s, latency_s=latency_s, hours=3
     )
     assert most_s <= max(allowed_s, full_s) + 1e-6
+
+
+def test_every_probe_of_a_device_gets_its_energy_windows():
+    budget = DutyBudget(0.02)
+    full_s, latency_s = 9.0, 2.0
+    carried, spent = {"a": 0, "b": 0, "c": 0}, []
+    for run in range(6 * 12):
+        for probe in carried:
+            now_s = run * 300.0
+            plan = budget.plan(probe, now_s, full_s, latency_s)
+            if plan != "skip":
+                busy_s = full_s if plan == "full" else latency_s
+                budget.record(probe, now_s, busy_s, energy=plan == "full")
+                spent.append((now_s, busy_s))
+            carried[probe] += plan == "full"
+            assert sum(busy for at, busy in spent if at > now_s - 3600) <= 72 + 1e-6
+    assert min(carried.values()) >= 5
