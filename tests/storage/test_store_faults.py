@@ -77,7 +77,7 @@ def test_a_full_disk_loses_only_what_memory_has_no_room_for(tmp_path, kind):
     assert told["stored"] == told["kept"] + told["waiting"]
 
 
-@pytest.mark.skipif(not can_mount(), reason="only root mounts a file system read-only")
+@pytest.mark.skipif(not can_mount(), reason="only root may mount, and not in every container")
 def test_a_read_only_file_system_is_told_and_can_be_read(store, path):
     store.append([point(1), point(2)])
     store.close()
