@@ -2,102 +2,54 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PlainSerializer,
-    Tag,
-    model_validator,
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from agent.config_alerting import (
+    AlertingConfig,
+    DetectionConfig,
+    MaintenanceConfig,
+    NotifierConfig,
+    RuleConfig,
+)
+from agent.config_fields import (
+    Currency,
+    Duration,
+    Money,
+    Name,
+    Pause,
+    Region,
+    Section,
+    Share,
+    Size,
+    key,
 )
 
-from agent.units import format_duration, parse_duration_s, parse_size_bytes
 
-
-def _duration(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError('a duration is text with a unit, such as "5m"')  # noqa: TRY004 - pydantic collects ValueErrors
-    return parse_duration_s(value)
-
-
-def _size(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError('a size is text with a unit, such as "4GiB"')  # noqa: TRY004 - pydantic collects ValueErrors
-    return parse_size_bytes(value)
-
-
-def _share(value: Any) -> Any:
-    if isinstance(value, str) and value.strip().endswith("%"):
-        try:
-            return float(value.strip()[:-1]) / 100
-        except ValueError:
-            pass
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
-    return float(value)
-
-
-def _name(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", value):
-        raise ValueError("a name is up to 64 letters, digits and _ . : - and starts with neither")
-    return value
-
-
-def _currency(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(r"[A-Z]{3}", value):
-        raise ValueError('a currency is an ISO 4217 code of three capitals, such as "USD"')
-    return value
-
-
-_AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
-_AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
-Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
-Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
-Region = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
-Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
-Name = Annotated[str, BeforeValidator(_name)]
-Currency = Annotated[str, BeforeValidator(_currency)]
-Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _key(name: str, default: Any = ..., **more: Any) -> Any:
-    """A field whose key in the file has no unit suffix, because its value carries the unit."""
-    return Field(default, alias=name, **more)
-
-
-class HostConfig(_Section):
+class HostConfig(Section):
     """Who this host is in the series."""
 
     name: str | None = None
     labels: dict[Name, str] = Field(default_factory=dict)
 
 
-class TelemetryConfig(_Section):
+class TelemetryConfig(Section):
     """How the devices' sensors are read."""
 
-    every_s: Duration = _key("every", 1.0)
-    aggregate_s: Duration = _key("aggregate", 10.0)
-    deadline_s: Duration = _key("deadline", 5.0)
+    every_s: Duration = key("every", 1.0)
+    aggregate_s: Duration = key("aggregate", 10.0)
+    deadline_s: Duration = key("deadline", 5.0)
     gpus: bool = True
     cpu: bool | Literal["auto"] = "auto"
     cpu_idle_w: float | None = Field(None, ge=0)
     cpu_max_w: float | None = Field(None, gt=0)
 
 
-class ProbeConfig(_Section):
+class ProbeConfig(Section):
     """One controlled inference, run again and again."""
 
     name: Name
@@ -107,14 +59,14 @@ class ProbeConfig(_Section):
     dtype: Literal["fp32", "bf16", "fp16"] | None = None
     batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     max_batch: int = Field(256, ge=1, le=65536)
-    every_s: Duration = _key("every", 300.0)
-    stagger_s: Pause = _key("stagger", 0.0)
-    deadline_s: Duration = _key("deadline", 180.0)
-    region_s: Region = _key("region", 5.0)
-    sample_cap_s: Duration = _key("sample_cap", 10.0)
+    every_s: Duration = key("every", 300.0)
+    stagger_s: Pause = key("stagger", 0.0)
+    deadline_s: Duration = key("deadline", 180.0)
+    region_s: Region = key("region", 5.0)
+    sample_cap_s: Duration = key("sample_cap", 10.0)
     energy: bool = True
-    latency_bound_s: Duration | None = _key("latency_bound", None)
-    memory_cap_bytes: Size | None = _key("memory_cap", None)
+    latency_bound_s: Duration | None = key("latency_bound", None)
+    memory_cap_bytes: Size | None = key("memory_cap", None)
     threads: int | None = Field(None, ge=1, le=4096)
     python: Path | None = None
     keep_alive: bool = False
@@ -133,13 +85,13 @@ class ProbeConfig(_Section):
         return self.dtype or (None if self.kind == "module" else "fp32")
 
 
-class ProbingConfig(_Section):
+class ProbingConfig(Section):
     """What all probes share."""
 
     duty: Share = 0.01
 
 
-class _PlanConfig(_Section):
+class _PlanConfig(Section):
     currency: Currency = "USD"
     device: Name | None = None
     valid_from: date = date(1970, 1, 1)
@@ -159,7 +111,7 @@ class OwnedPlanConfig(_PlanConfig):
     plan: Literal["owned"]
     purchase_price: Money
     residual_value: Money = Decimal(0)
-    lifetime_s: Duration = _key("lifetime")
+    lifetime_s: Duration = key("lifetime")
     monthly_costs: Money = Decimal(0)
     electricity_included: bool = False
 
@@ -180,7 +132,7 @@ PlanConfig = Annotated[
 ]
 
 
-class ElectricityConfig(_Section):
+class ElectricityConfig(Section):
     """What a kilowatt-hour costs and how much of it the building adds."""
 
     tariff_per_kwh: Money
@@ -188,18 +140,18 @@ class ElectricityConfig(_Section):
     pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """Where the series are kept and for how long.
 
     What a sink has yet to be given outlives `retention` until `outbox_retention`, if that is longer.
     """
 
     path: Path | None = None
-    retention_s: Duration = _key("retention", 90 * 86400.0)
-    outbox_retention_s: Duration = _key("outbox_retention", 180 * 86400.0)
+    retention_s: Duration = key("retention", 90 * 86400.0)
+    outbox_retention_s: Duration = key("outbox_retention", 180 * 86400.0)
 
 
-class SinkConfig(_Section):
+class SinkConfig(Section):
     """One database that the series are pushed to."""
 
     name: Name = "influxdb"
@@ -217,8 +169,8 @@ class SinkConfig(_Section):
     ca_file: Path | None = None
     from_beginning: bool = True
     batch_points: int = Field(5000, ge=1, le=50_000)
-    flush_every_s: Duration = _key("flush_every", 10.0)
-    timeout_s: Duration = _key("timeout", 10.0)
+    flush_every_s: Duration = key("flush_every", 10.0)
+    timeout_s: Duration = key("timeout", 10.0)
 
     @model_validator(mode="after")
     def _needs_of_the_api(self) -> SinkConfig:
@@ -241,7 +193,7 @@ class SinkConfig(_Section):
         return self
 
 
-class Config(_Section):
+class Config(Section):
     """Everything an operator can say, frozen."""
 
     host: HostConfig = HostConfig()
@@ -252,6 +204,11 @@ class Config(_Section):
     electricity: ElectricityConfig | None = None
     store: StoreConfig = StoreConfig()
     sink: tuple[SinkConfig, ...] = ()
+    detection: DetectionConfig = DetectionConfig()
+    alerting: AlertingConfig = AlertingConfig()
+    rule: tuple[RuleConfig, ...] = ()
+    maintenance: tuple[MaintenanceConfig, ...] = ()
+    notifier: tuple[NotifierConfig, ...] = ()
 
 
 # What `infercost run` does on a host where nobody has configured anything yet.

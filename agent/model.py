@@ -179,6 +179,10 @@ class Event:
         before: Value before, where there is one.
         after: Value after, where there is one.
         cause: Named cause, where one is known.
+        metric: What drifted or stood out: cost, latency, energy or throughput.
+        change_pct: By how much it changed, in percent of what it was before.
+        level_pct: Where it stands now against its first baseline, in percent; near 0 is a return.
+        since_ns: UTC in ns at which the change began, which is before it was certain.
     """
 
     kind: EventKind
@@ -191,6 +195,10 @@ class Event:
     before: str = ""
     after: str = ""
     cause: str = ""
+    metric: str = ""
+    change_pct: float | None = None
+    level_pct: float | None = None
+    since_ns: int | None = None
 
 
 def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:

@@ -40,8 +40,9 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
             " throughput_per_s h2d_ms launch_overhead_pct energy_per_inference_j"
-            " energy_above_idle_j energy_rel_err throttled_pct",
-            ints="samples threads",
+            " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
+            " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct",
+            ints="samples threads ecc_uncorrected",
             strings="stop_reason energy_method fingerprint",
             bools="contended",
         ),
@@ -57,8 +58,21 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "event": Measurement(
-        tags=("kind", "device", "probe", "service"),
-        fields=_typed(strings="severity title detail before after cause"),
+        tags=("kind", "device", "probe", "service", "metric"),
+        fields=_typed(
+            floats="change_pct level_pct",
+            ints="since_ns",
+            strings="severity title detail before after cause",
+        ),
+    ),
+    "alert": Measurement(
+        tags=("rule", "state", "device", "probe", "service"),
+        fields=_typed(
+            floats="value threshold since",
+            ints="symptoms",
+            strings="id severity summary cause",
+            bools="flapping silenced",
+        ),
     ),
     "agent": Measurement(
         tags=("version",),

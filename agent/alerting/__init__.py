@@ -1,0 +1,1 @@
+"""Rules over the series, and the incidents they find."""

@@ -1,0 +1,284 @@
+"""The configuration of detection, rules, silences' fixed windows and notifiers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from agent.config_fields import Currency, Duration, Name, Pause, Section, Share, key
+
+Metric = Literal["cost", "latency", "energy", "throughput"]
+Direction = Literal["up", "down", "both"]
+Level = Literal["info", "warning", "critical"]
+FaultName = Literal[
+    "device_lost",
+    "sensor_restarting",
+    "probe_failing",
+    "sink_behind",
+    "notifier_failing",
+    "store_failing",
+    "disk_low",
+    "config_refused",
+]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+def _clock_time(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|24:00", value):
+        raise ValueError('a time of day is "HH:MM", from "00:00" to "24:00"')
+    return value
+
+
+def _zone(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError('no such time zone; write one such as "Europe/Berlin"') from error
+    return value
+
+
+ClockTime = Annotated[str, BeforeValidator(_clock_time)]
+Zone = Annotated[str, BeforeValidator(_zone)]
+# A label's name to a pattern in which * and ? are wildcards.
+Match = dict[Name, str]
+
+
+class DetectionConfig(Section):
+    """What counts as a drift, for every watched series."""
+
+    enabled: bool = True
+    least_effect: Share = 0.02
+    warm_up: int = Field(36, ge=12, le=10_000)
+
+
+class AlertingConfig(Section):
+    """What all rules share."""
+
+    defaults: bool = True
+    evaluate_every_s: Duration = key("evaluate_every", 10.0)
+    flapping_changes: int = Field(6, ge=3, le=100)
+    flapping_window_s: Duration = key("flapping_window", 3600.0)
+
+
+class _RuleConfig(Section):
+    """What every rule has.
+
+    Attributes:
+        name: Of the rule; one of a built-in rule's name takes its place.
+        enabled: False switches it off, a built-in one too.
+        match: Series it looks at, by tag; a pattern each.
+        group: Incidents of rules of the same group are one; the rule's name by default.
+        group_by: Tags that tell incidents apart.
+        severity: Of its incidents.
+        labels: Added to its incidents.
+        for_s: How long a symptom must last before it fires.
+        cool_down_s: How long an incident that was resolved may not fire again.
+        notify: Notifiers by name; all of them by default.
+    """
+
+    name: Name
+    enabled: bool = True
+    match: Match = Field(default_factory=dict)
+    group: Name | None = None
+    group_by: tuple[Name, ...] = ("host", "device")
+    severity: Level = "warning"
+    labels: dict[Name, str] = Field(default_factory=dict)
+    for_s: Pause = key("for", 0.0)
+    cool_down_s: Pause = key("cool_down", 0.0)
+    notify: tuple[Name, ...] | None = None
+
+
+class DriftRuleConfig(_RuleConfig):
+    """A lasting change of a watched series; ends when it has returned, or is accepted as normal."""
+
+    kind: Literal["drift"]
+    metrics: tuple[Metric, ...] = ("cost", "latency", "energy", "throughput")
+    at_least: Share = 0.02
+    direction: Direction = "both"
+    accept_after_s: Duration = key("accept_after", 86400.0)
+
+
+class AnomalyRuleConfig(_RuleConfig):
+    """Single values far from all others; ends when none came for a while."""
+
+    kind: Literal["anomaly"]
+    metrics: tuple[Metric, ...] = ("cost", "latency", "energy", "throughput")
+    at_least: int = Field(1, ge=1, le=1000)
+    within_s: Duration = key("within", 3600.0)
+
+
+class ThresholdRuleConfig(_RuleConfig):
+    """A field above or below a fixed value; ends beyond `clear`, the same value by default."""
+
+    kind: Literal["threshold"]
+    measurement: Name
+    field: Name
+    above: float | None = None
+    below: float | None = None
+    clear: float | None = None
+
+    @model_validator(mode="after")
+    def _one_side(self) -> ThresholdRuleConfig:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give above or below, one of them")
+        if self.clear is not None:
+            if self.above is not None and self.clear > self.above:
+                raise ValueError("clear must not be higher than above")
+            if self.below is not None and self.clear < self.below:
+                raise ValueError("clear must not be lower than below")
+        return self
+
+
+class BudgetRuleConfig(_RuleConfig):
+    """Money that matched devices cost over a rolling period, against what was planned."""
+
+    kind: Literal["budget"]
+    amount: float = Field(gt=0)
+    currency: Currency = "USD"
+    per_s: Duration = key("per", 86400.0)
+    warn_at: Share = 1.0
+
+
+class AbsenceRuleConfig(_RuleConfig):
+    """A series that was there and has been silent for several of its own intervals."""
+
+    kind: Literal["absence"]
+    measurement: Name
+    intervals: float = Field(5, ge=2, le=10_000)
+    at_least_s: Duration = key("at_least", 60.0)
+    forget_after_s: Duration = key("forget_after", 7 * 86400.0)
+
+
+class FaultRuleConfig(_RuleConfig):
+    """A part of infercost or of the host that does not work."""
+
+    kind: Literal["fault"]
+    faults: tuple[FaultName, ...] | None = None
+
+
+class SloRuleConfig(_RuleConfig):
+    """A share of probe runs that must be within a latency, over a rolling window."""
+
+    kind: Literal["slo"]
+    field: Name = "latency_p90_ms"
+    within_ms: float = Field(gt=0)
+    objective: Share = 0.99
+    window_s: Duration = key("window", 86400.0)
+    min_runs: int = Field(12, ge=1, le=100_000)
+
+
+def _rule_kind(value: Any) -> str:
+    return str(value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None))
+
+
+RuleConfig = Annotated[
+    Annotated[DriftRuleConfig, Tag("drift")]
+    | Annotated[AnomalyRuleConfig, Tag("anomaly")]
+    | Annotated[ThresholdRuleConfig, Tag("threshold")]
+    | Annotated[BudgetRuleConfig, Tag("budget")]
+    | Annotated[AbsenceRuleConfig, Tag("absence")]
+    | Annotated[FaultRuleConfig, Tag("fault")]
+    | Annotated[SloRuleConfig, Tag("slo")],
+    Discriminator(_rule_kind),
+]
+
+
+class MaintenanceConfig(Section):
+    """A window that comes back every week, in which matched incidents notify nobody.
+
+    A window that ends at or before the time at which it begins ends on the next day.
+    """
+
+    name: Name
+    match: Match = Field(default_factory=dict)
+    days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    start: ClockTime
+    end: ClockTime
+    timezone: Zone = "UTC"
+
+
+class _NotifierConfig(Section):
+    """What every notifier has.
+
+    Attributes:
+        name: Rules name it.
+        match: Incidents it is told of, by label; a pattern each.
+        min_severity: Incidents below it are not told.
+        send_resolved: Whether it is told of an incident's end.
+        repeat_s: How often a firing incident is told again; never by default.
+        timeout_s: Of one attempt.
+        rate_per_minute: The most messages in a minute.
+        keep_s: How long a message is tried before it is given up and counted.
+    """
+
+    name: Name
+    match: Match = Field(default_factory=dict)
+    min_severity: Level = "info"
+    send_resolved: bool = True
+    repeat_s: Duration | None = key("repeat", None)
+    timeout_s: Duration = key("timeout", 10.0)
+    rate_per_minute: int = Field(30, ge=1, le=6000)
+    keep_s: Duration = key("keep", 86400.0)
+
+
+class AlertmanagerConfig(_NotifierConfig):
+    """A Prometheus Alertmanager; told again so that a firing alert does not expire there."""
+
+    kind: Literal["alertmanager"]
+    url: str = Field(pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    user: str | None = None
+    password_file: Path | None = None
+    password_credential: Name | None = None
+    token_file: Path | None = None
+    token_credential: Name | None = None
+    ca_file: Path | None = None
+    resend_every_s: Duration = key("resend_every", 60.0)
+    generator_url: str | None = Field(None, pattern=r"^https?://\S+$")
+
+
+class WebhookConfig(_NotifierConfig):
+    """Any HTTP address that takes JSON; signed with HMAC-SHA256 where a key is given."""
+
+    kind: Literal["webhook"]
+    url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    url_file: Path | None = None
+    url_credential: Name | None = None
+    key_file: Path | None = None
+    key_credential: Name | None = None
+    token_file: Path | None = None
+    token_credential: Name | None = None
+    ca_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_address(self) -> WebhookConfig:
+        if sum(x is not None for x in (self.url, self.url_file, self.url_credential)) != 1:
+            raise ValueError("give url, or url_file or url_credential where the address is secret")
+        return self
+
+
+class AppriseConfig(_NotifierConfig):
+    """Mail, Slack, Teams, PagerDuty, Telegram and a hundred more, by an Apprise URL in a file."""
+
+    kind: Literal["apprise"]
+    url_file: Path | None = None
+    url_credential: Name | None = None
+    timeout_s: Duration = key("timeout", 30.0)
+
+    @model_validator(mode="after")
+    def _one_address(self) -> AppriseConfig:
+        if (self.url_file is None) == (self.url_credential is None):
+            raise ValueError("give url_file or url_credential: an Apprise URL holds secrets")
+        return self
+
+
+NotifierConfig = Annotated[
+    Annotated[AlertmanagerConfig, Tag("alertmanager")]
+    | Annotated[WebhookConfig, Tag("webhook")]
+    | Annotated[AppriseConfig, Tag("apprise")],
+    Discriminator(_rule_kind),
+]

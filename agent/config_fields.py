@@ -1,0 +1,69 @@
+"""The kinds of value that configuration keys take: durations, sizes, shares, names, money."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from agent.units import format_duration, parse_duration_s, parse_size_bytes
+
+
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a duration is text with a unit, such as "5m"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_duration_s(value)
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a size is text with a unit, such as "4GiB"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_size_bytes(value)
+
+
+def _share(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return float(value)
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", value):
+        raise ValueError("a name is up to 64 letters, digits and _ . : - and starts with neither")
+    return value
+
+
+def _currency(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Z]{3}", value):
+        raise ValueError('a currency is an ISO 4217 code of three capitals, such as "USD"')
+    return value
+
+
+_AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
+_AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
+Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
+Region = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
+Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
+Name = Annotated[str, BeforeValidator(_name)]
+Currency = Annotated[str, BeforeValidator(_currency)]
+Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
+
+
+class Section(BaseModel):
+    """One table of the file: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def key(name: str, default: Any = ..., **more: Any) -> Any:
+    """A field whose key in the file has no unit suffix, because its value carries the unit."""
+    return Field(default, alias=name, **more)

@@ -1,0 +1,1 @@
+"""Telling people and pagers of incidents, each by its own queue."""
