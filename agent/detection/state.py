@@ -1,0 +1,115 @@
+"""A detector's state as bytes: numbers in a fixed order, no pickle."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import deque
+from dataclasses import astuple
+
+from agent.detection.findings import Settings
+from agent.detection.normal import RECENT, Normal
+from agent.detection.novelty import Novelty
+from agent.detection.profile import HOURS, DayProfile, WeekMemory
+
+MAGIC = b"ICD1"
+NORMAL = [
+    "count",
+    "started_s",
+    "last_s",
+    "last_log",
+    "hour_ends_s",
+    "known_hour",
+    "interval_s",
+    "level",
+    "level_count",
+    "first_level",
+    "state",
+    "scale",
+    "floor",
+    "lag_product",
+    "lag_square",
+    "clipped",
+    "repeats",
+    "wander",
+    "run",
+    "phi",
+    "sigma",
+    "sigma_all",
+    "long_run",
+    "scale_rate",
+    "lag_rate",
+    "gap_s",
+    "far",
+    "near",
+]
+NOVELTY = ["told_s", "told_level", "follow_until_s", "follow_sign", "held_level", "held_since_s"]
+PROFILE = ["slot_s", "weight", "days", "product", "square"]
+WEEK = ["explained", "hour", "total", "count"]
+INTEGERS = {"count", "known_hour", "run", "days", "hour"}
+
+
+def pack(normal: Normal, novelty: Novelty) -> bytes:
+    """A detector as bytes."""
+    profile = normal.profile or normal.first_day
+    kind = 0 if profile is None else 2 if normal.profile else 1
+    numbers = array("d", [*astuple(normal.settings), kind])
+    for owner, names in ((normal, NORMAL), (novelty, NOVELTY), (normal.week, WEEK)):
+        numbers.extend(float(getattr(owner, name)) for name in names)
+    numbers.extend([*normal.bounds, *normal.sums, *normal.since_s])
+    numbers.extend([*normal.week.means, *normal.week.shifted])
+    numbers.extend([len(normal.recent), *normal.recent])
+    if profile is not None:
+        numbers.extend(float(getattr(profile, name)) for name in PROFILE)
+        numbers.extend(profile.values)
+    return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+def unpack(data: bytes) -> tuple[Normal, Novelty]:
+    """A detector's parts from bytes.
+
+    Raises:
+        ValueError: The bytes are not what `pack` made.
+    """
+    if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
+        raise ValueError("no state of a detector, or of another version")
+    reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
+    effect, warm_up, run_length, memory, spike = reader.take(5)
+    settings = Settings(effect, int(warm_up), run_length, int(memory), spike)
+    (kind,) = reader.take(1)
+    normal, novelty, week = Normal(settings), Novelty(), WeekMemory()
+    for owner, names in ((normal, NORMAL), (novelty, NOVELTY), (week, WEEK)):
+        reader.fill(owner, names)
+    k1, k2, k3, h1, h2, h3, calm = reader.take(7)
+    normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
+    normal.sums, normal.since_s = array("d", reader.take(6)), array("d", reader.take(6))
+    week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
+    normal.week = week
+    (length,) = reader.take(1)
+    normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
+    if kind:
+        profile = DayProfile(normal.interval_s)
+        reader.fill(profile, PROFILE)
+        profile.values = array("d", reader.rest())
+        normal.profile, normal.first_day = (profile, None) if kind > 1 else (None, profile)
+    return normal, novelty
+
+
+class _Reader:
+    def __init__(self, numbers: tuple[float, ...]) -> None:
+        self._numbers = numbers
+        self._at = 0
+
+    def take(self, count: int) -> tuple[float, ...]:
+        taken = self._numbers[self._at : self._at + count]
+        if len(taken) != count:
+            raise ValueError("the state of a detector is cut short")
+        self._at += count
+        return taken
+
+    def rest(self) -> tuple[float, ...]:
+        return self.take(len(self._numbers) - self._at)
+
+    def fill(self, owner: object, names: list[str]) -> None:
+        for name, value in zip(names, self.take(len(names)), strict=True):
+            setattr(owner, name, int(value) if name in INTEGERS else value)
