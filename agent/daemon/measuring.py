@@ -147,7 +147,7 @@ class Measurer:
             result=result,
             energy=None if isinstance(energy, Absent) else energy,
             energy_absent=energy.reason if isinstance(energy, Absent) else "",
-            activity={"contended": activity.contended, "throttled_pct": activity.throttled_pct},
+            activity=activity.fields(),
             every_s=probe.every_s,
         )
 

@@ -1,40 +1,76 @@
-"""Whether a device was disturbed in a window: by other processes, or by its own limits."""
+"""A device's conditions in a window: other processes, its own limits, clock, heat, memory."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Final
 
-from agent.model import NS_PER_S
+from agent.model import NS_PER_S, FieldValue
 from agent.telemetry.sample import Sample
+
+SAMPLES_MAX: Final = 600
+# A sample so far outside a short window, in sample intervals, still speaks for it.
+BRACKET_INTERVALS: Final = 1.5
+# A share of time needs two readings of its counter, and a window two samples of its own.
+ENOUGH: Final = 2
+
+Series = list[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What disturbed a device in a window.
+    """The conditions of a device in a window; each is None where it cannot be told.
 
     Attributes:
-        contended: Whether another process held the device; None where that cannot be told.
-        throttled_pct: Share of the time held back by power or heat, in percent; None likewise.
+        contended: Whether another process held the device.
+        throttled_pct: Share of the time held back by power or heat, in percent.
+        throttled_power_pct: Share of the time held back by a power limit, in percent.
+        throttled_thermal_pct: Share of the time held back by heat, in percent.
+        sm_clock_mhz: Mean clock of the compute units over the window's time, in MHz.
+        temp_max_c: Highest temperature in degrees Celsius.
+        mem_used_pct: Mean share of the device's memory in use, in percent.
+        ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
     """
 
-    contended: bool | None
-    throttled_pct: float | None
+    contended: bool | None = None
+    throttled_pct: float | None = None
+    throttled_power_pct: float | None = None
+    throttled_thermal_pct: float | None = None
+    sm_clock_mhz: float | None = None
+    temp_max_c: float | None = None
+    mem_used_pct: float | None = None
+    ecc_uncorrected: int | None = None
+
+    def fields(self) -> dict[str, FieldValue | None]:
+        """These conditions as fields of the `probe` series."""
+        return asdict(self)
 
 
-UNKNOWN = Activity(None, None)
+UNKNOWN = Activity()
 
 
 class ActivityLog:
-    """The last ten minutes of a device's processes and throttling, at one sample a second."""
+    """The last ten minutes of a device's conditions, at one sample a second.
 
-    def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=600)
+    Args:
+        every_ns: Time between the samples in ns.
+    """
+
+    def __init__(self, every_ns: int = NS_PER_S) -> None:
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._beyond_ns = int(BRACKET_INTERVALS * every_ns)
 
     def add(self, sample: Sample) -> None:
         """Takes the next sample."""
         self._samples.append(sample)
+
+    @property
+    def seen_ns(self) -> int:
+        """CLOCK_MONOTONIC ns of the last sample; 0 before the first."""
+        return self._samples[-1].t_ns if self._samples else 0
 
     def between(
         self,
@@ -45,8 +81,14 @@ class ActivityLog:
     ) -> Activity:
         """What the samples of a window say.
 
+        A window that holds fewer than two samples is judged by those that bracket it as well: the
+        last before it and the first after it, each at most one and a half sample intervals away.
+        A share of throttled time is then that of the time between the bracketing samples, because
+        the counters were not read closer to the window; clock and memory are interpolated.
+
         A process counts that worked on the device, where the driver tells; elsewhere one that
-        holds a context on it, though it may have been idle. Power and heat are separate limiters of one clock, so that their times add up.
+        holds a context on it, though it may have been idle. Power and heat are separate limiters
+        of one clock, so that their times add up, to all of the time at most.
 
         Args:
             start_ns: CLOCK_MONOTONIC ns at which the window began.
@@ -55,23 +97,99 @@ class ActivityLog:
             busy_pids: Processes that worked on it in the window; None where that is not known.
         """
         inside = [sample for sample in self._samples if start_ns <= sample.t_ns <= end_ns]
-        seen = [sample.pids for sample in inside if sample.pids is not None]
-        contended = None
-        if seen:
-            pids = set().union(*seen)
-            # In a container of its own the driver knows our processes by numbers that are not
-            # ours: then nobody can tell them from a neighbour's.
-            ours_are_known = not own_pids or bool(pids & set(own_pids))
-            others = (pids if busy_pids is None else set(busy_pids)) - set(own_pids)
-            contended = bool(others) if ours_are_known or not others else None
-        counted = [
+        near = inside if len(inside) >= ENOUGH else self._around(start_ns, end_ns)
+        loaded = _while_held(near, own_pids)
+        power = _series(near, "throttle_power_s")
+        thermal = _series(near, "throttle_thermal_s")
+        both = [
             (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
-            for sample in inside
+            for sample in near
             if sample.throttle_power_s is not None and sample.throttle_thermal_s is not None
         ]
-        throttled_pct = None
-        if len(counted) > 1:
-            (first_ns, first_s), (last_ns, last_s) = counted[0], counted[-1]
-            share = (last_s - first_s) / ((last_ns - first_ns) / NS_PER_S)
-            throttled_pct = 100 * min(1.0, share) if share >= 0 else None
-        return Activity(contended, throttled_pct)
+        memory = [
+            (sample.t_ns, 100 * sample.mem_used_bytes / sample.mem_total_bytes)
+            for sample in loaded
+            if sample.mem_used_bytes is not None and sample.mem_total_bytes
+        ]
+        temps_c = [sample.temp_c for sample in loaded if sample.temp_c is not None]
+        errors = [s.ecc_uncorrected for s in near if s.ecc_uncorrected is not None]
+        return Activity(
+            contended=_contended(inside or near, own_pids, busy_pids),
+            throttled_pct=_advance_pct(both),
+            throttled_power_pct=_advance_pct(power),
+            throttled_thermal_pct=_advance_pct(thermal),
+            sm_clock_mhz=_mean_over(_series(loaded, "sm_clock_mhz"), start_ns, end_ns),
+            temp_max_c=max(temps_c, default=None),
+            mem_used_pct=_mean_over(memory, start_ns, end_ns),
+            ecc_uncorrected=errors[-1] if errors else None,
+        )
+
+    def _around(self, start_ns: int, end_ns: int) -> list[Sample]:
+        """The samples of a short window with the one before it and the one after it."""
+        since_ns, until_ns = start_ns - self._beyond_ns, end_ns + self._beyond_ns
+        near = [sample for sample in self._samples if since_ns <= sample.t_ns <= until_ns]
+        before = [sample for sample in near if sample.t_ns < start_ns][-1:]
+        after = [sample for sample in near if sample.t_ns > end_ns][:1]
+        return [*before, *(s for s in near if start_ns <= s.t_ns <= end_ns), *after]
+
+
+def _contended(
+    samples: Sequence[Sample], own_pids: Collection[int], busy_pids: Collection[int] | None
+) -> bool | None:
+    seen = [sample.pids for sample in samples if sample.pids is not None]
+    if not seen:
+        return None
+    pids = set().union(*seen)
+    # In a container of its own the driver knows our processes by numbers that are not ours: then
+    # nobody can tell them from a neighbour's.
+    ours_are_known = not own_pids or bool(pids & set(own_pids))
+    others = (pids if busy_pids is None else set(busy_pids)) - set(own_pids)
+    return bool(others) if ours_are_known or not others else None
+
+
+def _while_held(samples: list[Sample], own_pids: Collection[int]) -> list[Sample]:
+    """The samples taken while the measurement held the device, where that can be told.
+
+    A sample after a short window often comes when the probe has let go: its memory is given back
+    and the clock falls, which says nothing about the window.
+    """
+    own = set(own_pids)
+    return [sample for sample in samples if own & set(sample.pids or ())] or samples
+
+
+def _series(samples: Sequence[Sample], name: str) -> Series:
+    """A metric of the samples over time, where it is known."""
+    values = ((sample.t_ns, getattr(sample, name)) for sample in samples)
+    return [(t_ns, value) for t_ns, value in values if value is not None]
+
+
+def _advance_pct(counted_s: Series) -> float | None:
+    """Share of the time by which a counter of seconds advanced; None where that is not known."""
+    if len(counted_s) < ENOUGH:
+        return None
+    (first_ns, first_s), (last_ns, last_s) = counted_s[0], counted_s[-1]
+    if last_ns <= first_ns or last_s < first_s:
+        return None
+    return 100 * min(1.0, (last_s - first_s) / ((last_ns - first_ns) / NS_PER_S))
+
+
+def _mean_over(series: Series, start_ns: int, end_ns: int) -> float | None:
+    """The time-weighted mean in a window: linear between samples, held beyond the outermost."""
+    if not series:
+        return None
+    inside = [(t_ns, value) for t_ns, value in series if start_ns < t_ns < end_ns]
+    first = (start_ns, _value_at(series, start_ns))
+    if end_ns <= start_ns:
+        return first[1]
+    points = [first, *inside, (end_ns, _value_at(series, end_ns))]
+    area = sum((t1 - t0) * (v0 + v1) / 2 for (t0, v0), (t1, v1) in pairwise(points))
+    return area / (end_ns - start_ns)
+
+
+def _value_at(series: Series, t_ns: int) -> float:
+    before = [point for point in series if point[0] <= t_ns]
+    after = [point for point in series if point[0] > t_ns]
+    if not before or not after:
+        return before[-1][1] if before else after[0][1]
+    (t0, v0), (t1, v1) = before[-1], after[0]
+    return v0 + (v1 - v0) * (t_ns - t0) / (t1 - t0)

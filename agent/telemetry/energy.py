@@ -108,6 +108,11 @@ class History:
         self.powers: deque[tuple[int, float]] = deque(maxlen=2400)
         self.idle = IdlePower()
 
+    @property
+    def power_ns(self) -> int:
+        """CLOCK_MONOTONIC ns of the last polled power; 0 before the first."""
+        return self.powers[-1][0] if self.powers else 0
+
     def energy(self, region: Region, method: CounterMethod | None) -> Energy | Absent:
         """Energy in the region: by the counter, else by polled power, else absent.
 

@@ -168,14 +168,14 @@ class SensorSupervisor:
         own_pids: Collection[int],
         timeout_s: float = 5.0,
     ) -> Activity:
-        """Whether others used a device in a window and whether it was held back.
+        """A device's conditions in a window: who else used it, what held it back, how it ran.
 
         Args:
             device: Name of the device.
             start_ns: CLOCK_MONOTONIC ns at which the window began.
             end_ns: CLOCK_MONOTONIC ns at which it ended.
             own_pids: Processes that belong to the measurement, at most 256.
-            timeout_s: How long to wait in s.
+            timeout_s: How long to wait in s; the answer comes with the first sample after it.
         """
         question = {
             "cmd": "activity",

@@ -208,8 +208,9 @@ def parse_energy(message: Message) -> Energy | Absent:
 
 
 def parse_activity(message: Message) -> Activity:
-    """Reads the answer to an `activity` command."""
-    return Activity(message["contended"], message["throttled_pct"])
+    """Reads the answer to an `activity` command; what it does not say is not known."""
+    known = {field.name for field in fields(Activity)}
+    return Activity(**{key: message[key] for key in message.keys() & known})
 
 
 class LineSplitter:

@@ -97,7 +97,7 @@ class DeviceWorker:
         self._ended = False
         self._fresh = True
         self._history = History()
-        self._activity = ActivityLog()
+        self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._edge_due_ns: int | None = None
         self._last_edge_ns = -EDGE_SPACING_NS
@@ -245,12 +245,14 @@ class DeviceWorker:
         now_ns = self._clock.monotonic_ns()
         waiting: list[_Question] = []
         for question in self._questions:
-            seen_ns = self._history.powers[-1][0] if self._history.powers else 0
+            of_energy = question.message["cmd"] == "energy"
+            # Conditions are in the samples alone; power is polled between them at times.
+            seen_ns = self._history.power_ns if of_energy else self._activity.seen_ns
             last = not self.opened or now_ns >= question.give_up_ns or seen_ns >= question.end_ns
-            if question.message["cmd"] == "energy":
+            if of_energy:
                 answer = self._energy(question.message, last=last)
             else:
-                answer = self._disturbance(question.message) if last else None
+                answer = self._conditions(question.message) if last else None
             if answer is None:
                 waiting.append(question)
             else:
@@ -269,7 +271,7 @@ class DeviceWorker:
         self._poll_ns = None
         return energy_message(int(message["id"]), result)
 
-    def _disturbance(self, message: Message) -> Message:
+    def _conditions(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
         if self.opened:
             self._guard(lambda: self._look_who_is_busy(start_ns))

@@ -7,92 +7,37 @@
     hang = fake.hang("nvmlDeviceGetPowerUsage", gpu=2)
     hang.clear()
 
+Time is the host's, unless it is simulated. A simulated time stands until it is moved, so that days
+pass at once, and the real pynvml of the test's own process reads the GPUs:
+
+    fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * 10**9)
+    with fake.in_this_process():
+        sensor = GpuSensor(0, library, fake.clock, faults.append)
+        fake.clock.move(300)
+
 The library is built from `nvml/fake_nvml.c` with gcc, once per version of its source.
 """
 
 import ctypes
 import hashlib
-import mmap
 import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fakes import nvml_layout as layout
+from fakes.clock import FakeClock
+
+from agent.clock import SystemClock
 
 SOURCE = Path(__file__).parent / "nvml" / "fake_nvml.c"
-MAX_GPUS = 16
-MAX_SEGMENTS = 256
-MAX_RULES = 64
-MAX_PIDS = 32
-MAX_COUNTS = 64
-NAME_LENGTH = 96
 GPU_IS_LOST = 15
-
-
-class _Segment(ctypes.Structure):
-    _fields_ = (("from_ns", ctypes.c_int64), ("power_w", ctypes.c_double))
-
-
-class _Gpu(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char * NAME_LENGTH),
-        ("uuid", ctypes.c_char * NAME_LENGTH),
-        ("segment_count", ctypes.c_int64),
-        ("segments", _Segment * MAX_SEGMENTS),
-        ("counter_zero_ns", ctypes.c_int64),
-        ("counter_step_ns", ctypes.c_int64),
-        ("counter_base_mj", ctypes.c_uint64),
-        ("util_pct", ctypes.c_uint64),
-        ("mem_util_pct", ctypes.c_uint64),
-        ("mem_total_bytes", ctypes.c_uint64),
-        ("mem_reserved_bytes", ctypes.c_uint64),
-        ("mem_used_bytes", ctypes.c_uint64),
-        ("temp_c", ctypes.c_int64),
-        ("sm_clock_mhz", ctypes.c_uint64),
-        ("mem_clock_mhz", ctypes.c_uint64),
-        ("event_reasons", ctypes.c_uint64),
-        ("throttle_since_ns", ctypes.c_int64),
-        ("throttle_base_ns", ctypes.c_uint64 * 2),
-        ("throttle_share", ctypes.c_double * 2),
-        ("ecc_uncorrected", ctypes.c_uint64),
-        ("pid_count", ctypes.c_int64),
-        ("pids", ctypes.c_uint64 * MAX_PIDS),
-        ("mps_pid_count", ctypes.c_int64),
-        ("mps_pids", ctypes.c_uint64 * MAX_PIDS),
-        ("busy_pid_count", ctypes.c_int64),
-        ("busy_pids", ctypes.c_uint64 * MAX_PIDS),
-    )
-
-
-class _Rule(ctypes.Structure):
-    _fields_ = (
-        ("function", ctypes.c_char * NAME_LENGTH),
-        ("gpu", ctypes.c_int64),
-        ("code", ctypes.c_int64),
-        ("hang", ctypes.c_int64),
-    )
-
-
-class _Control(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_uint64),
-        ("gpu_count", ctypes.c_int64),
-        ("driver_version", ctypes.c_char * NAME_LENGTH),
-        ("nvml_version", ctypes.c_char * NAME_LENGTH),
-        ("uninitialized_at_ns", ctypes.c_int64),
-        ("upgraded_at_ns", ctypes.c_int64),
-        ("rule_count", ctypes.c_int64),
-        ("rules", _Rule * MAX_RULES),
-        ("gpus", _Gpu * MAX_GPUS),
-    )
-
-
-class _Count(ctypes.Structure):
-    _fields_ = (("function", ctypes.c_char * NAME_LENGTH), ("calls", ctypes.c_uint64 * 17))
+SONAME = "libnvidia-ml.so.1"
 
 
 def require_gcc() -> str:
@@ -111,7 +56,7 @@ def build_library() -> Path:
     gcc = require_gcc()
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"infercost-fakes-{os.getuid()}" / digest
-    library = folder / "libnvidia-ml.so.1"
+    library = folder / SONAME
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / f"{library.name}.{os.getpid()}"
@@ -121,16 +66,29 @@ def build_library() -> Path:
     return folder
 
 
-def _map_structure(path: Path, kind, length: int):
-    path.write_bytes(bytes(length))
-    with path.open("r+b") as file:
-        return kind.from_buffer(mmap.mmap(file.fileno(), length))
+class SimulatedClock(FakeClock):
+    """Stands until it is moved, and the library's time with it.
+
+    Args:
+        control: The script whose time it is.
+        time_ns: UTC in ns at the start.
+    """
+
+    def __init__(self, control: layout.Control, time_ns: int) -> None:
+        super().__init__(time_ns)
+        self._control = control
+        self.move(0)
+
+    def move(self, duration_s: float) -> None:
+        """Lets time pass: on both clocks, and for the GPUs."""
+        super().move(duration_s)
+        self._control.simulated_ns = self.monotonic_ns()
 
 
 class Rule:
     """A scripted misbehaviour, in force until cleared."""
 
-    def __init__(self, rule: _Rule) -> None:
+    def __init__(self, rule: layout.Rule) -> None:
         self._rule = rule
 
     def clear(self) -> None:
@@ -142,7 +100,7 @@ class Rule:
 class FakeGpu:
     """One GPU's script."""
 
-    def __init__(self, nvml: "FakeNvml", gpu: _Gpu, index: int) -> None:
+    def __init__(self, nvml: "FakeNvml", gpu: layout.Gpu, index: int) -> None:
         self._nvml = nvml
         self._gpu = gpu
         self._lost: Rule | None = None
@@ -160,10 +118,10 @@ class FakeGpu:
         A script begins with 60 W an hour ago, so that a test may set the recent past as well.
         """
         count = self._gpu.segment_count
-        if count == MAX_SEGMENTS:
-            raise ValueError(f"a script holds at most {MAX_SEGMENTS} steps of power")
+        if count == layout.MAX_SEGMENTS:
+            raise ValueError(f"a script holds at most {layout.MAX_SEGMENTS} steps of power")
         segment = self._gpu.segments[count]
-        segment.from_ns = time.monotonic_ns() if at_ns is None else at_ns
+        segment.from_ns = self._nvml.clock.monotonic_ns() if at_ns is None else at_ns
         segment.power_w = power_w
         self._gpu.segment_count = count + 1
 
@@ -180,11 +138,11 @@ class FakeGpu:
     def reset_counter(self) -> None:
         """The energy counter starts again from 0, as after a reload of the driver."""
         self._gpu.counter_base_mj = 0
-        self._gpu.counter_zero_ns = time.monotonic_ns()
+        self._gpu.counter_zero_ns = self._nvml.clock.monotonic_ns()
 
     def throttle(self, power_share: float = 0.0, thermal_share: float = 0.0) -> None:
         """From now on this share of time counts as held back by power and by heat."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._nvml.clock.monotonic_ns()
         passed_ns = now_ns - self._gpu.throttle_since_ns
         for i, share in enumerate((power_share, thermal_share)):
             self._gpu.throttle_base_ns[i] += int(self._gpu.throttle_share[i] * passed_ns)
@@ -220,17 +178,29 @@ class FakeNvml:
         folder: Where the control file lives; a test's tmp_path.
         gpus: How many GPUs, at most 16, each an idle board of 60 W.
         counter_step_ms: How often a GPU's energy counter advances.
+        simulated_utc_ns: UTC in ns at which a simulated time begins; None for the host's time.
+
+    Attributes:
+        clock: Both clocks by which the script runs; a simulated one has `move(duration_s)`.
     """
 
-    def __init__(self, folder: Path, gpus: int = 1, counter_step_ms: int = 100) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        gpus: int = 1,
+        counter_step_ms: int = 100,
+        simulated_utc_ns: int | None = None,
+    ) -> None:
         self._library = build_library()
         self._control_path = folder / "nvml.control"
         self._calls_path = folder / "nvml.calls"
-        size = ctypes.sizeof(_Control)
-        self._control = _map_structure(self._control_path, _Control, size)
-        counts = _Count * MAX_COUNTS
-        self._counts = _map_structure(self._calls_path, counts, ctypes.sizeof(counts))
-        self._control.size = size
+        self._control = layout.map_structure(self._control_path, layout.Control)
+        self._counts = layout.map_structure(self._calls_path, layout.Count * layout.MAX_COUNTS)
+        self._control.size = ctypes.sizeof(layout.Control)
+        self.clock = SystemClock()
+        if simulated_utc_ns is not None:
+            self.clock = SimulatedClock(self._control, simulated_utc_ns)
+        now_ns = self.clock.monotonic_ns()
         self._control.gpu_count = gpus
         self._control.driver_version = b"580.65.06"
         self._control.nvml_version = b"13.580.65.06"
@@ -241,8 +211,8 @@ class FakeNvml:
                 uuid=f"GPU-0000{gpu.index:04d}-fake-4000-8000-000000000000",
                 counter_step_ns=counter_step_ms * 1_000_000,
                 counter_base_mj=1_000_000_000,
-                counter_zero_ns=time.monotonic_ns(),
-                throttle_since_ns=time.monotonic_ns(),
+                counter_zero_ns=now_ns,
+                throttle_since_ns=now_ns,
                 mem_total_bytes=80 << 30,
                 mem_reserved_bytes=1 << 29,
                 mem_used_bytes=1 << 30,
@@ -250,7 +220,7 @@ class FakeNvml:
                 sm_clock_mhz=1980,
                 mem_clock_mhz=2619,
             )
-            gpu.set_power(60.0, at_ns=time.monotonic_ns() - 3600 * 10**9)
+            gpu.set_power(60.0, at_ns=now_ns - 3600 * 10**9)
 
     def env(self) -> dict[str, str]:
         """Environment variables under which a process finds this library and this script."""
@@ -261,6 +231,26 @@ class FakeNvml:
             "FAKE_NVML_CONTROL": str(self._control_path),
             "FAKE_NVML_CALLS": str(self._calls_path),
         }
+
+    @contextmanager
+    def in_this_process(self):
+        """Has pynvml in this process find this library and this script, as a fresh process would.
+
+        A library stays loaded and is found by its name ever after, so that this holds one script
+        at a time, and afterwards none: as where no driver is loaded.
+
+        Raises:
+            AttributeError: A driver's own library was loaded here first.
+        """
+        ctypes.CDLL(str(self._library / SONAME))
+        use = ctypes.CDLL(SONAME).fake_nvml_use  # what pynvml will find by this name
+        use.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
+        use.restype = None
+        use(bytes(self._control_path), bytes(self._calls_path))
+        try:
+            yield
+        finally:
+            use(None, None)
 
     def fail(self, function: str, code: int, gpu: int | None = None) -> Rule:
         """A function ("*": every one; "field:186": one field value) answers with this code."""
@@ -276,11 +266,17 @@ class FakeNvml:
             Rule(rule).clear()
 
     def uninitialize(self) -> None:
-        """Every call answers UNINITIALIZED until the process initializes NVML again."""
+        """Every call answers UNINITIALIZED until the process initializes NVML again.
+
+        That is a matter of the host's own time: processes do not start in a simulated one.
+        """
         self._control.uninitialized_at_ns = time.monotonic_ns()
 
     def upgrade_driver(self, version: str) -> None:
-        """Processes that hold the old library get LIB_RM_VERSION_MISMATCH; new ones work."""
+        """Processes that hold the old library get LIB_RM_VERSION_MISMATCH; new ones work.
+
+        For this process `in_this_process` entered again is a new one.
+        """
         self._control.driver_version = version.encode()
         self._control.upgraded_at_ns = time.monotonic_ns()
 
@@ -294,8 +290,8 @@ class FakeNvml:
     def _add_rule(self, function: str, gpu: int | None, code: int = 0, hang: int = 0) -> Rule:
         used = self._control.rule_count
         free = next((r for r in self._control.rules[:used] if not r.code and not r.hang), None)
-        if free is None and used == MAX_RULES:
-            raise ValueError(f"a script holds at most {MAX_RULES} rules")
+        if free is None and used == layout.MAX_RULES:
+            raise ValueError(f"a script holds at most {layout.MAX_RULES} rules")
         rule = self._control.rules[used] if free is None else free
         rule.function = function.encode()
         rule.gpu = -1 if gpu is None else gpu

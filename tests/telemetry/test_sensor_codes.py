@@ -61,7 +61,7 @@ def test_a_fault_says_what_the_operator_can_do():
 
 
 def test_pynvmls_errors_are_translated_and_kept_as_the_cause():
-    # Nothing was initialized in this process, and no library is loaded.
+    # No driver's library is initialized in this process.
     with pytest.raises(SensorFault) as caught:
         nvml_call("nvmlDeviceGetCount")
     assert caught.value.reaction is Reaction.REINIT

@@ -15,6 +15,10 @@ def ask(child, identity, device, times_ns):
     return child.wait_for("energy", id=identity)
 
 
+def window_of(times_ns):
+    return {"start_ns": times_ns[0], "end_ns": times_ns[1]}
+
+
 @pytest.fixture
 def window(start_child, fake_nvml):
     """A window of 5 s on three GPUs: with a counter, without, and with one that is reset."""
@@ -76,11 +80,26 @@ def test_energy_of_a_window_by_each_method(window):
 
     # 4321 holds a context and works, 4322 holds one and idles; 1 is none that the driver knows.
     for identity, own_pids, contended in ((7, [4321], False), (8, [4322], True), (9, [1], None)):
-        question = {"device": "gpu0", "start_ns": start_ns, "end_ns": end_ns, "id": identity}
+        question = {"device": "gpu0", "id": identity, **window_of(times_ns)}
         child.send({"cmd": "activity", "own_pids": own_pids, **question})
         activity = child.wait_for("activity", id=identity)
         assert activity["contended"] is contended
         assert activity["throttled_pct"] == pytest.approx(20, rel=0.05)
+        assert activity["throttled_power_pct"] == activity["throttled_pct"]
+        assert activity["throttled_thermal_pct"] == 0
+        assert activity["sm_clock_mhz"] == 1980
+        assert activity["temp_max_c"] == 35
+        assert activity["mem_used_pct"] == pytest.approx(100 / 80)
+        assert activity["ecc_uncorrected"] == 0
+
+    # The processors tell of no clock and of no throttling; their temperature depends on the host.
+    child.send(
+        {"cmd": "activity", "device": "cpu", "id": 10, "own_pids": [], **window_of(times_ns)}
+    )
+    activity = child.wait_for("activity", id=10)
+    unknown = ("contended", "throttled_pct", "throttled_thermal_pct", "sm_clock_mhz")
+    assert [activity[name] for name in (*unknown, "ecc_uncorrected")] == [None] * 5
+    assert 0 < activity["mem_used_pct"] < 100
 
     # Once the window was asked for, polling ends; the counter was read at its edges alone.
     assert fake.calls("nvmlDeviceGetTotalEnergyConsumption", gpu=0) <= 4

@@ -5,14 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model import Device
+from agent.telemetry.activity import UNKNOWN, Activity
 from agent.telemetry.wire import (
     LineSplitter,
     Quarantined,
     SensorSettings,
+    activity_message,
     decode,
     device_message,
     encode,
     gpu_index,
+    parse_activity,
     parse_command,
     parse_device,
     parse_settings,
@@ -42,6 +45,18 @@ def test_settings_of_another_version_are_read_as_far_as_known():
 )
 def test_devices_survive_the_wire(device):
     assert parse_device(decode(encode(device_message(device)))) == device
+
+
+@pytest.mark.parametrize(
+    "activity", [UNKNOWN, Activity(True, 13.0, 2.0, 11.0, 1815.0, 87.0, 62.5, 3)]
+)
+def test_a_devices_conditions_survive_the_wire(activity):
+    assert parse_activity(decode(encode(activity_message(4, activity)))) == activity
+
+
+def test_conditions_of_another_version_are_read_as_far_as_known():
+    said = {"type": "activity", "id": 1, "contended": True, "sm_clock_mhz": 1980.0, "fan_pct": 3}
+    assert parse_activity(said) == Activity(contended=True, sm_clock_mhz=1980.0)
 
 
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"[1,2]", b'"text"', b"\xff\xfe", b'{"a":'])

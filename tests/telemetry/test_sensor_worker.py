@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model import Device
+from agent.telemetry.activity import Activity
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.sample import CounterReading, Sample
 from agent.telemetry.wire import SensorSettings
@@ -37,6 +38,7 @@ class ScriptedGpu:
         self.counter_method = counter_method
         self.util_pct = 50.0
         self.power_w = 100.0
+        self.sm_clock_mhz = 1900.0
         self.fault = None
         self.opens = 0
         self.counter_read_ns = []
@@ -54,7 +56,8 @@ class ScriptedGpu:
     def sample(self):
         self._check()
         now_ns = self._clock.now_ns
-        return Sample(now_ns, self.power_w, self.power_w, util_pct=self.util_pct, pids=(7,))
+        metrics = {"util_pct": self.util_pct, "sm_clock_mhz": self.sm_clock_mhz, "pids": (7,)}
+        return Sample(now_ns, self.power_w, self.power_w, **metrics)
 
     def read_counter(self):
         self._check()
@@ -238,10 +241,30 @@ def test_activity_is_answered_from_the_samples():
     bench.worker.command({**question, "id": 3, "own_pids": [7]})
     bench.worker.command({**question, "id": 4, "own_pids": []})
     bench.run(3)
+    unknown = dict.fromkeys(Activity.__slots__)
     assert bench.of("activity") == [
-        {"type": "activity", "id": 3, "contended": False, "throttled_pct": None},
-        {"type": "activity", "id": 4, "contended": True, "throttled_pct": None},
+        {"type": "activity", "id": 3, **unknown, "contended": False, "sm_clock_mhz": 1900.0},
+        {"type": "activity", "id": 4, **unknown, "contended": True, "sm_clock_mhz": 1900.0},
     ]
+
+
+def test_a_short_window_is_answered_once_a_sample_after_it_is_in():
+    bench = Bench(counter_method=None)
+    bench.run(10.4)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(0.2)
+    question = {"cmd": "activity", "device": "gpu0", "start_ns": start_ns, "own_pids": [7]}
+    bench.worker.command({**question, "end_ns": bench.clock.now_ns, "id": 5})
+    bench.sensor.sm_clock_mhz = 1300.0
+    bench.run(0.3)
+    # Power was polled past the window by now, which says nothing about clocks.
+    assert bench.sensor.power_read_ns[-1] > start_ns + S // 5
+    assert bench.of("activity") == []
+    bench.run(0.2)
+    (answer,) = bench.of("activity")
+    assert answer["sm_clock_mhz"] == pytest.approx((1900 + 1300) / 2)
+    assert answer["contended"] is False
 
 
 def lost():

@@ -1,9 +1,11 @@
 /* A fake NVIDIA management library: what pynvml asks for, scripted by a memory-mapped file.
  *
  * The control file (FAKE_NVML_CONTROL) is opened read-only and may be changed by the test at any
- * moment; its layout is mirrored by fakes/nvml.py. Time is CLOCK_MONOTONIC. Power is a step
- * function of time; the energy counter is its integral, and advances in steps, as a real board's
- * does. Optionally every call is counted in FAKE_NVML_CALLS.
+ * moment; its layout is mirrored by fakes/nvml_layout.py. Time is CLOCK_MONOTONIC, or stands where
+ * the control file says (simulated_ns). Power is a step function of time; the energy counter is its
+ * integral, and advances in steps, as a real board's does. Optionally every call is counted in
+ * FAKE_NVML_CALLS. A process that has loaded the library may turn to other files by fake_nvml_use.
+ * Without a control file it is a library without a driver.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,14 +17,14 @@
 #include <unistd.h>
 
 #define MAX_GPUS 16
-#define MAX_SEGMENTS 256
+#define MAX_SEGMENTS 2048
 #define MAX_RULES 64
 #define MAX_PIDS 32
 #define MAX_COUNTS 64
 #define NAME_LENGTH 96
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-       INSUFFICIENT_SIZE = 7, LIB_RM_VERSION_MISMATCH = 18, UNKNOWN = 999 };
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LIB_RM_VERSION_MISMATCH = 18 };
 
 struct segment { int64_t from_ns; double power_w; };
 
@@ -59,6 +61,7 @@ struct rule { char function[NAME_LENGTH]; int64_t gpu; int64_t code; int64_t han
 
 struct control {
     uint64_t size;
+    int64_t simulated_ns;
     int64_t gpu_count;
     char driver_version[NAME_LENGTH];
     char nvml_version[NAME_LENGTH];
@@ -76,14 +79,20 @@ static struct count *counts;
 static int64_t loaded_ns;
 static volatile int64_t initialized_ns;
 
-static int64_t now_ns(void) {
+/* When the process loaded the library, and initialized it, is real also in a simulation. */
+static int64_t host_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void *map_file(const char *variable, size_t size, int flags, int protection) {
-    const char *path = getenv(variable);
+/* The time of everything that a script says of the GPUs. */
+static int64_t now_ns(void) {
+    int64_t simulated_ns = control == NULL ? 0 : control->simulated_ns;
+    return simulated_ns != 0 ? simulated_ns : host_ns();
+}
+
+static void *map_file(const char *path, size_t size, int flags, int protection) {
     if (path == NULL) return NULL;
     int fd = open(path, flags);
     if (fd < 0) return NULL;
@@ -92,15 +101,23 @@ static void *map_file(const char *variable, size_t size, int flags, int protecti
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-__attribute__((constructor)) static void load(void) {
-    loaded_ns = now_ns();
-    control = map_file("FAKE_NVML_CONTROL", sizeof(struct control), O_RDONLY, PROT_READ);
-    counts = map_file("FAKE_NVML_CALLS", sizeof(struct count) * MAX_COUNTS, O_RDWR,
+/* Begins anew with these files, as a process does that loads the library; NULL: with none. */
+void fake_nvml_use(const char *control_path, const char *counts_path) {
+    if (control != NULL) munmap((void *)control, sizeof(struct control));
+    if (counts != NULL) munmap(counts, sizeof(struct count) * MAX_COUNTS);
+    loaded_ns = host_ns();
+    initialized_ns = 0;
+    control = map_file(control_path, sizeof(struct control), O_RDONLY, PROT_READ);
+    counts = map_file(counts_path, sizeof(struct count) * MAX_COUNTS, O_RDWR,
                       PROT_READ | PROT_WRITE);
     if (control != NULL && control->size != sizeof(struct control)) {
         fprintf(stderr, "fake_nvml: control file of another layout\n");
         control = NULL;
     }
+}
+
+__attribute__((constructor)) static void load(void) {
+    fake_nvml_use(getenv("FAKE_NVML_CONTROL"), getenv("FAKE_NVML_CALLS"));
 }
 
 static void count_call(const char *function, int64_t gpu) {
@@ -116,7 +133,6 @@ static void count_call(const char *function, int64_t gpu) {
 
 /* What the script says of this call: waits while it hangs, then its code. */
 static int scripted(const char *function, int64_t gpu) {
-    if (control == NULL) return UNKNOWN;
     int code = SUCCESS;
     for (int64_t i = 0; i < control->rule_count && i < MAX_RULES; i++) {
         const volatile struct rule *rule = &control->rules[i];
@@ -131,7 +147,7 @@ static int scripted(const char *function, int64_t gpu) {
 
 static int enter(const char *function, int64_t gpu) {
     count_call(function, gpu);
-    if (control == NULL) return UNKNOWN;
+    if (control == NULL) return UNINITIALIZED;
     if (loaded_ns < control->upgraded_at_ns) return LIB_RM_VERSION_MISMATCH;
     if (initialized_ns <= control->uninitialized_at_ns) return UNINITIALIZED;
     return scripted(function, gpu);
@@ -142,7 +158,8 @@ static int64_t index_of(void *handle) { return (int64_t)(intptr_t)handle - 1; }
 
 #define ENTER(function, handle)                                                    \
     int64_t index = index_of(handle);                                              \
-    if (control == NULL || index < 0 || index >= control->gpu_count) return INVALID_ARGUMENT; \
+    if (control == NULL) return UNINITIALIZED;                                     \
+    if (index < 0 || index >= control->gpu_count) return INVALID_ARGUMENT;         \
     const volatile struct gpu *gpu = &control->gpus[index];                        \
     (void)gpu;                                                                     \
     int code = enter(function, index);                                             \
@@ -171,10 +188,10 @@ static double integral_j(const volatile struct gpu *gpu, int64_t start_ns, int64
 int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     count_call("nvmlInitWithFlags", -1);
-    if (control == NULL) return UNKNOWN;
+    if (control == NULL) return DRIVER_NOT_LOADED;
     if (loaded_ns < control->upgraded_at_ns) return LIB_RM_VERSION_MISMATCH;
     int code = scripted("nvmlInitWithFlags", -1);
-    if (code == SUCCESS) initialized_ns = now_ns();
+    if (code == SUCCESS) initialized_ns = host_ns();
     return code;
 }
 
@@ -212,14 +229,15 @@ int nvmlDeviceGetCount_v2(unsigned int *count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) {
-    if (control == NULL || index >= control->gpu_count) return INVALID_ARGUMENT;
+    if (control == NULL) return UNINITIALIZED;
+    if (index >= control->gpu_count) return INVALID_ARGUMENT;
     int code = enter("nvmlDeviceGetHandleByIndex_v2", index);
     if (code == SUCCESS) *handle = (void *)(intptr_t)(index + 1);
     return code;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
-    if (control == NULL) return UNKNOWN;
+    if (control == NULL) return UNINITIALIZED;
     for (int64_t i = 0; i < control->gpu_count; i++) {
         if (strcmp((const char *)control->gpus[i].uuid, uuid) != 0) continue;
         int code = enter("nvmlDeviceGetHandleByUUID", i);

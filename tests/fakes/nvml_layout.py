@@ -1,0 +1,83 @@
+"""The files through which a test speaks with the fake NVML; `fake_nvml.c` has the same layout."""
+
+import ctypes
+import mmap
+from pathlib import Path
+
+MAX_GPUS = 16
+MAX_SEGMENTS = 2048
+MAX_RULES = 64
+MAX_PIDS = 32
+MAX_COUNTS = 64
+NAME_LENGTH = 96
+
+
+class Segment(ctypes.Structure):
+    _fields_ = (("from_ns", ctypes.c_int64), ("power_w", ctypes.c_double))
+
+
+class Gpu(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char * NAME_LENGTH),
+        ("uuid", ctypes.c_char * NAME_LENGTH),
+        ("segment_count", ctypes.c_int64),
+        ("segments", Segment * MAX_SEGMENTS),
+        ("counter_zero_ns", ctypes.c_int64),
+        ("counter_step_ns", ctypes.c_int64),
+        ("counter_base_mj", ctypes.c_uint64),
+        ("util_pct", ctypes.c_uint64),
+        ("mem_util_pct", ctypes.c_uint64),
+        ("mem_total_bytes", ctypes.c_uint64),
+        ("mem_reserved_bytes", ctypes.c_uint64),
+        ("mem_used_bytes", ctypes.c_uint64),
+        ("temp_c", ctypes.c_int64),
+        ("sm_clock_mhz", ctypes.c_uint64),
+        ("mem_clock_mhz", ctypes.c_uint64),
+        ("event_reasons", ctypes.c_uint64),
+        ("throttle_since_ns", ctypes.c_int64),
+        ("throttle_base_ns", ctypes.c_uint64 * 2),
+        ("throttle_share", ctypes.c_double * 2),
+        ("ecc_uncorrected", ctypes.c_uint64),
+        ("pid_count", ctypes.c_int64),
+        ("pids", ctypes.c_uint64 * MAX_PIDS),
+        ("mps_pid_count", ctypes.c_int64),
+        ("mps_pids", ctypes.c_uint64 * MAX_PIDS),
+        ("busy_pid_count", ctypes.c_int64),
+        ("busy_pids", ctypes.c_uint64 * MAX_PIDS),
+    )
+
+
+class Rule(ctypes.Structure):
+    _fields_ = (
+        ("function", ctypes.c_char * NAME_LENGTH),
+        ("gpu", ctypes.c_int64),
+        ("code", ctypes.c_int64),
+        ("hang", ctypes.c_int64),
+    )
+
+
+class Control(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_uint64),
+        ("simulated_ns", ctypes.c_int64),
+        ("gpu_count", ctypes.c_int64),
+        ("driver_version", ctypes.c_char * NAME_LENGTH),
+        ("nvml_version", ctypes.c_char * NAME_LENGTH),
+        ("uninitialized_at_ns", ctypes.c_int64),
+        ("upgraded_at_ns", ctypes.c_int64),
+        ("rule_count", ctypes.c_int64),
+        ("rules", Rule * MAX_RULES),
+        ("gpus", Gpu * MAX_GPUS),
+    )
+
+
+class Count(ctypes.Structure):
+    _fields_ = (("function", ctypes.c_char * NAME_LENGTH), ("calls", ctypes.c_uint64 * 17))
+
+
+def map_structure(path: Path, kind):
+    """A new file of zeros that is read and written as a structure."""
+    length = ctypes.sizeof(kind)
+    with path.open("w+b") as file:
+        file.truncate(length)
+        return kind.from_buffer(mmap.mmap(file.fileno(), length))

@@ -1,0 +1,124 @@
+"""Days of a GPU in moments: the real pynvml in this process, on a simulated time."""
+
+import pynvml
+import pytest
+from fakes.nvml import FakeNvml
+
+from agent.clock import utc_ns
+from agent.telemetry.activity import ActivityLog
+from agent.telemetry.faults import Reaction, SensorFault
+from agent.telemetry.gpu import GpuSensor
+from agent.telemetry.nvml import Library
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+
+
+@pytest.fixture
+def simulated(fake_nvml):
+    fake = fake_nvml(gpus=2, simulated_utc_ns=NOON_NS)
+    with fake.in_this_process():
+        yield fake
+
+
+def opened(fake):
+    """The agent's own sensor of the first GPU, and what it told."""
+    library, faults = Library(), []
+    library.open()
+    sensor = GpuSensor(0, library, fake.clock, faults.append)
+    sensor.open()
+    return sensor, faults
+
+
+def test_time_stands_until_it_is_moved(simulated):
+    sensor, _ = opened(simulated)
+    first = sensor.sample()
+    assert sensor.sample() == first
+    assert sensor.read_counter() == sensor.read_counter()
+    simulated.clock.move(300)
+    assert sensor.sample().t_ns == first.t_ns + 300 * S
+    assert utc_ns(simulated.clock, sensor.sample().t_ns) == NOON_NS + 300 * S
+
+
+def test_energy_and_throttled_time_are_those_of_the_simulated_time(simulated):
+    sensor, faults = opened(simulated)
+    gpu = simulated.gpus[0]
+    before, counter = sensor.sample(), sensor.read_counter()
+    start_ns = before.t_ns
+    gpu.throttle(thermal_share=0.11)
+    gpu.set_power(310.0)
+    simulated.clock.move(3600)
+    gpu.throttle()
+    gpu.set_power(60.0)
+    simulated.clock.move(3600)
+    after = sensor.sample()
+    assert after.power_w == 60.0
+    assert after.throttle_thermal_s - before.throttle_thermal_s == pytest.approx(396)
+    assert after.throttle_power_s == before.throttle_power_s
+    used_j = sensor.read_counter().energy_j - counter.energy_j
+    assert used_j == pytest.approx(370 * 3600)
+    assert used_j == pytest.approx(gpu.energy_j(start_ns, after.t_ns))
+    assert faults == []
+
+
+def test_two_days_of_windows_each_show_the_conditions_of_their_hour(simulated):
+    sensor, _ = opened(simulated)
+    gpu = simulated.gpus[0]
+    gpu.set_processes([10])
+    hot = range(200, 400)
+    activities = []
+    for i in range(2 * 288):
+        gpu.throttle(thermal_share=0.11 if i in hot else 0.0)
+        gpu.set(sm_clock_mhz=1815 if i in hot else 1980, temp_c=88 if i in hot else 64)
+        log = ActivityLog()
+        log.add(sensor.sample())
+        gpu.set_power(300.0)
+        simulated.clock.move(5)
+        log.add(sensor.sample())
+        gpu.set_power(60.0)
+        now_ns = simulated.clock.monotonic_ns()
+        activities.append(log.between(now_ns - 5 * S, now_ns, [10], sensor.busy_pids(0)))
+        simulated.clock.move(295)
+    for i, activity in enumerate(activities):
+        assert activity.sm_clock_mhz == (1815 if i in hot else 1980)
+        assert activity.temp_max_c == (88 if i in hot else 64)
+        assert activity.throttled_thermal_pct == pytest.approx(11 if i in hot else 0)
+        assert activity.contended is False
+    assert simulated.calls("nvmlDeviceGetViolationStatus", gpu=0) == 4 * 2 * 288
+
+
+def test_one_script_follows_another_in_this_process(tmp_path):
+    temperatures = []
+    for i, folder in enumerate(("a", "b")):
+        (tmp_path / folder).mkdir()
+        fake = FakeNvml(tmp_path / folder, simulated_utc_ns=NOON_NS)
+        fake.gpus[0].set(temp_c=50 + i)
+        with fake.in_this_process():
+            sensor, _ = opened(fake)
+            temperatures.append(sensor.sample().temp_c)
+    assert temperatures == [50.0, 51.0]
+    # Afterwards this process is one without a driver, for whatever else runs in it.
+    with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
+        pynvml.nvmlInit()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+
+
+def test_a_driver_upgrade_is_met_as_by_a_process_that_holds_the_old_library(simulated):
+    sensor, _ = opened(simulated)
+    simulated.upgrade_driver("590.11")
+    with pytest.raises(SensorFault) as caught:
+        sensor.sample()
+    assert caught.value.reaction is Reaction.RESTART
+    with simulated.in_this_process():
+        assert Library().open().driver_version == "590.11"
+
+
+def test_a_library_that_lost_its_state_is_initialized_again_in_a_standing_time(simulated):
+    sensor, _ = opened(simulated)
+    simulated.uninitialize()
+    with pytest.raises(SensorFault) as caught:
+        sensor.sample()
+    assert caught.value.reaction is Reaction.REINIT
+    sensor.open()
+    assert sensor.sample().temp_c == 35.0
