@@ -1,4 +1,4 @@
-"""Real databases on free loopback ports, and small HTTP servers that misbehave by script."""
+"""Real databases on free loopback ports, and small servers that misbehave by script."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -222,6 +222,34 @@ class VictoriaMetrics(Server):
         return found
 
 
+class Alertmanager(Server):
+    """A Prometheus Alertmanager that tells nobody."""
+
+    health = "/-/ready"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self._config = folder / "alertmanager.yml"
+        self._config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+
+    def command(self):
+        return [
+            "prometheus-alertmanager",
+            f"--config.file={self._config}",
+            f"--storage.path={self.folder}/data",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--cluster.listen-address=",
+        ]
+
+    def active(self, **labels):
+        """The alerts that fire there and have these labels."""
+        return [
+            alert
+            for alert in json.loads(get(f"{self.url}/api/v2/alerts"))
+            if labels.items() <= alert["labels"].items()
+        ]
+
+
 @contextmanager
 def running(server_type, folder, program, **options):
     """A started server, stopped at the end."""
@@ -239,9 +267,10 @@ class Scripted:
 
     Args:
         answer: From (method, path, headers, body) to (status, headers, body).
+        tls: True for https, with a certificate that `TLS / "server.pem"` vouches for.
     """
 
-    def __init__(self, answer):
+    def __init__(self, answer, *, tls=False):
         self.requests = []
         self.clients = []
         outer = self
@@ -273,7 +302,16 @@ class Scripted:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(TLS / "server.pem")
+            # Each hand is shaken in the thread of its connection, when it is first read from.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            # A client that turns away from an unknown certificate is what a test is about.
+            self._server.handle_error = lambda *_: None
+        self.url = f"http{'s' * tls}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self):
@@ -284,3 +322,36 @@ class Scripted:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class Talking:
+    """A TCP server that treats each connection by a function, one after the other.
+
+    Args:
+        talk: Takes a connected socket, which is closed when it returns.
+    """
+
+    def __init__(self, talk):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._talk = talk
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                self._talk(connection)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()

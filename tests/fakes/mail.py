@@ -1,0 +1,52 @@
+"""A real SMTP server in the test's own process."""
+
+import email
+import email.policy
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
+from fakes.servers import free_port
+
+
+class Mailbox:
+    """Takes mail from who logs in with its user and password, and keeps it.
+
+    Args:
+        user: Of the login.
+        password: Of the login.
+        refusal: What every message is answered with; None to take them.
+    """
+
+    def __init__(self, user, password, refusal=None):
+        self.port = free_port()
+        self.messages = []
+        self._refusal = refusal
+
+        def authenticate(_server, _session, _envelope, _mechanism, login):
+            right = (login.login, login.password) == (user.encode(), password.encode())
+            return AuthResult(success=right, handled=False)
+
+        self._controller = Controller(
+            self,
+            hostname="127.0.0.1",
+            port=self.port,
+            authenticator=authenticate,
+            auth_require_tls=False,
+        )
+
+    async def handle_DATA(self, _server, session, envelope):  # noqa: N802 - the library's name
+        if not session.authenticated:
+            return "530 log in first"
+        if self._refusal is not None:
+            return self._refusal
+        self.messages.append(
+            email.message_from_bytes(envelope.content, policy=email.policy.default)
+        )
+        return "250 taken"
+
+    def __enter__(self):
+        self._controller.start()
+        return self
+
+    def __exit__(self, *_):
+        self._controller.stop()
