@@ -17,6 +17,7 @@ from agent.config_alerting import (
     RuleConfig,
 )
 from agent.config_fields import (
+    ClockTime,
     Currency,
     Duration,
     Money,
@@ -26,6 +27,8 @@ from agent.config_fields import (
     Section,
     Share,
     Size,
+    Weekday,
+    Zone,
     key,
 )
 
@@ -132,12 +135,23 @@ PlanConfig = Annotated[
 ]
 
 
+class TariffHoursConfig(Section):
+    """Hours of the week with a tariff of their own; the end may lie on the next day."""
+
+    days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    start: ClockTime
+    end: ClockTime
+    tariff_per_kwh: Money
+
+
 class ElectricityConfig(Section):
     """What a kilowatt-hour costs and how much of it the building adds."""
 
     tariff_per_kwh: Money
     currency: Currency = "USD"
     pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
+    timezone: Zone = "UTC"
+    hours: tuple[TariffHoursConfig, ...] = ()
 
 
 class StoreConfig(Section):

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from agent.config_fields import Currency, Duration, Name, Pause, Section, Share, key
+from agent.config_fields import (
+    ClockTime,
+    Currency,
+    Duration,
+    Name,
+    Pause,
+    Section,
+    Share,
+    Weekday,
+    Zone,
+    key,
+)
 
 Metric = Literal["cost", "latency", "energy", "throughput"]
 Direction = Literal["up", "down", "both"]
@@ -24,26 +33,8 @@ FaultName = Literal[
     "disk_low",
     "config_refused",
 ]
-Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
-def _clock_time(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|24:00", value):
-        raise ValueError('a time of day is "HH:MM", from "00:00" to "24:00"')
-    return value
-
-
-def _zone(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            ZoneInfo(value)
-        except (KeyError, ValueError, OSError) as error:
-            raise ValueError('no such time zone; write one such as "Europe/Berlin"') from error
-    return value
-
-
-ClockTime = Annotated[str, BeforeValidator(_clock_time)]
-Zone = Annotated[str, BeforeValidator(_zone)]
 # A label's name to a pattern in which * and ? are wildcards.
 Match = dict[Name, str]
 

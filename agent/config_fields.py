@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -46,6 +47,21 @@ def _currency(value: Any) -> Any:
     return value
 
 
+def _clock_time(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|24:00", value):
+        raise ValueError('a time of day is "HH:MM", from "00:00" to "24:00"')
+    return value
+
+
+def _zone(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError('no such time zone; write one such as "Europe/Berlin"') from error
+    return value
+
+
 _AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
 _AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
 Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
@@ -55,6 +71,9 @@ Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
 Name = Annotated[str, BeforeValidator(_name)]
 Currency = Annotated[str, BeforeValidator(_currency)]
+ClockTime = Annotated[str, BeforeValidator(_clock_time)]
+Zone = Annotated[str, BeforeValidator(_zone)]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 
 

@@ -59,7 +59,7 @@ def probe_point(
     Args:
         result: What the probe measured.
         energy: Joules per inference, with their method and uncertainty; None where unknown.
-        activity: `contended` and `throttled_pct`, where they are known.
+        activity: The device's conditions in the region, as fields, where they are known.
         tags: Host and static labels.
         time_ns: UTC in ns of the region's end.
     """
@@ -130,6 +130,10 @@ def event_point(event: Event, tags: Mapping[str, str]) -> Point:
         "before": event.before or None,
         "after": event.after or None,
         "cause": event.cause or None,
+        "change_pct": event.change_pct,
+        "level_pct": event.level_pct,
+        "since_ns": event.since_ns,
     }
-    own = {"kind": event.kind, "device": event.device, **event.subject}
+    metric = {"metric": event.metric} if event.metric else {}
+    own = {"kind": event.kind, "device": event.device, **event.subject, **metric}
     return make_point("event", {**tags, **own}, fields, event.time_ns)

@@ -24,7 +24,7 @@ from agent.model import (
     Reading,
 )
 from agent.pricing.book import PriceBook, Terms
-from agent.pricing.plans import Rate
+from agent.units import KWH_J
 
 
 class Ledger(Protocol):
@@ -71,7 +71,7 @@ class Measured:
         result: What the probe measured.
         energy: The device's energy in the region; None where it is not known.
         energy_absent: Why it is not known.
-        activity: `contended` and `throttled_pct`, where they are known.
+        activity: The device's conditions in the region, as fields, where they are known.
         every_s: Seconds between runs.
     """
 
@@ -226,8 +226,9 @@ class Accounts:
             self._last_terms[device] = terms
         if before != terms:
             self._ledger.put_state(name, terms.to_document())
-            if before is not None and before.rate.price != terms.rate.price:
-                self.take_event(_price_event(device, before.rate, terms.rate, time_ns))
+            if before is not None:
+                for event in price_events(device, before, terms, time_ns):
+                    self.take_event(event)
         return terms
 
     def _notice_software(self, result: ProbeResult, time_ns: int) -> None:
@@ -240,18 +241,40 @@ class Accounts:
             self._ledger.put_state(name, now)
 
 
-def _price_event(device: str, before: Rate, after: Rate, time_ns: int) -> Event:
-    return Event(
-        kind="price",
-        severity="info",
-        title=f"{device} now costs {after.per_hour:.6g} {after.currency} per hour",
-        time_ns=time_ns,
-        detail=f"{before.source} was followed by {after.source}",
-        device=device,
-        before=f"{before.per_hour:.6g} {before.currency}/h",
-        after=f"{after.per_hour:.6g} {after.currency}/h",
-        cause="price plan",
-    )
+def price_events(device: str, before: Terms, after: Terms, time_ns: int) -> list[Event]:
+    """What changed between two terms: the hardware's price, or the electricity's."""
+    events = []
+    old, new = before.rate, after.rate
+    if old.price != new.price:
+        events.append(
+            Event(
+                kind="price",
+                severity="info",
+                title=f"{device} now costs {new.per_hour:.6g} {new.currency} per hour",
+                time_ns=time_ns,
+                detail=f"{old.source} was followed by {new.source}",
+                device=device,
+                before=f"{old.per_hour:.6g} {old.currency}/h",
+                after=f"{new.per_hour:.6g} {new.currency}/h",
+                cause="price plan",
+            )
+        )
+    elif before.electricity_per_j != after.electricity_per_j:
+        per_kwh = [terms.electricity_per_j * KWH_J for terms in (before, after)]
+        events.append(
+            Event(
+                kind="price",
+                severity="info",
+                title=f"electricity for {device} now costs {per_kwh[1]:.6g} {new.currency} per kWh",
+                time_ns=time_ns,
+                detail="the tariff in force changed; the building's share (PUE) is in the price",
+                device=device,
+                before=f"{per_kwh[0]:.6g} {old.currency}/kWh",
+                after=f"{per_kwh[1]:.6g} {new.currency}/kWh",
+                cause="electricity tariff",
+            )
+        )
+    return events
 
 
 def _software_event(result: ProbeResult, before: Mapping[str, Any], time_ns: int) -> Event:

@@ -16,6 +16,7 @@ from agent.costing.change import CostChange
 # What counts as moved: under these a difference is noise or rounding.
 THROTTLED_PCT = 1.0
 TEMPERATURE_C = 5.0
+HOTTER_C = 8.0
 CLOCK_SHARE = 0.02
 CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
@@ -135,6 +136,13 @@ def _memory(before: Conditions, after: Conditions) -> Cause | None:
     return Cause("memory pressure", f"device memory {full * 100:.0f} % full")
 
 
+def _temperature(before: Conditions, after: Conditions) -> Cause | None:
+    rise_c = _rise(before.temp_c, after.temp_c)
+    if rise_c is None or rise_c < HOTTER_C or _heat(before, after) is not None:
+        return None
+    return Cause("temperature", f"temperature {before.temp_c:.0f} → {after.temp_c:.0f} °C")
+
+
 RULES: Sequence[Callable[[Conditions, Conditions], Cause | None]] = (
     _software,
     _batch,
@@ -144,6 +152,7 @@ RULES: Sequence[Callable[[Conditions, Conditions], Cause | None]] = (
     _power_limit,
     _clock,
     _memory,
+    _temperature,
 )
 _PRICES = {"hardware price": "price plan", "electricity price": "electricity tariff"}
 
@@ -154,24 +163,32 @@ def causes(before: Conditions, after: Conditions) -> tuple[Cause, ...]:
 
 
 def explain(
-    change: CostChange, before: Conditions, after: Conditions, since: str
+    change_pct: float,
+    split: CostChange | None,
+    before: Conditions,
+    after: Conditions,
+    since: str,
 ) -> tuple[str, str]:
     """A change's cause in a word, and all of it in one sentence that a person can act on.
 
     Args:
-        change: The change of cost, split.
+        change_pct: The change in percent of what was before, at a constant price.
+        split: The change of the cost with its prices, split; None where it is not the cost that
+            changed.
         before: Conditions before it.
         after: Conditions after it.
-        since: When it began, for people: "14:05".
+        since: When it began, for people: "14:05 UTC".
 
     Returns:
         The name of the first cause, or "unknown"; and the sentence.
     """
-    factor, share = change.largest
-    head = f"{change.change_pct:+.1f} % since {since}: {share * 100:.0f} % of it is {factor}"
-    if factor in _PRICES:
-        return _PRICES[factor], head
+    head = f"{change_pct:+.1f} % since {since}"
     found = causes(before, after)
+    if split is not None:
+        factor, share = split.largest
+        head = f"{split.change_pct:+.1f} % since {since}: {share * 100:.0f} % of it is {factor}"
+        if factor in _PRICES and not found:
+            return _PRICES[factor], head
     if not found:
         return "unknown", f"{head}; nothing else that is watched moved with it"
     return found[0].name, f"{head}; {', '.join(cause.words for cause in found)}"

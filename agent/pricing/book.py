@@ -12,6 +12,7 @@ from agent.config import ElectricityConfig, PlanConfig
 from agent.model import NS_PER_S, Device
 from agent.pricing.assumed import assumed_rate
 from agent.pricing.plans import Rate, device_rate
+from agent.pricing.tariff import tariff_per_kwh
 from agent.units import KWH_J
 
 
@@ -80,20 +81,7 @@ class PriceBook:
             KeyError: No device of that name.
         """
         rate = self._rate(self._devices[device], _day(time_ns))
-        return None if rate is None else Terms(rate, self._electricity_per_j(rate))
-
-    def first_terms(self, device: str) -> Terms | None:
-        """The terms of the earliest plan for a device.
-
-        Raises:
-            KeyError: No device of that name.
-        """
-        starts = [plan.valid_from for plan in self._plans if plan.device in (None, device)]
-        for day in [*sorted(set(starts)), date.max]:
-            rate = self._rate(self._devices[device], day)
-            if rate is not None:
-                return Terms(rate, self._electricity_per_j(rate))
-        return None
+        return None if rate is None else Terms(rate, self._electricity_per_j(rate, time_ns))
 
     def _rate(self, device: Device, day: date) -> Rate | None:
         in_force = [plan for plan in self._plans if plan.valid_from <= day]
@@ -106,10 +94,11 @@ class PriceBook:
                     return device_rate(plan, len(self._sharing))
         return None if self._plans else assumed_rate(device, self._logical_cpus)
 
-    def _electricity_per_j(self, rate: Rate) -> float:
-        if rate.electricity_included or self._electricity is None:
+    def _electricity_per_j(self, rate: Rate, time_ns: int) -> float:
+        electricity = self._electricity
+        if rate.electricity_included or electricity is None:
             return 0.0
-        return float(self._electricity.tariff_per_kwh * self._electricity.pue) / KWH_J
+        return float(tariff_per_kwh(electricity, time_ns) * electricity.pue) / KWH_J
 
 
 def _day(time_ns: int) -> date:

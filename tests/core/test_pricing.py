@@ -82,7 +82,6 @@ def test_the_past_keeps_the_price_of_its_day():
     assert book.terms("gpu0", ns(2025, 12, 31)) is None
     assert book.terms("gpu0", ns(2026, 5, 31)).rate.per_hour == 8
     assert book.terms("gpu0", ns(2026, 6, 1)).rate.per_hour == 4
-    assert book.first_terms("gpu0").rate.per_hour == 8
 
 
 def test_electricity_is_added_only_where_the_plan_leaves_it_out():

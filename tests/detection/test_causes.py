@@ -66,7 +66,7 @@ def test_the_sentence_says_how_much_since_when_what_and_why():
         CostFactors(0.001, 0.010, 1e-7, 2.0), CostFactors(0.001, 0.01075, 1e-7, 2.03)
     )
     after = changed(sm_clock_mhz=1815.0, throttled_thermal_pct=11.0)
-    cause, sentence = explain(change, GOOD, after, "14:05")
+    cause, sentence = explain(7.4, change, GOOD, after, "14:05")
     assert cause == "thermal throttling"
     assert sentence == (
         "+7.4 % since 14:05: 100 % of it is time per inference;"
@@ -76,13 +76,26 @@ def test_the_sentence_says_how_much_since_when_what_and_why():
 
 def test_a_price_needs_no_further_cause():
     change = split_change(CostFactors(0.001, 0.01), CostFactors(0.002, 0.01))
-    cause, sentence = explain(change, GOOD, changed(sm_clock_mhz=100.0), "midnight")
+    cause, sentence = explain(100.0, change, GOOD, GOOD, "midnight")
     assert cause == "price plan"
     assert sentence == "+100.0 % since midnight: 100 % of it is hardware price"
 
 
 def test_a_change_without_a_known_cause_says_so():
     change = split_change(CostFactors(0.001, 0.01), CostFactors(0.001, 0.011))
-    cause, sentence = explain(change, GOOD, GOOD, "09:00")
+    cause, sentence = explain(10.0, change, GOOD, GOOD, "09:00")
     assert cause == "unknown"
     assert "nothing else" in sentence
+
+
+def test_a_latency_is_explained_without_a_split():
+    cause, sentence = explain(12.0, None, GOOD, changed(sm_clock_mhz=1700.0), "09:00")
+    assert cause == "clock"
+    assert sentence == "+12.0 % since 09:00; SM clock 1980 → 1700 MHz"
+
+
+def test_a_drift_beside_a_change_of_price_is_still_explained():
+    change = split_change(CostFactors(0.001, 0.01), CostFactors(0.002, 0.0105))
+    cause, sentence = explain(5.0, change, GOOD, changed(sm_clock_mhz=1700.0), "09:00")
+    assert cause == "clock"
+    assert "hardware price" in sentence

@@ -25,6 +25,7 @@ LAYERS = (
     ("agent.series", 1),
     ("agent.lineprotocol", 1),
     ("agent.units", 1),
+    ("agent.weekly", 1),
     ("agent.config", 1),
     ("agent.clock", 1),
     ("agent", 0),

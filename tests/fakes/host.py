@@ -1,0 +1,159 @@
+"""A GPU host in simulated time: a scripted driver under the real sensors, books and analyst."""
+
+import random
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from fakes.nvml import FakeNvml
+
+from agent.alerting.analyst import Analyst
+from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
+from agent.config_alerting import DetectionConfig
+from agent.daemon.accounts import Accounts, Measured, MemoryLedger
+from agent.model import NS_PER_S, Device, Energy, ProbeResult
+from agent.pricing.book import PriceBook
+from agent.telemetry.activity import ActivityLog
+from agent.telemetry.gpu import GpuSensor
+from agent.telemetry.nvml import Library
+
+START_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * NS_PER_S
+EVERY_S = 300
+REGION_S = 5
+BATCH = 16
+BASE_CLOCK_MHZ = 1980
+BASE_TIME_S = 0.0012
+DEVICE = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+OWN_PID, OTHER_PID = 4242, 9191
+
+
+class Host:
+    """One GPU with one probe; what a script changes takes effect from the next run on.
+
+    Attributes:
+        clock_mhz: SM clock under load; time per inference follows it.
+        slowdown: Further factor on the time per inference: another driver, another model.
+        thermal_share, power_share: Share of the time in which the driver says it throttles.
+        temp_c: Temperature under load.
+        power_w: Power under load at the full clock.
+        neighbour: Chance that another process works on the device during a run.
+        software: What the probe's fingerprint is made of.
+        rows: Every row that was kept.
+        events: Every event that the analyst made.
+    """
+
+    def __init__(self, fake, rng, plans, electricity=None, noise=0.008):
+        self.fake, self.gpu, self.rng, self.noise = fake, fake.gpus[0], rng, noise
+        self.clock_mhz = BASE_CLOCK_MHZ
+        self.slowdown = 1.0
+        self.thermal_share = self.power_share = 0.0
+        self.temp_c = 64.0
+        self.power_w = 520.0
+        self.neighbour = 0.0
+        self.software = {"driver": "550.54.15", "model": "3f2a", "torch": "2.13.0"}
+        library = Library()
+        library.open()
+        self.sensor = GpuSensor(0, library, fake.clock, lambda _: None)
+        self.sensor.open()
+        self.ledger = MemoryLedger()
+        book = PriceBook(plans, electricity, [DEVICE])
+        self.accounts = Accounts(book, self.ledger, fake.clock, {"host": "h1"}, lambda *_: ())
+        self.analyst = Analyst(DetectionConfig(), self.history)
+        self.events = []
+
+    @property
+    def rows(self):
+        return self.ledger.points
+
+    def history(self, device, probe, since_ns, until_ns):
+        return [
+            row
+            for row in self.rows
+            if (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
+            and since_ns <= row.time_ns < until_ns
+        ]
+
+    def run(self):
+        """One probe run, and the wait for the next."""
+        clock, gpu, rng = self.fake.clock, self.gpu, self.rng
+        is_shared = rng.random() < self.neighbour
+        jitter = rng.gauss(0, 0.002)
+        gpu.throttle(power_share=self.power_share, thermal_share=self.thermal_share)
+        gpu.set(
+            sm_clock_mhz=round(self.clock_mhz * (1 + jitter)),
+            temp_c=round(self.temp_c + rng.gauss(0, 1)),
+        )
+        pids = [OWN_PID, OTHER_PID] if is_shared else [OWN_PID]
+        gpu.set_processes(pids, busy_pids=pids)
+        power_w = self.power_w * (0.3 + 0.7 * self.clock_mhz / BASE_CLOCK_MHZ)
+        log = ActivityLog()
+        log.add(self.sensor.sample())
+        gpu.set_power(power_w)
+        clock.move(REGION_S)
+        log.add(self.sensor.sample())
+        gpu.set_power(75.0)
+        end_ns = clock.monotonic_ns()
+        start_ns = end_ns - REGION_S * NS_PER_S
+        activity = log.between(start_ns, end_ns, [OWN_PID], self.sensor.busy_pids(0))
+        time_s = BASE_TIME_S * self.slowdown * BASE_CLOCK_MHZ / self.clock_mhz
+        time_s *= 1.35 if is_shared else 1.0
+        time_s *= rng.lognormvariate(0, self.noise)
+        energy_j = gpu.energy_j(start_ns, end_ns) * rng.lognormvariate(0, self.noise / 2)
+        result = ProbeResult(
+            probe="encoder",
+            device="gpu0",
+            batch=BATCH,
+            latency_ms={"p50": time_s * BATCH * 1000, "mean": time_s * BATCH * 1000, "cv": 0.01},
+            samples=300,
+            stop_reason="precise",
+            region_start_ns=start_ns,
+            region_end_ns=end_ns,
+            inferences=round(REGION_S / time_s / BATCH) * BATCH,
+            has_energy_window=True,
+            h2d_ms=0.1,
+            launch_overhead_pct=2.0,
+            busy_s=9.0,
+            fingerprint="-".join(self.software.values()),
+            software=dict(self.software),
+        )
+        energy = Energy(energy_j, "counter", 0.06, 75.0)
+        before = len(self.rows)
+        self.accounts.take_probe(Measured(result, energy, "", activity.fields(), EVERY_S))
+        self.events += self.analyst.take(self.rows[before:])
+        clock.move(EVERY_S - REGION_S)
+
+    def price_events(self):
+        return [
+            row for row in self.rows if row.measurement == "event" and row.tags["kind"] == "price"
+        ]
+
+
+@contextmanager
+def simulated_host(folder, rng, plans, electricity=None, **more):
+    """A host whose driver's library is loaded in this process."""
+    folder.mkdir(parents=True)
+    fake = FakeNvml(folder, simulated_utc_ns=START_NS)
+    with fake.in_this_process():
+        yield Host(fake, rng, plans, electricity, **more)
+
+
+def rented(per_hour="3.60", **more):
+    return OnDemandPlanConfig.model_validate(
+        {"plan": "on_demand", "per_hour": Decimal(per_hour), **more}
+    )
+
+
+def owned():
+    return OwnedPlanConfig.model_validate(
+        {"plan": "owned", "purchase_price": Decimal(30000), "lifetime": "3y"}
+    )
+
+
+def metered(**more):
+    return ElectricityConfig.model_validate(
+        {"tariff_per_kwh": Decimal("0.24"), "pue": Decimal("1.3"), **more}
+    )
+
+
+def seeded(seed):
+    return random.Random(seed)
