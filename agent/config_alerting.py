@@ -231,6 +231,15 @@ class AlertmanagerConfig(_NotifierConfig):
     resend_every_s: Duration = key("resend_every", 60.0)
     generator_url: str | None = Field(None, pattern=r"^https?://\S+$")
 
+    @model_validator(mode="after")
+    def _one_identity(self) -> AlertmanagerConfig:
+        has_password = self.password_file is not None or self.password_credential is not None
+        if has_password != (self.user is not None):
+            raise ValueError("user goes with password_file or password_credential")
+        if has_password and (self.token_file is not None or self.token_credential is not None):
+            raise ValueError("give a password or a token, one of them")
+        return self
+
 
 class WebhookConfig(_NotifierConfig):
     """Any HTTP address that takes JSON; signed with HMAC-SHA256 where a key is given."""

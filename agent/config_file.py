@@ -9,15 +9,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 
-from agent.config import Config, OnDemandPlanConfig, OwnedPlanConfig
-from agent.series import SCHEMA
+from agent.config import Config, PlanConfig
+from agent.config_alerting import NotifierConfig, RuleConfig
+from agent.config_contradictions import contradictions
 
 SYSTEM_PATH = Path("/etc/infercost/infercost.toml")
 MAX_FILE_BYTES = 1 << 20
-_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
-_PLANS: dict[str, type[BaseModel]] = {"on_demand": OnDemandPlanConfig, "owned": OwnedPlanConfig}
+# The unions of the file: the key that tells their branches apart, and the branches by its value.
+_UNIONS: dict[str, tuple[str, Any]] = {
+    "price": ("plan", PlanConfig),
+    "rule": ("kind", RuleConfig),
+    "notifier": ("kind", NotifierConfig),
+}
 # Pydantic's own words where they do not say what to do.
 _WORDS = {
     "missing": "is missing; add it",
@@ -26,6 +31,18 @@ _WORDS = {
     "int_type": "must be a whole number",
     "date_from_datetime_inexact": "must be a date without a time, such as 2026-01-31",
 }
+
+
+def _branches(union: Any) -> dict[str, type[BaseModel]]:
+    """The models of a tagged union by their tags."""
+    members = get_args(get_args(union)[0])
+    return {
+        next(note.tag for note in get_args(member) if isinstance(note, Tag)): get_args(member)[0]
+        for member in members
+    }
+
+
+_BRANCHES = {tag: model for _, union in _UNIONS.values() for tag, model in _branches(union).items()}
 
 
 class ConfigError(Exception):
@@ -72,7 +89,7 @@ def parse(text: str, path: Path) -> Config:
         raw = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(path, [f"is no valid TOML: {error}"]) from error
-    problems = list(_contradictions(raw))
+    problems = list(contradictions(raw))
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
@@ -97,7 +114,8 @@ def _problem(detail: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return key, f"unknown key; {_suggestion(detail['loc'])}"
     if kind.startswith("union_tag"):
-        return f"{key}.plan", f"write one of {', '.join(_PLANS)}"
+        telling, union = _UNIONS[str(location[0])]
+        return f"{key}.{telling}", f"write one of {', '.join(_branches(union))}"
     if kind == "literal_error":
         return key, f"write one of {detail['ctx']['expected']}"
     words = _WORDS.get(kind)
@@ -109,7 +127,9 @@ def _problem(detail: Mapping[str, Any]) -> tuple[str, str]:
 def _is_branch(part: object) -> bool:
     """True for the names pydantic puts into a location for the branch of a union it tried."""
     return isinstance(part, str) and (
-        part in _PLANS or "[" in part or part in {"bool", "int", "list", "str", "constrained-int"}
+        part in _BRANCHES
+        or "[" in part
+        or part in {"bool", "int", "list", "str", "constrained-int"}
     )
 
 
@@ -125,8 +145,8 @@ def _suggestion(location: Sequence[object]) -> str:
     for part in location[:-1]:
         if isinstance(part, int):
             continue
-        if str(part) in _PLANS:
-            model = _PLANS[str(part)]
+        if str(part) in _BRANCHES:
+            model = _BRANCHES[str(part)]
             continue
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         model = _section_of(fields[str(part)].annotation)
@@ -144,53 +164,6 @@ def _section_of(annotation: Any) -> Any:
         if found is not None:
             return found
     return None
-
-
-def _contradictions(raw: Mapping[str, Any]) -> Iterable[str]:
-    """Errors between keys, looked for in the raw text so that they are named in the same pass."""
-    for section, default in (("probe", None), ("sink", "influxdb")):
-        seen: set[str] = set()
-        for index, table in enumerate(_tables(raw, section)):
-            name = table.get("name", default)
-            if isinstance(name, str) and name in seen:
-                yield f"{section}[{index}].name: {name!r} is taken; give each {section} its own"
-            seen.add(str(name))
-    host = raw.get("host")
-    labels = host.get("labels") if isinstance(host, dict) else None
-    for label in labels if isinstance(labels, dict) else ():
-        if label in _OWN_TAGS:
-            yield f"host.labels.{label}: is a tag of infercost's own; choose another name"
-    currencies = {str(plan.get("currency", "USD")) for plan in _tables(raw, "price")}
-    electricity = raw.get("electricity")
-    if isinstance(electricity, dict) and currencies:
-        currency = str(electricity.get("currency", "USD"))
-        if currencies != {currency}:
-            yield (
-                f"electricity.currency: {currency} cannot be added to prices in"
-                f" {', '.join(sorted(currencies))}; use one currency"
-            )
-    elif len(currencies) > 1:
-        yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
-    yield from _double_plans(raw)
-
-
-def _double_plans(raw: Mapping[str, Any]) -> Iterable[str]:
-    seen: dict[tuple[str, str], int] = {}
-    for index, plan in enumerate(_tables(raw, "price")):
-        identity = (str(plan.get("device")), str(plan.get("valid_from")))
-        if identity in seen:
-            yield (
-                f"price[{index}].valid_from: price[{seen[identity]}] holds from the same day for"
-                " the same device; give each plan its own"
-            )
-        seen[identity] = index
-
-
-def _tables(raw: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
-    tables = raw.get(section)
-    return (
-        [table for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []
-    )
 
 
 def as_toml_tables(config: Config) -> dict[str, Any]:

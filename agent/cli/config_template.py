@@ -74,6 +74,25 @@ _SINK = """\
 # user = "infercost"
 # password_file = "/etc/infercost/influxdb.password"
 
+# Who is told of drifts, faults and budgets. The built-in rules need no table of their own:
+# docs/alerting.md lists them, and a [[rule]] of the same name takes one's place.
+# [[notifier]]
+# name = "pager"
+# kind = "alertmanager"         # or "webhook", or "apprise": mail, Slack, Teams, PagerDuty, ...
+# url = "http://127.0.0.1:9093"
+#
+# [[rule]]
+# name = "budget"
+# kind = "budget"
+# amount = 250
+# per = "24h"
+#
+# [[rule]]
+# name = "slow"
+# kind = "slo"
+# within_ms = 12
+# objective = "99%"
+
 [store]
 # path = "/var/lib/infercost/infercost.db"
 retention = "90d"

@@ -89,10 +89,6 @@ class Alertmanager:
             *self._token.problems(),
             *self._poster.problems(),
         ]
-        if (config.user is not None) != self._password.is_given:
-            found.append("user goes with password_file or password_credential")
-        if self._token.is_given and self._password.is_given:
-            found.append("give a password or a token, one of them")
         try:
             Address.parse(config.url)
         except Misconfigured as error:

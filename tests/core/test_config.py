@@ -226,3 +226,74 @@ def test_sizes():
     assert parse_size_bytes("1.5 kB") == 1500
     with pytest.raises(ValueError, match="size"):
         parse_size_bytes("4 gigs")
+
+
+def problems_of(text):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, Path("i.toml"))
+    return caught.value.problems
+
+
+def test_every_error_of_rules_and_notifiers_is_named_in_one_pass():
+    problems = problems_of(
+        """
+        [[rule]]
+        name = "a"
+        kind = "treshold"
+        [[rule]]
+        name = "b"
+        kind = "threshold"
+        measurement = "device"
+        field = "temp"
+        abov = 3
+        notify = ["pager"]
+        [[rule]]
+        name = "b"
+        kind = "slo"
+        within_ms = 5
+        for = "5"
+        field = "stop_reason"
+        [[notifier]]
+        name = "n"
+        kind = "mail"
+        [[maintenance]]
+        name = "w"
+        start = "25:00"
+        end = "03:00"
+        timezone = "Mars/Base"
+        """
+    )
+    for part in (
+        "rule[0].kind: write one of drift, anomaly, threshold",
+        'rule[1].abov: unknown key; did you mean "above"?',
+        "rule[1].field: device has no field 'temp'; did you mean \"temp_c\"?",
+        "rule[1].notify: no notifier is called 'pager'",
+        "rule[2].name: 'b' is taken",
+        "rule[2].for: '5' is no duration",
+        "rule[2].field: stop_reason is text",
+        "notifier[0].kind: write one of alertmanager, webhook, apprise",
+        'maintenance[0].start: a time of day is "HH:MM"',
+        "maintenance[0].timezone: no such time zone",
+    ):
+        assert any(part in problem for problem in problems), part
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ('kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"', "above or below"),
+        (
+            'kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 80\nclear = 85',
+            "clear must not be higher",
+        ),
+        ('kind = "absence"\nmeasurement = "devices"', "rule[0].measurement: write one of"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(table, words):
+    assert any(words in problem for problem in problems_of(f'[[rule]]\nname = "r"\n{table}\n'))
+
+
+def test_an_alertmanager_takes_one_identity():
+    table = '[[notifier]]\nname = "n"\nkind = "alertmanager"\nurl = "http://127.0.0.1:9093"\n'
+    assert any("user goes with" in problem for problem in problems_of(table + 'user = "u"\n'))
+    parse(table + 'user = "u"\npassword_file = "/p"\n', Path("i.toml"))

@@ -115,3 +115,26 @@ def test_without_a_plan_a_known_list_price_is_assumed_and_said(model, per_hour):
 
 def test_without_a_plan_a_cpu_costs_its_vcpus():
     assert assumed_rate(CPU, 4).per_hour == Decimal("0.178500")
+
+
+def test_a_tariff_by_the_hour_holds_in_its_place():
+    tariff = ElectricityConfig.model_validate(
+        {
+            "tariff_per_kwh": Decimal("0.20"),
+            "timezone": "Europe/Berlin",
+            "hours": [
+                {"days": ["mon"], "start": "17:00", "end": "20:00", "tariff_per_kwh": "0.50"},
+                {"start": "17:00", "end": "20:00", "tariff_per_kwh": "0.40"},
+            ],
+        }
+    )
+    book = PriceBook([on_demand(Decimal(1), electricity_included=False)], tariff, GPUS[:1])
+
+    def per_kwh(*when):
+        time_ns = int(datetime(*when, tzinfo=UTC).timestamp()) * 1_000_000_000
+        return book.terms("gpu0", time_ns).electricity_per_j * 3.6e6
+
+    assert per_kwh(2026, 3, 2, 12) == pytest.approx(0.20)
+    assert per_kwh(2026, 3, 2, 16) == pytest.approx(0.50)  # a Monday
+    assert per_kwh(2026, 3, 3, 18, 59) == pytest.approx(0.40)
+    assert per_kwh(2026, 3, 3, 19) == pytest.approx(0.20)

@@ -45,7 +45,6 @@ def test_what_is_well_has_no_problems(secret):
     [
         ("alertmanager", {"token_file": "/nowhere"}, "/nowhere"),
         ("alertmanager", {"ca_file": "/nowhere"}, "ca_file /nowhere"),
-        ("alertmanager", {"user": "me"}, "password_file"),
         ("alertmanager", {"url": "http://h:port/"}, "url"),
         ("webhook", {"key_file": "/nowhere"}, "/nowhere"),
         ("webhook", {"url": "http://[x/"}, "url"),
@@ -56,13 +55,6 @@ def test_what_is_well_has_no_problems(secret):
 def test_each_problem_is_named_once(kind, more, words):
     (problem,) = check_notifier(config_of(kind, **more))
     assert words in problem
-
-
-def test_a_user_and_a_token_are_one_too_many(secret):
-    path = secret("secret", CANARY)
-    config = config_of("alertmanager", user="me", password_file=path, token_file=path)
-    (problem,) = check_notifier(config)
-    assert "one of them" in problem
 
 
 def test_an_address_in_a_file_is_looked_at_and_not_shown(secret):

@@ -1,0 +1,154 @@
+"""Which parts do not work now, read from what the daemon says of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent.alert import Fault
+
+Status = Mapping[str, Any]
+
+# Below both of them the disk is low: a share alone would alarm on a large disk with much room.
+DISK_FREE_SHARE = 0.05
+DISK_FREE_BYTES = 2 << 30
+GIB = 1 << 30
+
+
+class Disk(NamedTuple):
+    """The file system that the store is on.
+
+    Attributes:
+        free_bytes: Room that is left for this user.
+        total_bytes: Its size.
+    """
+
+    free_bytes: int
+    total_bytes: int
+
+
+def disk_of(path: Path) -> Disk:
+    """The room on a file's disk.
+
+    Raises:
+        OSError: It cannot be told.
+    """
+    found = os.statvfs(path.parent)
+    return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
+    """The faults that a status document shows.
+
+    Args:
+        status: What `infercost status` is made of.
+        disk: The store's disk; None where it cannot be told.
+    """
+    found = [fault for rule in RULES for fault in rule(status)]
+    if disk is not None:
+        found += _disk_low(disk, str(status["store"]["path"]))
+    return found
+
+
+def _device_lost(status: Status) -> Iterator[Fault]:
+    for name, device in status["sensor"].get("devices", {}).items():
+        if device["state"] != "good":
+            yield Fault(
+                "device_lost",
+                name,
+                f"{name} does not answer and is left alone; look at `dmesg` and `nvidia-smi`",
+                "critical",
+                {"device": name},
+            )
+
+
+def _sensor_restarting(status: Status) -> Iterator[Fault]:
+    sensor = status["sensor"]
+    if sensor["state"] not in {"running", "stopped"}:
+        last = f" ({sensor['last_fault']})" if sensor.get("last_fault") else ""
+        yield Fault(
+            "sensor_restarting",
+            "",
+            f"the sensor process is {sensor['state']}{last}; run `infercost doctor`",
+        )
+
+
+def _probe_failing(status: Status) -> Iterator[Fault]:
+    for probe in status["probes"]:
+        fault = probe["fault"]
+        if fault is not None:
+            yield Fault(
+                "probe_failing",
+                f"{probe['probe']} on {probe['device']}",
+                f"probe {probe['probe']} on {probe['device']} fails: {fault['title']}",
+                "warning",
+                {"device": probe["device"], "probe": probe["probe"]},
+            )
+
+
+def _sink_behind(status: Status) -> Iterator[Fault]:
+    for name, sink in status["sinks"].items():
+        if sink["retry_in_s"] is not None:
+            yield Fault(
+                "sink_behind",
+                name,
+                f"sink {name} takes nothing ({sink['last_error']}); the points wait in the store",
+                "warning",
+                {"sink": name},
+            )
+
+
+def _notifier_failing(status: Status) -> Iterator[Fault]:
+    for name, notifier in status["notifiers"].items():
+        if notifier["failing"]:
+            yield Fault(
+                "notifier_failing",
+                name,
+                f"notifier {name} tells nobody ({notifier['failing']}); its messages wait",
+                "warning",
+                {"notifier": name},
+            )
+
+
+def _store_failing(status: Status) -> Iterator[Fault]:
+    store = status["store"]
+    if store["fault"]:
+        yield Fault("store_failing", "", f"{store['fault']}; points wait in memory", "critical")
+
+
+def _config_refused(status: Status) -> Iterator[Fault]:
+    reason = status["config_fault"]
+    if reason:
+        first, *others = str(reason).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        yield Fault(
+            "config_refused", "", f"the new configuration was refused, the old holds: {first}{more}"
+        )
+
+
+RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
+    _device_lost,
+    _sensor_restarting,
+    _probe_failing,
+    _sink_behind,
+    _notifier_failing,
+    _store_failing,
+    _config_refused,
+)
+
+
+def _disk_low(disk: Disk, path: str) -> list[Fault]:
+    share = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
+    if share >= DISK_FREE_SHARE or disk.free_bytes >= DISK_FREE_BYTES:
+        return []
+    return [
+        Fault(
+            "disk_low",
+            "",
+            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are left on the disk of {path};"
+            " make room, or lower store.retention",
+            "critical",
+        )
+    ]

@@ -1,0 +1,53 @@
+"""Windows that come back every week hold in a place's own time, over midnight and clock changes."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agent.model import NS_PER_S
+from agent.weekly import WEEKDAYS, is_within
+
+
+def ns(*when):
+    return int(datetime(*when, tzinfo=UTC).timestamp()) * NS_PER_S
+
+
+@pytest.mark.parametrize(
+    ("when", "inside"),
+    [
+        ((2026, 3, 2, 6, 59), False),  # a Monday
+        ((2026, 3, 2, 7, 0), True),
+        ((2026, 3, 2, 19, 59), True),
+        ((2026, 3, 2, 20, 0), False),
+        ((2026, 3, 7, 12, 0), False),  # a Saturday
+    ],
+)
+def test_a_window_of_working_days(when, inside):
+    assert is_within(WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin", ns(*when)) is inside
+
+
+@pytest.mark.parametrize(
+    ("when", "inside"),
+    [
+        ((2026, 3, 1, 21, 59), False),  # a Sunday
+        ((2026, 3, 1, 22, 0), True),
+        ((2026, 3, 2, 1, 59), True),
+        ((2026, 3, 2, 2, 0), False),
+        ((2026, 3, 2, 22, 0), False),
+    ],
+)
+def test_a_window_over_midnight_belongs_to_the_day_on_which_it_began(when, inside):
+    assert is_within(["sun"], "22:00", "02:00", "UTC", ns(*when)) is inside
+
+
+def test_a_window_follows_the_places_clocks_through_a_change():
+    # On 29 March 2026 Berlin goes from UTC+1 to UTC+2.
+    before, after = ns(2026, 3, 28, 7, 30), ns(2026, 3, 30, 7, 30)
+    assert not is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", before)
+    assert is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", after)
+
+
+def test_a_whole_day_is_one_window():
+    for hour in range(24):
+        assert is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 2, hour))
+    assert not is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 3))

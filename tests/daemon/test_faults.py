@@ -1,0 +1,95 @@
+"""What a status document shows to be broken becomes a fault that says what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.daemon.faults import GIB, Disk, disk_of, present_faults
+
+
+def status(**changes):
+    well = {
+        "sensor": {"state": "running", "last_fault": None, "devices": {"gpu0": {"state": "good"}}},
+        "probes": [{"probe": "encoder", "device": "gpu0", "fault": None}],
+        "sinks": {"influxdb": {"retry_in_s": None, "last_error": "once"}},
+        "notifiers": {"ops": {"failing": None}},
+        "store": {"path": "/var/lib/infercost/infercost.db", "fault": None},
+        "config_fault": None,
+    }
+    return {**well, **changes}
+
+
+ROOM = Disk(100 * GIB, 1000 * GIB)
+
+
+def test_all_is_well():
+    assert present_faults(status(), ROOM) == []
+    assert present_faults(status(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "severity", "labels", "words"),
+    [
+        (
+            {"sensor": {"state": "running", "devices": {"gpu3": {"state": "set aside"}}}},
+            "device_lost",
+            "critical",
+            {"device": "gpu3"},
+            "nvidia-smi",
+        ),
+        (
+            {"sensor": {"state": "waiting", "devices": {}, "last_fault": "Xid 79"}},
+            "sensor_restarting",
+            "warning",
+            {},
+            "Xid 79",
+        ),
+        (
+            {"probes": [{"probe": "e", "device": "gpu0", "fault": {"title": "out of memory"}}]},
+            "probe_failing",
+            "warning",
+            {"device": "gpu0", "probe": "e"},
+            "out of memory",
+        ),
+        (
+            {"sinks": {"eu": {"retry_in_s": 12.0, "last_error": "refused"}}},
+            "sink_behind",
+            "warning",
+            {"sink": "eu"},
+            "refused",
+        ),
+        (
+            {"notifiers": {"ops": {"failing": "401"}}},
+            "notifier_failing",
+            "warning",
+            {"notifier": "ops"},
+            "401",
+        ),
+        (
+            {"store": {"path": "/x/y.db", "fault": "disk full"}},
+            "store_failing",
+            "critical",
+            {},
+            "disk full",
+        ),
+        ({"config_fault": "a: bad\nb: bad"}, "config_refused", "warning", {}, "(and 1 more)"),
+    ],
+)
+def test_each_fault_is_seen(changes, name, severity, labels, words):
+    (fault,) = present_faults(status(**changes), ROOM)
+    assert (fault.name, fault.severity, dict(fault.labels)) == (name, severity, labels)
+    assert words in fault.text
+
+
+def test_a_disk_is_low_when_both_its_share_and_its_room_are():
+    (fault,) = present_faults(status(), Disk(GIB, 100 * GIB))
+    assert fault.name == "disk_low"
+    assert fault.severity == "critical"
+    assert "1.0 GiB (1 %)" in fault.text
+    assert present_faults(status(), Disk(3 * GIB, 100 * GIB)) == []
+    assert present_faults(status(), Disk(GIB, 8 * GIB)) == []
+
+
+def test_the_room_of_a_real_disk_is_told(tmp_path: Path):
+    disk = disk_of(tmp_path / "infercost.db")
+    assert 0 < disk.free_bytes <= disk.total_bytes
