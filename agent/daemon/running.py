@@ -16,9 +16,11 @@ from agent.config import Config
 from agent.daemon.accounts import Accounts
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import Measurer
+from agent.daemon.notifying import Notifying
 from agent.daemon.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
 from agent.daemon.pushing import Pushing
 from agent.daemon.schedule import Schedule, stagger_offset_s
+from agent.daemon.watching import WatchedLedger, Watching
 from agent.model import NS_PER_S, Device
 from agent.pricing.book import PriceBook
 from agent.storage.reader import StoreReader
@@ -49,7 +51,7 @@ class Parts:
 
 
 class Running:
-    """The jobs, books and sinks of one configuration.
+    """The jobs, books, sinks, rules and notifiers of one configuration.
 
     Args:
         config: The configuration.
@@ -65,11 +67,21 @@ class Running:
         self._stop = Flag()
         self.tags = {"host": host_name(config), **config.host.labels}
         book = PriceBook(config.price, config.electricity, devices, os.cpu_count() or 1)
-        self.accounts = Accounts(book, parts.ledger, parts.clock, self.tags, self._cost_history)
+        self.watching = Watching(config, parts.store, parts.ledger, parts.clock, self.tags)
+        ledger = WatchedLedger(parts.ledger, self.watching.take)
+        self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history)
         self._measurer = Measurer(parts.sensor, parts.ledger, lock_folder, self._stop)
         self._probe_jobs = self._jobs_of(config, devices)
         self.schedule = Schedule(workers=len(self._probe_jobs) + SPARE_WORKERS)
         self.pushing = Pushing(config.sink, parts.store, self._stop)
+        self.notifying = Notifying(
+            config.notifier,
+            parts.store,
+            parts.clock,
+            self._stop,
+            self.watching.firing_for,
+            self.tags,
+        )
         for job in self._probe_jobs:
             self.schedule.add(
                 job.name,
@@ -82,6 +94,7 @@ class Running:
     def start(self) -> None:
         """Begins to measure and to push."""
         self.pushing.start()
+        self.notifying.start()
         self.schedule.start()
 
     def stop(self) -> None:
@@ -89,6 +102,8 @@ class Running:
         self._stop.set()
         self.schedule.stop()
         self._measurer.close()
+        self.watching.close()
+        self.notifying.stop()
         self.pushing.stop()
 
     def probe_status(self) -> list[dict[str, Any]]:

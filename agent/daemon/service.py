@@ -14,6 +14,11 @@ from agent import __version__
 from agent.clock import Clock
 from agent.config import Config
 from agent.config_file import ConfigError, load
+from agent.control_wire import control_path
+from agent.daemon.asked import Asked
+from agent.daemon.control import ControlServer
+from agent.daemon.control_requests import handlers
+from agent.daemon.faults import disk_of, present_faults
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.running import Parts, Running, host_name
@@ -34,6 +39,7 @@ STATUS_EVERY_S = 10.0
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
 PRUNE_STEPS = 50
+DETECTORS_EVERY_S = 3600.0
 DEVICES_TIMEOUT_S = 15.0
 DEVICES_POLL_S = 0.2
 MAX_EARLY_EVENTS = 100
@@ -79,6 +85,12 @@ class Daemon:
         self._devices: tuple[Device, ...] = ()
         self._running: Running | None = None
         self._early_events: deque[Event] = deque(maxlen=MAX_EARLY_EVENTS)
+        self._control = ControlServer(
+            control_path(store_path, os.environ),
+            handlers(Asked(lambda: self._running)),
+            self._stop,
+        )
+        self._control_fault: str | None = None
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -106,6 +118,7 @@ class Daemon:
         try:
             self._sensor.start()
             self._devices = self._found_devices()
+            self._open_control()
             self._build()
             on_ready(self)
             self._resume()
@@ -114,6 +127,14 @@ class Daemon:
                 self._tick(step)
         finally:
             self._close()
+
+    def _open_control(self) -> None:
+        """Opens the control socket; without one everything goes on but silences and tests."""
+        try:
+            self._control.start()
+        except OSError as error:
+            self._control_fault = str(error)
+            logger.warning("no control socket: %s", error)
 
     def _found_devices(self) -> tuple[Device, ...]:
         """The devices, once the sensor child has looked; what is known after a while, or a stop."""
@@ -145,6 +166,8 @@ class Daemon:
         schedule.add("status", STATUS_EVERY_S, self._write_status)
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", PRUNE_EVERY_S, self._prune)
+        schedule.add("alerting", self._config.alerting.evaluate_every_s, self._evaluate)
+        schedule.add("detectors", DETECTORS_EVERY_S, self._running.watching.keep_detectors)
         while self._early_events:
             self._running.accounts.take_event(self._early_events.popleft())
         self._write_status()
@@ -225,9 +248,24 @@ class Daemon:
         listener(*news)
         self._write_status()
 
-    def _write_status(self, state: str = "running") -> None:
+    def _evaluate(self) -> None:
+        """Evaluates the rules, with the faults that are there now."""
         running = self._running
-        document: dict[str, Any] = {
+        if running is None:
+            return
+        try:
+            disk = disk_of(self._store_path)
+        except OSError:
+            disk = None
+        if running.watching.tick(present_faults(self._status("running"), disk)):
+            running.notifying.wake()
+
+    def _write_status(self, state: str = "running") -> None:
+        self._ledger.put_state("status", self._status(state))
+
+    def _status(self, state: str) -> dict[str, Any]:
+        running = self._running
+        return {
             "state": state,
             "version": __version__,
             "pid": os.getpid(),
@@ -244,8 +282,9 @@ class Daemon:
             "probes": running.probe_status() if running else [],
             "jobs": running.job_status() if running else {},
             "sinks": running.pushing.status() if running else {},
+            "notifiers": running.notifying.status() if running else {},
+            "control": {"path": str(self._control.path), "fault": self._control_fault},
         }
-        self._ledger.put_state("status", document)
 
     def _write_agent_point(self) -> None:
         running = self._running
@@ -282,6 +321,8 @@ class Daemon:
 
     def _close(self) -> None:
         """Stops the parts in the order in which they feed each other."""
+        self._stop.set()
+        self._control.close()
         if self._running is not None:
             self._running.stop()
         self._sensor.stop(SENSOR_STOP_S)

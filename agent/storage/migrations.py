@@ -68,6 +68,26 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
         ),
     ),
+    Migration(
+        "0002 notices",
+        (
+            """CREATE TABLE notifiers (
+                name TEXT PRIMARY KEY,
+                sent INTEGER NOT NULL DEFAULT 0,
+                dropped INTEGER NOT NULL DEFAULT 0,
+                last_sent_ns INTEGER,
+                last_reason TEXT NOT NULL DEFAULT ''
+            )""",
+            # An id is never used twice, so that the order of ids is that of commits.
+            """CREATE TABLE notices (
+                id INTEGER PRIMARY KEY AUTOINCREMENT,
+                notifier TEXT NOT NULL REFERENCES notifiers (name),
+                alert TEXT NOT NULL,
+                queued_ns INTEGER NOT NULL
+            )""",
+            "CREATE INDEX notices_by_notifier ON notices (notifier, id)",
+        ),
+    ),
 )
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from agent.lineprotocol import number_reader, parse_field_set, written_tags
 from agent.model import Point
-from agent.storage import outbox
+from agent.storage import notices, outbox
 from agent.storage.database import Database, open_reader, size_bytes
+from agent.storage.notices import NotifierStatus
 from agent.storage.outbox import RejectedLine, SinkStatus
 from agent.storage.retention import DROPPED_POINTS
 
@@ -150,6 +151,11 @@ class StoreReader:
         """How every registered sink is doing, by name."""
         with self._database.reading("read") as connection:
             return outbox.sinks(connection)
+
+    def notifiers(self) -> list[NotifierStatus]:
+        """How every notifier is doing, by name."""
+        with self._database.reading("read") as connection:
+            return notices.statuses(connection)
 
     def rejected(self, sink: str) -> list[tuple[int, RejectedLine]]:
         """The newest rows that a sink was refused, with the UTC ns of it, oldest first."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from agent.clock import Clock
 from agent.model import Point
+from agent.storage import notices as queue
 from agent.storage import outbox, retention
 from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_writer, size_bytes
+from agent.storage.notices import NotifierStatus, QueuedNotice
 from agent.storage.outbox import Backlog, OutboxRow, RejectedLine, SinkStatus
 from agent.storage.retention import DROPPED_POINTS, Pruned
 from agent.storage.rows import Row, SeriesIds, insert, rendered
@@ -141,6 +144,60 @@ class Store:
         with self._database.reading("read") as connection:
             return outbox.counted(connection, DROPPED_POINTS)
 
+    def commit_alerts(
+        self,
+        points: Sequence[Point],
+        states: Mapping[str, Any],
+        notices: Sequence[tuple[str, Mapping[str, Any]]],
+    ) -> None:
+        """Keeps what alerting came to, all or none: nothing is told twice or forgotten in a crash.
+
+        Args:
+            points: Rows of `alert`.
+            states: Documents by name.
+            notices: Alerts by the notifier that is to tell them, in order.
+
+        Raises:
+            StoreError: Nothing was kept.
+        """
+        rows = rendered(points)
+        time_ns = self._clock.time_ns()
+        with self._series_lock:
+            try:
+                with self._database.transaction("keep incidents in") as connection:
+                    insert(connection, self._ids, rows)
+                    for name, document in states.items():
+                        _put_state(connection, name, document, time_ns)
+                    queue.enqueue(connection, notices, time_ns)
+            except BaseException:
+                self._ids.forget()  # the new ones among them were undone
+                raise
+
+    def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
+        """Up to `limit` alerts that wait for a notifier, the oldest first."""
+        with self._database.reading("read") as connection:
+            return queue.waiting(connection, notifier, limit)
+
+    def notices_sent(self, notices: Sequence[int]) -> None:
+        """Records that notices were told."""
+        with self._database.transaction("record notices in") as connection:
+            queue.sent(connection, notices, self._clock.time_ns())
+
+    def notice_dropped(self, notice: int, reason: str) -> None:
+        """Records that a notice will never be told."""
+        with self._database.transaction("record a notice in") as connection:
+            queue.drop(connection, notice, reason)
+
+    def forget_notifier(self, notifier: str) -> None:
+        """Removes a notifier that is configured no more, with all that waits for it."""
+        with self._database.transaction("forget a notifier in") as connection:
+            queue.forget(connection, notifier)
+
+    def notifiers(self) -> list[NotifierStatus]:
+        """How every notifier is doing, by name."""
+        with self._database.reading("read") as connection:
+            return queue.statuses(connection)
+
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Keeps a small named document in place of the one before.
 
@@ -148,12 +205,8 @@ class Store:
             ValueError: It holds NaN or an infinity, which JSON does not have.
             TypeError: It is no JSON value.
         """
-        text = json.dumps(document, allow_nan=False)
         with self._database.transaction("keep a state in") as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO states (name, document, time_ns) VALUES (?, ?, ?)",
-                (name, text, self._clock.time_ns()),
-            )
+            _put_state(connection, name, document, self._clock.time_ns())
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
         """A named document; None if there is none."""
@@ -189,3 +242,10 @@ class Store:
     def close(self) -> None:
         """Closes the file; what is committed stays."""
         self._database.close()
+
+
+def _put_state(connection: sqlite3.Connection, name: str, document: Any, time_ns: int) -> None:  # noqa: ANN401 - any JSON value
+    connection.execute(
+        "INSERT OR REPLACE INTO states (name, document, time_ns) VALUES (?, ?, ?)",
+        (name, json.dumps(document, allow_nan=False), time_ns),
+    )

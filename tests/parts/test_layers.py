@@ -28,6 +28,7 @@ LAYERS = (
     ("agent.weekly", 1),
     ("agent.config", 1),
     ("agent.clock", 1),
+    ("agent.control_wire", 1),
     ("agent", 0),
 )
 PARTS = 3

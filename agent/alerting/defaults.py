@@ -1,0 +1,86 @@
+"""The rules that hold with no configuration: what an operator wants to know, and little else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.config_alerting import (
+    AbsenceRuleConfig,
+    AnomalyRuleConfig,
+    DriftRuleConfig,
+    FaultRuleConfig,
+    RuleConfig,
+    ThresholdRuleConfig,
+)
+
+# What makes one device slow or dear is one incident, whatever it shows in.
+PERFORMANCE = "performance"
+
+DEFAULT_RULES: tuple[RuleConfig, ...] = (
+    DriftRuleConfig.model_validate({"name": "drift", "kind": "drift", "group": PERFORMANCE}),
+    AnomalyRuleConfig.model_validate(
+        {
+            "name": "anomaly",
+            "kind": "anomaly",
+            "group": PERFORMANCE,
+            "severity": "info",
+            "metrics": ("cost", "latency"),
+            "at_least": 3,
+        }
+    ),
+    ThresholdRuleConfig.model_validate(
+        {
+            "name": "thermal-throttling",
+            "kind": "threshold",
+            "group": PERFORMANCE,
+            "measurement": "probe",
+            "field": "throttled_thermal_pct",
+            "above": 5.0,
+            "clear": 1.0,
+            "for": "10m",
+        }
+    ),
+    ThresholdRuleConfig.model_validate(
+        {
+            "name": "memory-errors",
+            "kind": "threshold",
+            "measurement": "device",
+            "field": "ecc_uncorrected",
+            "above": 0,
+            "severity": "critical",
+        }
+    ),
+    AbsenceRuleConfig.model_validate(
+        {"name": "device-silent", "kind": "absence", "measurement": "device", "at_least": "5m"}
+    ),
+    AbsenceRuleConfig.model_validate(
+        {"name": "probe-silent", "kind": "absence", "measurement": "probe", "at_least": "15m"}
+    ),
+    FaultRuleConfig.model_validate(
+        {
+            "name": "broken",
+            "kind": "fault",
+            "faults": ("device_lost", "store_failing", "disk_low", "config_refused"),
+        }
+    ),
+    FaultRuleConfig.model_validate(
+        {
+            "name": "failing",
+            "kind": "fault",
+            "faults": ("sensor_restarting", "probe_failing", "sink_behind", "notifier_failing"),
+            "for": "10m",
+        }
+    ),
+)
+
+
+def effective_rules(configured: Sequence[RuleConfig], *, use_defaults: bool) -> list[RuleConfig]:
+    """The rules in force.
+
+    Args:
+        configured: The operator's; one of a built-in rule's name takes its place.
+        use_defaults: Whether the built-in rules hold at all.
+    """
+    rules = {rule.name: rule for rule in DEFAULT_RULES if use_defaults}
+    rules.update((rule.name, rule) for rule in configured)
+    return [rule for rule in rules.values() if rule.enabled]

@@ -1,0 +1,142 @@
+"""The control socket: silences, and tests of notifiers, for whoever may write to the socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+from agent.control_wire import MAX_LINE_BYTES, MAX_PATH_BYTES, decoded, encoded
+
+logger = logging.getLogger(__name__)
+
+ACCEPT_S = 0.5
+CLIENT_S = 5.0
+BACKLOG = 8
+JOIN_S = 1.0
+_CREDENTIALS = struct.Struct("3i")
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+class ControlServer:
+    """Answers one request on each connection, one connection at a time.
+
+    The socket has mode 0660: the daemon's user and group may use it, and root. A client that
+    says nothing for CLIENT_S is let go.
+
+    Args:
+        path: Where the socket is made; one that nobody serves any more is replaced.
+        handlers: What to do by the request's name; given the request, the answer is JSON. A
+            KeyError or ValueError is answered as the asker's error.
+        stop: Ends the thread.
+    """
+
+    def __init__(self, path: Path, handlers: Mapping[str, Handler], stop: Flag) -> None:
+        self.path = path
+        self._handlers = dict(handlers)
+        self._stop = stop
+        self._socket: socket.socket | None = None
+        self._thread = Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begins to answer.
+
+        Raises:
+            OSError: The socket cannot be made, or another daemon serves it.
+        """
+        if len(os.fsencode(self.path)) > MAX_PATH_BYTES:
+            raise OSError(f"{self.path} is too long for a socket: {MAX_PATH_BYTES} bytes at most")
+        if _is_served(self.path):
+            raise OSError(f"{self.path} is served by another daemon")
+        self.path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o117)
+        try:
+            listening.bind(str(self.path))
+        except OSError:
+            listening.close()
+            raise
+        finally:
+            os.umask(before)
+        listening.listen(BACKLOG)
+        listening.settimeout(ACCEPT_S)
+        self._socket = listening
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops answering and removes the socket; callable twice, and without a start."""
+        if self._socket is None:
+            return
+        self._stop.set()
+        self._thread.join(JOIN_S)
+        self._socket.close()
+        self._socket = None
+        self.path.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        listening = self._socket
+        while listening is not None and not self._stop.is_set():
+            try:
+                client, _ = listening.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            with client, suppress(OSError):
+                client.settimeout(CLIENT_S)
+                client.sendall(self._answer(client))
+
+    def _answer(self, client: socket.socket) -> bytes:
+        line = _line_of(client)
+        try:
+            request = decoded(line)
+            handler = self._handlers[str(request.get("do"))]
+        except (KeyError, ValueError):
+            return encoded({"error": "no such request; are both of one version?"})
+        try:
+            answer = encoded({"answer": handler(request)})
+        except KeyError as error:
+            return encoded(
+                {"error": f"there is no {error.args[0] if error.args else 'such thing'}"}
+            )
+        except ValueError as error:
+            return encoded({"error": str(error)})
+        except Exception:
+            logger.exception("request %s failed", request.get("do"))
+            return encoded({"error": "the daemon failed at it; see its log"})
+        logger.info("uid %d asked: %s", _uid_of(client), request["do"])
+        return answer
+
+
+def _line_of(client: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
+        part = client.recv(4096)
+        if not part:
+            break
+        line += part
+    return line
+
+
+def _uid_of(client: socket.socket) -> int:
+    """The user id of whoever asks, as the kernel knows it."""
+    found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CLIENT_S)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
