@@ -89,6 +89,19 @@ def parse(text: str, path: Path) -> Config:
         raw = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(path, [f"is no valid TOML: {error}"]) from error
+    return validated(raw, path)
+
+
+def validated(raw: Mapping[str, Any], path: Path) -> Config:
+    """The configuration that tables hold.
+
+    Args:
+        raw: Tables as TOML has them.
+        path: Where they are from, for errors.
+
+    Raises:
+        ConfigError: They hold errors; all of them are named.
+    """
     problems = list(contradictions(raw))
     try:
         config = Config.model_validate(raw)

@@ -26,13 +26,16 @@ def command(config: str | None, *, as_json: bool) -> None:
     """Shows what the daemon last said of itself; exit code 3 if it is not running."""
     settings = Settings(config)
     with reader_of(settings) as reader:
-        found = reader.states().get("status")
+        states = reader.states()
         sinks = reader.sinks()
+    found = states.get("status")
     if found is None:
         raise click.ClickException(f"{settings.store_path}: no daemon has written here yet")
     status, written_ns = found
     status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
     status["running"] = _is_running(status)
+    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
+    status["alerts"] = alerts["alerts"]
     status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
     if as_json:
         click.echo(json.dumps(status))
@@ -85,6 +88,11 @@ def _lines(status: dict[str, Any]) -> list[str]:
         lines += _probe_lines(probe)
     for name, sink in status["sinks"].items():
         lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
+    for name, notifier in status["notifiers"].items():
+        lines += _notifier_lines(name, notifier)
+    lines += _alert_lines(status["alerts"])
+    if status["control"]["fault"]:
+        lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}
     lines += [f"late     {name}: {count} runs skipped" for name, count in late.items()]
     errors = {name: job for name, job in status["jobs"].items() if job["last_error"]}
@@ -140,4 +148,27 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
     if sink["last_error"]:
         again = f"; tried again in {ago(sink['retry_in_s'])}" if sink["retry_in_s"] else ""
         lines.append(f"  FAULT  {sink['last_error']}{again}")
+    return lines
+
+
+def _notifier_lines(name: str, notifier: dict[str, Any]) -> list[str]:
+    counts = ", ".join(
+        f"{notifier[key]} {word}"
+        for key, word in (("sent", "told"), ("queued", "waiting"), ("dropped", "dropped"))
+    )
+    lines = [f"notifier {name} ({notifier['kind']}): {counts}"]
+    if notifier["failing"]:
+        again = f"; tried again in {ago(notifier['retry_in_s'] or 0.0)}"
+        lines.append(f"  FAULT  {notifier['failing']}{again}")
+    if notifier["dropped"]:
+        lines.append(f"         last dropped: {notifier['last_dropped']}")
+    return lines
+
+
+def _alert_lines(alerts: list[dict[str, Any]]) -> list[str]:
+    firing = [alert for alert in alerts if alert["state"] == "firing"]
+    if not firing:
+        return ["alerts   nothing fires"]
+    lines = [f"alerts   {len(firing)} firing; look with: infercost alerts"]
+    lines += [f"         {alert['severity']}: {alert['summary']}" for alert in firing[:3]]
     return lines
