@@ -89,7 +89,7 @@ class DriftRuleConfig(_RuleConfig):
 
     kind: Literal["drift"]
     metrics: tuple[Metric, ...] = ("cost", "latency", "energy", "throughput")
-    at_least: Share = 0.02
+    at_least: Share = 0.01
     direction: Direction = "both"
     accept_after_s: Duration = key("accept_after", 86400.0)
 

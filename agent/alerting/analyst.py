@@ -23,7 +23,7 @@ from agent.detection.runs import (
     run_of,
     software_change_of,
 )
-from agent.model import NS_PER_S, Event, FieldValue, Point
+from agent.model import NS_PER_S, Event, FieldValue, Point, Severity
 
 DAY_NS = 86_400 * NS_PER_S
 # So far before a change its "before" reaches at most.
@@ -51,12 +51,14 @@ class Watched:
         detector: Its detector.
         base: Level change of the detector from which the present drift counts; None without one.
         told_ns: UTC in ns of the last drift.
+        told: How far from `base` it was then.
         doubtful: An anomaly that the next value may turn out to be the beginning of a step.
     """
 
     detector: Detector
     base: float | None = None
     told_ns: int = 0
+    told: float = 0.0
     doubtful: tuple[Finding, Event] | None = None
 
 
@@ -97,6 +99,7 @@ class Analyst:
                 "state": base64.b64encode(watched.detector.state()).decode(),
                 "base": watched.base,
                 "told_ns": watched.told_ns,
+                "told": watched.told,
             }
             for (device, probe, metric), watched in list(self._watched.items())
         }
@@ -112,7 +115,7 @@ class Analyst:
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                watched = Watched(detector, document["base"], document["told_ns"])
+                watched = Watched(detector, document["base"], document["told_ns"], document["told"])
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(f"the state of a detector is damaged ({error}); it learns anew")
                 continue
@@ -138,28 +141,49 @@ class Analyst:
                 drifts.append(self._drift_event(finding, watched, point, key))
         events += drifts
         if not drifts and watched.base is not None:
-            away = watched.detector.level_change - watched.base
-            if abs(away) < self._settings.least_effect / 2:
-                watched.base = None
-                events.append(_return_event(point.time_ns, away, key))
+            events += self._moved_on(watched, watched.base, point, key)
         return events
+
+    def _moved_on(self, watched: Watched, base: float, point: Point, key: Key) -> list[Event]:
+        """What a drift does that its detector follows quietly: it returns, or goes on."""
+        away = watched.detector.level_change - base
+        least = self._settings.least_effect
+        if abs(away) < least / 2:
+            watched.base = None
+            return [_return_event(point.time_ns, away, key)]
+        if abs(away) < abs(watched.told) + max(least, abs(watched.told) / 2):
+            return []
+        watched.told, watched.told_ns = away, point.time_ns
+        device, probe, metric = key
+        pct = math.expm1(away) * 100
+        return [
+            Event(
+                kind="drift",
+                severity=_severity(away, metric),
+                title=f"{WORDS[metric]} of {probe} on {device} moved on, to {pct:+.1f} %",
+                time_ns=point.time_ns,
+                device=device,
+                subject={"probe": probe},
+                metric=metric,
+                level_pct=pct,
+            )
+        ]
 
     def _drift_event(self, finding: Finding, watched: Watched, point: Point, key: Key) -> Event:
         before_level = finding.level - finding.change
         if watched.base is None or point.time_ns - watched.told_ns > SETTLED_NS:
             watched.base = before_level
         away = finding.level - watched.base
-        watched.told_ns = point.time_ns
+        watched.told, watched.told_ns = away, point.time_ns
         if abs(away) < self._settings.least_effect / 2:
             watched.base = None
             return _return_event(point.time_ns, away, key)
         device, probe, metric = key
         since_ns = round(finding.since_s * NS_PER_S)
         cause, sentence = self._explain(finding, key, since_ns, point.time_ns)
-        is_worse = (finding.change > 0) != (metric == "throughput")
         return Event(
             kind="drift",
-            severity="warning" if is_worse else "info",
+            severity=_severity(finding.change, metric),
             title=f"{WORDS[metric]} of {probe} on {device} is {finding.change_pct:+.1f} %",
             time_ns=point.time_ns,
             detail=f"{WORDS[metric]} of {probe} on {device}: {sentence}",
@@ -190,6 +214,11 @@ class Analyst:
         return explain(
             finding.change_pct, split, conditions(before, old), conditions(after, new), since
         )
+
+
+def _severity(change: float, metric: Metric) -> Severity:
+    """A change for the better is no warning."""
+    return "warning" if (change > 0) != (metric == "throughput") else "info"
 
 
 def _goes_on(anomaly: Finding, value: float) -> bool:

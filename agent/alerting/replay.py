@@ -61,7 +61,7 @@ def replay(
         found.last_ns = time_ns
         _feed(found, engine, analyst, points)
     if found.last_ns is not None:
-        _collect(found, engine, max(due_ns, found.last_ns))
+        _collect(found, engine, found.last_ns)
     return found
 
 

@@ -14,7 +14,9 @@ from typing import Literal, NamedTuple
 
 from agent.cli.discovery import short_lived_sensor
 from agent.config import ProbeConfig, SinkConfig, TelemetryConfig
+from agent.config_alerting import NotifierConfig
 from agent.daemon.pushing import sink_settings
+from agent.notifying.registry import check_notifier
 from agent.sinks.registry import check_sink
 
 TORCH_TIMEOUT_S = 120.0
@@ -144,3 +146,14 @@ def host_checks() -> Iterator[Check]:
         yield Check("clock", "note", "the kernel says it is not synchronized", fix)
     else:
         yield Check("clock", "good", "synchronized", "")
+
+
+def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
+    """Each notifier's secrets, certificates and address; nothing is sent."""
+    for notifier in notifiers:
+        problems = check_notifier(notifier)
+        fix = "then try it: infercost alerts test" if problems else ""
+        detail = "; ".join(problems) or f"{notifier.kind}, what it needs is there"
+        yield Check(f"notifier {notifier.name}", "bad" if problems else "good", detail, fix)
+    if not notifiers:
+        yield Check("notifiers", "note", "none: infercost alerts lists what fires", "")

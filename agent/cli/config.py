@@ -46,8 +46,10 @@ def check(config: str | None) -> None:
     settings = Settings(config)
     if settings.path is None:
         raise bad_input("no configuration file; write one with: infercost config init")
-    probes, prices = len(settings.config.probe), len(settings.config.price)
-    click.echo(f"{settings.path}: good ({probes} probes, {prices} price plans)")
+    wanted = settings.config
+    probes, prices = len(wanted.probe), len(wanted.price)
+    told = f"{len(wanted.rule)} rules, {len(wanted.notifier)} notifiers"
+    click.echo(f"{settings.path}: good ({probes} probes, {prices} price plans, {told})")
     if not probes:
         click.echo("note: no [[probe]], so nothing is measured but the devices' telemetry")
     if not prices:

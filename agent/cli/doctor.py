@@ -11,6 +11,7 @@ import click
 from agent.cli.checks import (
     Check,
     host_checks,
+    notifier_checks,
     sensor_checks,
     sink_checks,
     store_checks,
@@ -44,4 +45,5 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield from torch_checks(settings.config.probe)
     yield from store_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)
+    yield from notifier_checks(settings.config.notifier)
     yield from host_checks()

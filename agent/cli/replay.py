@@ -25,13 +25,12 @@ from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, ago, local
 from agent.config import Config
 from agent.config_alerting import WebhookConfig
+from agent.daemon.running import host_name
 from agent.model import NS_PER_S, Point
 from agent.storage.reader import StoreReader
 
 MEASURED = ("device", "probe", "cost", "serving", "agent")
 EXPLAINED = ("probe", "cost", "event")
-# Rules look at every row; a replay need not look more often than this.
-LEAST_EVERY_S = 60.0
 
 History = Callable[[str, str, int, int], Sequence[Point]]
 
@@ -96,9 +95,10 @@ def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replay
         rule.model_copy(update={"notify": None})
         for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
     ]
-    engine = AlertEngine(rules, config.alerting, (), (collector,), {})
-    every_s = max(LEAST_EVERY_S, config.alerting.evaluate_every_s)
-    return replay(rows, engine, Analyst(config.detection, history), every_s)
+    tags = {"host": host_name(config), **config.host.labels}
+    engine = AlertEngine(rules, config.alerting, (), (collector,), tags)
+    analyst = Analyst(config.detection, history)
+    return replay(rows, engine, analyst, config.alerting.evaluate_every_s)
 
 
 def _stored(reader: StoreReader, since_ns: int, until_ns: int) -> Iterator[Point]:

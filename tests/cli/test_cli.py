@@ -189,7 +189,7 @@ def test_status_of_a_store_that_no_daemon_wrote(infercost, points):
 
 def test_config_check_and_show(infercost, config):
     config.write_text(config.read_text() + '[[probe]]\nname = "x"\nevery = "90s"\n')
-    assert "good (1 probes, 0 price plans)" in infercost("config", "check")
+    assert "good (1 probes, 0 price plans, 0 rules, 0 notifiers)" in infercost("config", "check")
     shown = infercost("config", "show")
     assert tomllib.loads(shown)["probe"][0]["every"] == "90s"
     assert parse(shown, config).probe[0].every_s == 90

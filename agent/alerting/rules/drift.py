@@ -50,7 +50,9 @@ class Drift:
             "level_pct": level_pct,
             "since_ns": since_ns if before is None else before["since_ns"],
             "told_ns": event.time_ns,
-            "text": event.detail or event.title,
+            # What moved on is told with the reason why it began to.
+            "text": event.detail or f"{event.title}{_reason(before)}",
+            "began": before["began"] if before else event.detail or event.title,
             "cause": event.cause or (before or {}).get("cause", ""),
         }
         while len(self._active) > MAX_SERIES:
@@ -88,3 +90,7 @@ class Drift:
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Goes on from a document."""
         self._active = {str(series): dict(drift) for series, drift in document.items()}
+
+
+def _reason(before: dict[str, Any] | None) -> str:
+    return f"; it began so: {before['began']}" if before else ""
