@@ -139,8 +139,9 @@ class Detector:
             scaled = -CLIP
             normal.clipped += CLIPPED_RATE
         normal.clipped -= CLIPPED_RATE * normal.clipped
-        moved = normal.state = phi * before + scaled * sigma
-        normal.scale += normal.scale_rate * (abs(scaled) * sigma - normal.scale)
+        missed = scaled * sigma
+        moved = normal.state = phi * before + missed
+        normal.scale += normal.scale_rate * (missed * missed - normal.scale)
         rate = normal.lag_rate
         normal.lag_product += rate * (moved * before - normal.lag_product)
         normal.lag_square += rate * (moved * moved - normal.lag_square)

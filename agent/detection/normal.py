@@ -16,8 +16,9 @@ CLIP = 3.0
 OUTLYING = 4.5
 NEVER_S = -1e300
 RECENT = 48
-# E|z| of a standard normal variable that is clipped at 3.
-MEAN_ABS = 0.797
+# E[z^2] of a standard normal variable that is clipped at 3. The square, and not the magnitude:
+# the sums feel the variance, which heavy tails make larger than their magnitude says.
+CLIPPED_VARIANCE = 0.995
 # A share of clipped values above this is no outliers, but noise that is larger than it seemed.
 CLIPPED_SHARE = 0.07
 FLOOR_KEPT = 0.995
@@ -40,6 +41,9 @@ MAX_REFERENCE = 2.2
 RARER = (8.0, 1.5, 8.0)
 # Mean of three values over this many of its standard deviations: far.
 FAR = 5.2
+# ... and further, the more values are clipped: tails are heavier then.
+TAIL_WEIGHT = 15.0
+MAX_TAIL = 0.3
 NEAR_SHARE = 0.6
 WANDER_WEIGHT = 0.5
 WANDER_KEPT = 0.985
@@ -104,7 +108,7 @@ class Normal:
             self.clipped = CLIPPED_SHARE / 2
         phi = self.lag_product / self.lag_square if self.lag_square > 0 else 0.0
         self.phi = phi = min(0.9, max(0.0, phi))
-        sigma = max(self.scale / MEAN_ABS, least / 4, self.floor)
+        sigma = max(math.sqrt(self.scale / CLIPPED_VARIANCE), least / 4, self.floor)
         self.sigma = sigma = QUANTISED_WIDER * sigma if self.is_quantised else sigma
         self.sigma_all = sigma / math.sqrt(1 - phi * phi)
         self.long_run = sigma / (1 - phi)
@@ -128,7 +132,8 @@ class Normal:
         of_three = math.sqrt((3 + 4 * phi + 2 * phi * phi) / 9)  # AR(1) noise of a mean of three
         unsure_level = self.sigma_all / math.sqrt(self.level_count) + WANDER_WEIGHT * self.wander
         least_step = FIRST_DAY_STEP * least if self.profile is None else 0.75 * least
-        self.far = max(FAR * self.sigma_all * of_three + unsure_level, least_step)
+        far = FAR * (1 + min(MAX_TAIL, TAIL_WEIGHT * self.clipped))
+        self.far = max(far * self.sigma_all * of_three + unsure_level, least_step)
         self.near = NEAR_SHARE * self.far
 
     def begin(self, time_s: float, x: float) -> bool:
@@ -163,7 +168,7 @@ class Normal:
         limit = CLIP * self.sigma_all
         moved = max(-limit, min(limit, rest))
         self.level += FIRST_DAY_GAIN * moved
-        self.scale += (abs(moved) - self.scale) / min(self.count, 400)
+        self.scale += (moved * moved - self.scale) / min(self.count, 400)
         self.week.total += x
         self.week.count += 1
 
@@ -194,7 +199,7 @@ class Normal:
         middle = median(recent)
         spread = 1.4826 * median(abs(x - middle) for x in recent)
         step = median(abs(b - a) for a, b in pairwise(recent))
-        self.scale = MEAN_ABS * max(1.0484 * step, min(spread, 3 * step))
+        self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.first_day = DayProfile(self.interval_s)
         for back, x in enumerate(reversed(recent)):
             at_s = self.last_s - back * self.interval_s
@@ -211,7 +216,7 @@ class Normal:
         middle = sorted(known)[cut : len(known) - cut]
         self.level = self.first_level = sum(middle) / len(middle)
         self.level_count = max(12.0, len(known) / 4)
-        self.scale = MEAN_ABS * noise * math.sqrt(1 - phi * phi)
+        self.scale = CLIPPED_VARIANCE * noise * noise * (1 - phi * phi)
         self.lag_product, self.lag_square = phi * noise**2, noise**2
         day.settle(self.level, noise, phi)
         self.profile, self.first_day = day, None
