@@ -33,8 +33,8 @@ SPIKE_SIGMAS = 6.0
 SHARP_VALUES = 30
 LEVEL_VALUES = 24
 SHARP_WANDER = 0.7
-GRADUAL_WANDER = 3.0
-WANDER_ENDS_S = 10 * DAY_S
+GRADUAL_WANDER = 4.5
+WANDER_ENDS_S = 14 * DAY_S
 # A series may turn out to wander so much, until it is known for so long.
 WANDER_PRIOR = 0.008
 WANDER_KNOWN_S = 14 * DAY_S

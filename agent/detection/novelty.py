@@ -14,6 +14,8 @@ WEEK_S = 7 * DAY_S
 RETRACT_S = DAY_S
 # A series that is known to wander is said to have moved once in so long.
 WANDER_TOLD_S = 21 * DAY_S
+# ... unless it has gone so many standard deviations of its wander from there.
+WANDER_REACH = 5.0
 # Before a day's pattern is known, a smaller change may be a part of it.
 FIRST_DAY_REPORT = 0.14
 AGAIN_SHARE = 0.5
@@ -48,6 +50,7 @@ class Novelty:
         "follow_until_s",
         "held_level",
         "held_since_s",
+        "told_after",
         "told_level",
         "told_s",
     )
@@ -55,6 +58,7 @@ class Novelty:
     def __init__(self) -> None:
         self.told_s = NEVER_S
         self.told_level = 0.0
+        self.told_after = 0.0
         self.follow_until_s = NEVER_S
         self.follow_sign = 0.0
         self.held_level = math.nan
@@ -64,8 +68,7 @@ class Novelty:
         """True if a change is to be told; the caller follows it in any case."""
         if normal.profile is None and abs(change.shift) < FIRST_DAY_REPORT:
             return False
-        wanders = normal.wander > normal.settings.least_effect / 6
-        if wanders and not change.is_sharp and change.time_s - self.told_s < WANDER_TOLD_S:
+        if self._is_wandering(change, normal):
             return False
         if self._is_retraction(change, normal) or self._has_gone(change, normal):
             return False
@@ -79,6 +82,7 @@ class Novelty:
             return False
         self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
         self.told_s, self.told_level = change.time_s, normal.level
+        self.told_after = change.level
         return True
 
     def overdue(self, time_s: float, normal: Normal) -> Change | None:
@@ -89,8 +93,15 @@ class Novelty:
         shift = normal.level - before
         if abs(shift) < normal.settings.least_effect / 2:
             return None
-        self.told_s, self.told_level = time_s, before
+        self.told_s, self.told_level, self.told_after = time_s, before, normal.level
         return Change(time_s, self.held_since_s, normal.level, shift, is_sharp=True)
+
+    def _is_wandering(self, change: Change, normal: Normal) -> bool:
+        """True for more of what was told lately of a series that wanders."""
+        if change.is_sharp or normal.wander < normal.settings.least_effect / 6:
+            return False
+        is_late = change.time_s - self.told_s > WANDER_TOLD_S
+        return not is_late and abs(change.level - self.told_after) < WANDER_REACH * normal.wander
 
     def _is_retraction(self, change: Change, normal: Normal) -> bool:
         """True for the way back from a small change that was told lately, and was chance."""

@@ -121,23 +121,29 @@ class WeekMemory:
     def wander(self, chance: float, since_hour: int) -> float:
         """Standard deviation of the slow changes of the level; 0 before it can be told.
 
+        Steps that were told are taken out, unless it is they that spread the means: one that
+        was chance and went away again.
+
         Args:
             chance: Standard deviation that an hourly mean has by the noise alone.
             since_hour: The first hour to look at: before it the pattern of the day was not known.
         """
+        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
+        spread = min(self._spread(since_hour, None), self._spread(since_hour, self.shifted))
+        return math.sqrt(max(0.0, spread * spread - explained * explained))
+
+    def _spread(self, since_hour: int, apart: array[float] | None) -> float:
+        """Robust standard deviation of the means of some hours; 0 where there are too few."""
+        first_hour = max(since_hour, self.hour - HOURS + 1)
         blocks = [
             mean
-            for first in range(
-                max(since_hour, self.hour - HOURS + 1), self.hour - BLOCK_HOURS, BLOCK_HOURS
-            )
-            if (mean := self._mean(first, first + BLOCK_HOURS - 1, self.shifted)) is not None
+            for first in range(first_hour, self.hour - BLOCK_HOURS, BLOCK_HOURS)
+            if (mean := self._mean(first, first + BLOCK_HOURS - 1, apart)) is not None
         ]
         if len(blocks) < LEAST_BLOCKS:
             return 0.0
         middle = median(blocks)
-        spread = 1.4826 * median(abs(block - middle) for block in blocks)
-        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
-        return math.sqrt(max(0.0, spread * spread - explained * explained))
+        return 1.4826 * median(abs(block - middle) for block in blocks)
 
     def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
         if last >= self.hour or first <= self.hour - HOURS or first < 0:

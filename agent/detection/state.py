@@ -43,7 +43,15 @@ NORMAL = [
     "far",
     "near",
 ]
-NOVELTY = ["told_s", "told_level", "follow_until_s", "follow_sign", "held_level", "held_since_s"]
+NOVELTY = [
+    "told_s",
+    "told_level",
+    "told_after",
+    "follow_until_s",
+    "follow_sign",
+    "held_level",
+    "held_since_s",
+]
 PROFILE = ["slot_s", "weight", "days", "product", "square"]
 WEEK = ["explained", "hour", "total", "count"]
 INTEGERS = {"count", "known_hour", "run", "days", "hour"}
