@@ -36,8 +36,9 @@ SHARP_WANDER = 0.7
 GRADUAL_WANDER = 4.5
 WANDER_ENDS_S = 14 * DAY_S
 # A series may turn out to wander so much, until it is known for so long.
-WANDER_PRIOR = 0.008
-WANDER_KNOWN_S = 14 * DAY_S
+MOST_WANDER = 0.75
+WANDER_PRIOR = 0.011
+WANDER_KNOWN_S = 12 * DAY_S
 
 
 class Detector:
@@ -290,7 +291,9 @@ class Detector:
         if change.is_sharp:
             return SHARP_WANDER * normal.wander
         unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
-        wander = max(normal.wander, WANDER_PRIOR * unknown)
+        # A change that lasts spreads the level too: it must not hide itself.
+        wander = min(normal.wander, MOST_WANDER * self.settings.least_effect)
+        wander = max(wander, WANDER_PRIOR * unknown)
         lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
         return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
 

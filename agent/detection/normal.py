@@ -38,13 +38,15 @@ YOUNG_PATIENCE = 1.5
 REFERENCES = (0.25, 0.5, 1.25)
 LEAST_REFERENCES = (0.2, 0.4, 0.8)
 MAX_REFERENCE = 2.2
-RARER = (8.0, 1.5, 8.0)
+RARER = (8.0, 1.2, 8.0)
 # Mean of three values over this many of its standard deviations: far.
 FAR = 5.2
 # ... and further, the more values are clipped: tails are heavier then.
 TAIL_WEIGHT = 15.0
 MAX_TAIL = 0.3
 NEAR_SHARE = 0.6
+# The first days' pattern is rough, and what it misses would look like wander.
+SETTLED_HOURS = 72
 WANDER_WEIGHT = 0.5
 WANDER_KEPT = 0.985
 GAP_INTERVALS = 3.5
@@ -220,7 +222,7 @@ class Normal:
         self.lag_product, self.lag_square = phi * noise**2, noise**2
         day.settle(self.level, noise, phi)
         self.profile, self.first_day = day, None
-        self.known_hour = int(self.last_s // HOUR_S) + 24
+        self.known_hour = int(self.last_s // HOUR_S) + SETTLED_HOURS
         self._forget_sums()
         self.tune()
 
