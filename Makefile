@@ -24,6 +24,7 @@ format: dev
 bench: dev
 	$(BIN)/python bench/agreement.py
 	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/detection.py
 
 venv:
 	@scripts/setup $(VENV)
