@@ -10,7 +10,7 @@ from dataclasses import astuple
 from agent.detection.findings import Settings
 from agent.detection.normal import RECENT, Normal
 from agent.detection.novelty import Novelty
-from agent.detection.profile import HOURS, DayProfile, WeekMemory
+from agent.detection.profile import DAY_S, HOURS, DayProfile, WeekMemory
 
 MAGIC = b"ICD1"
 NORMAL = [
@@ -98,8 +98,9 @@ def unpack(data: bytes) -> tuple[Normal, Novelty]:
     if kind:
         profile = DayProfile(normal.interval_s)
         reader.fill(profile, PROFILE)
-        profile.values = array("d", reader.rest())
+        profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
         normal.profile, normal.first_day = (profile, None) if kind > 1 else (None, profile)
+    reader.end()
     return normal, novelty
 
 
@@ -115,8 +116,9 @@ class _Reader:
         self._at += count
         return taken
 
-    def rest(self) -> tuple[float, ...]:
-        return self.take(len(self._numbers) - self._at)
+    def end(self) -> None:
+        if self._at != len(self._numbers):
+            raise ValueError("the state of a detector is too long")
 
     def fill(self, owner: object, names: list[str]) -> None:
         for name, value in zip(names, self.take(len(names)), strict=True):

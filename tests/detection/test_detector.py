@@ -1,0 +1,197 @@
+"""The detector is seldom wrong and seldom late, on seeded streams of every kind."""
+
+import math
+import random
+from statistics import median
+
+import pytest
+from fakes.streams import PER_DAY, START_S, STEP_S, Recipe, changes, make, recipes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.detection import Detector, Settings
+
+APART = ("weekends", "weekends, daily", "wander")
+
+
+def told(stream, detector=None):
+    """Drifts and anomalies as (index, finding)."""
+    detector = detector or Detector()
+    drifts, anomalies = [], []
+    for index, (time_s, value) in enumerate(stream.points):
+        for finding in detector.update(time_s, value):
+            (drifts if finding.kind == "drift" else anomalies).append((index, finding))
+    return drifts, anomalies
+
+
+def steady(count, value=1.0, start=0):
+    return [(START_S + (start + index) * STEP_S, value) for index in range(count)]
+
+
+def delay(recipe, seed):
+    stream = make(recipe, random.Random(seed))
+    drifts, _ = told(stream)
+    later = [index for index, _ in drifts if index >= stream.change_at]
+    return later[0] - stream.change_at + 1 if later else math.inf
+
+
+def test_stationary_streams_of_every_family_seldom_drift():
+    drifts = dict.fromkeys(("all", *APART), 0)
+    months = 0
+    for seed in range(3):
+        rng = random.Random(4000 + seed)
+        for family, recipe in recipes(rng, days=40):
+            found, _ = told(make(recipe, rng))
+            drifts[family if family in APART else "all"] += len(found)
+            months += family not in APART and 40 / 30
+    assert drifts["all"] / months <= 0.1
+    for family in APART:
+        assert drifts[family] / (3 * 40 / 30) < 1.5, family
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("2 %", 14), ("5 %", 5), ("10 %", 3), ("30 %", 3), ("ramp 3 d", 140), ("ramp 14 d", 520)],
+)
+def test_a_lasting_change_is_found_soon(kind, values):
+    rng = random.Random(77)
+    delays = [delay(changes(rng, kind), seed) for seed in range(15)]
+    assert median(delays) <= values
+    assert max(delays) < math.inf
+
+
+def test_a_step_is_told_once_with_its_size_and_time():
+    recipe = Recipe(16, 0.01, change=0.1, change_day=10)
+    stream = make(recipe, random.Random(2))
+    ((index, drift),) = told(stream)[0]
+    assert index - stream.change_at < 4
+    assert drift.change_pct == pytest.approx(10, abs=2)
+    assert drift.after / drift.before == pytest.approx(math.exp(drift.change))
+    assert drift.level_pct == pytest.approx(drift.change_pct, abs=0.5)
+    assert drift.since_s == pytest.approx(stream.points[stream.change_at][0], abs=2 * STEP_S)
+    assert drift.since_s < drift.time_s == stream.points[index][0]
+
+
+def test_a_ramp_is_told_once_and_then_followed():
+    recipe = Recipe(30, 0.01, change=0.1, change_day=12, ramp_days=10)
+    detector = Detector()
+    drifts, _ = told(make(recipe, random.Random(5)), detector)
+    assert len(drifts) == 1
+    assert math.expm1(detector.level_change) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_shift_that_returns_leaves_the_level_where_it_was():
+    recipe = Recipe(20, 0.01, change=0.08, change_day=10, returns_days=1)
+    detector = Detector()
+    drifts, _ = told(make(recipe, random.Random(5)), detector)
+    assert 1 <= len(drifts) <= 2
+    assert detector.level_change == pytest.approx(0, abs=0.005)
+
+
+def test_outliers_are_anomalies_and_nothing_else_is():
+    hits = spikes = found = 0
+    for seed in range(3):
+        stream = make(Recipe(20, 0.01, 0.4, outliers=0.02, daily=0.05), random.Random(seed))
+        drifts, anomalies = told(stream)
+        assert drifts == []
+        indices = {index for index, _ in anomalies}
+        wanted = {index for index in stream.spikes if index >= 36}
+        hits, spikes, found = (
+            hits + len(indices & wanted),
+            spikes + len(wanted),
+            found + len(indices),
+        )
+    assert hits / spikes >= 0.99
+    assert hits / found >= 0.98
+
+
+def test_nothing_is_told_in_the_first_values():
+    detector = Detector()
+    values = [1.0, 1.5, 0.5, 3.0] * 9
+    for index, value in enumerate(values):
+        assert detector.update(START_S + index * STEP_S, value) == []
+
+
+def test_a_constant_series_says_nothing_until_it_moves():
+    detector = Detector()
+    assert all(detector.update(*point) == [] for point in steady(3 * PER_DAY))
+    found = [
+        finding
+        for point in steady(6, 1.05, start=3 * PER_DAY)
+        for finding in detector.update(*point)
+    ]
+    assert [finding.kind for finding in found] == ["drift"]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
+def test_what_is_no_measurement_is_passed_over(value):
+    detector = Detector()
+    for point in steady(50):
+        detector.update(*point)
+    before = detector.state()
+    assert detector.update(START_S + 50 * STEP_S, value) == []
+    assert detector.state() == before
+
+
+def test_a_time_that_does_not_go_on_is_passed_over():
+    detector = Detector()
+    for point in steady(50):
+        detector.update(*point)
+    before = detector.state()
+    assert detector.update(START_S + 49 * STEP_S, 5.0) == []
+    assert detector.update(START_S, 5.0) == []
+    assert detector.state() == before
+
+
+@pytest.mark.parametrize("scale", [2.0**-30, 2.0**10])
+def test_the_unit_of_the_value_does_not_matter(scale):
+    recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, change=0.05, change_day=11)
+    stream = make(recipe, random.Random(9))
+    plain = [(index, finding.kind) for found in told(stream) for index, finding in found]
+    detector = Detector()
+    scaled = [
+        (index, finding.kind)
+        for index, (time_s, value) in enumerate(stream.points)
+        for finding in detector.update(time_s, value * scale)
+    ]
+    assert sorted(scaled) == sorted(plain)
+
+
+@pytest.mark.parametrize("cut_days", [0.05, 0.6, 1.5, 9.99, 11.2])
+def test_a_restored_detector_goes_on_as_if_nothing_had_happened(cut_days):
+    recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, change=0.06, change_day=11)
+    points = make(recipe, random.Random(11)).points
+    cut = int(cut_days * PER_DAY)
+    one = Detector(Settings(least_effect=0.03))
+    for point in points[:cut]:
+        one.update(*point)
+    other = Detector.restore(one.state())
+    assert other.settings == one.settings
+    assert other.state() == one.state()
+    for point in points[cut:]:
+        assert one.update(*point) == other.update(*point)
+    assert other.state() == one.state()
+    assert len(one.state()) <= 16 * 1024
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_no_state_is_refused(data):
+    with pytest.raises(ValueError, match="state"):
+        Detector.restore(data)
+
+
+def test_a_state_that_is_cut_short_is_refused():
+    detector = Detector()
+    for point in steady(400):
+        detector.update(*point)
+    with pytest.raises(ValueError, match="short"):
+        Detector.restore(detector.state()[:-800])
+
+
+def test_gaps_and_a_weekend_pattern_are_no_drift():
+    for recipe in (
+        Recipe(30, 0.01, daily=0.06, gaps=True),
+        Recipe(30, 0.01, quantum=0.02),
+        Recipe(28, 0.008, weekend=0.05),
+    ):
+        assert len(told(make(recipe, random.Random(21)))[0]) <= 1
