@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,7 @@ class AlertEngine:
         maintenance: Windows in which nobody is told.
         notifiers: Who may be told of what.
         tags: Host and static labels.
+        is_current: False for the labels of a series that is measured no more: it has no symptoms.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class AlertEngine:
         maintenance: Sequence[MaintenanceConfig],
         notifiers: Sequence[NotifierConfig],
         tags: Mapping[str, str],
+        *,
+        is_current: Callable[[Mapping[str, str]], bool] = lambda _: True,
     ) -> None:
+        self._is_current = is_current
         self._rules = {rule.name: rule for rule in rules}
         self._settings = settings
         self._notifiers = {notifier.name: notifier for notifier in notifiers}
@@ -193,7 +197,7 @@ class AlertEngine:
             match = self._rules[name].match
             fitting = [f for f in faults if matches(match, {**self._tags, **f.labels})]
             found += evaluator.symptoms(time_ns, fitting)
-        return found
+        return [symptom for symptom in found if self._is_current(symptom.labels)]
 
     def _group(self, symptom: Symptom) -> str:
         rule = self._rules[symptom.rule]

@@ -89,8 +89,14 @@ class Watching:
         self._lock = Lock()
         self._analyst = Analyst(config.detection, self._history)
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
+        probes = {None, *(probe.name for probe in config.probe)}
         self._engine = AlertEngine(
-            rules, config.alerting, config.maintenance, config.notifier, self._tags
+            rules,
+            config.alerting,
+            config.maintenance,
+            config.notifier,
+            self._tags,
+            is_current=lambda labels: labels.get("probe") in probes,
         )
         self._points: list[Point] = []
         self._notices: list[Notice] = []
@@ -112,6 +118,8 @@ class Watching:
         now_ns = self._clock.time_ns()
         with self._lock:
             outcome = self._engine.tick(now_ns, faults)
+            for row in outcome.points:
+                _log(row)
             self._points += outcome.points
             self._notices += outcome.notices
             self._drop_overflow()
@@ -252,6 +260,15 @@ class Watching:
                 for event in self._analyst.take(together):
                     if event.time_ns > tell_after_ns:
                         self._tell(event)
+
+
+def _log(row: Point) -> None:
+    """Says in the log that an incident fires or has ended."""
+    state, name = row.tags["state"], row.tags["rule"]
+    if state == "firing":
+        logger.warning("%s fires: %s", name, row.fields["summary"])
+    elif state == "resolved":
+        logger.info("%s is resolved: %s", name, row.fields["summary"])
 
 
 def _by_time(reader: StoreReader, since_ns: int) -> Iterable[list[Point]]:

@@ -81,6 +81,13 @@ def unpack(data: bytes) -> tuple[Normal, Novelty]:
     """
     if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
         raise ValueError("no state of a detector, or of another version")
+    try:
+        return _unpacked(data)
+    except (ArithmeticError, IndexError) as error:
+        raise ValueError(f"the state of a detector is damaged: {error}") from error
+
+
+def _unpacked(data: bytes) -> tuple[Normal, Novelty]:
     reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
     effect, warm_up, run_length, memory, spike = reader.take(5)
     settings = Settings(effect, int(warm_up), run_length, int(memory), spike)
