@@ -210,7 +210,9 @@ class Analyst:
         old, new = _software(rows, before[-1], after[-1])
         split: CostChange | None = None
         if metric == "cost":
-            split = split_change(factors(before), factors(after))
+            old_cost, new_cost = factors(before), factors(after)
+            if old_cost.cost > 0 and new_cost.cost > 0:
+                split = split_change(old_cost, new_cost)
         return explain(
             finding.change_pct, split, conditions(before, old), conditions(after, new), since
         )

@@ -57,7 +57,11 @@ class WatchedLedger:
         """Keeps rows and shows them."""
         rows = tuple(points)
         self._ledger.append(rows)
-        self._look(rows)
+        try:
+            self._look(rows)
+        except Exception:
+            # Measuring goes on whatever becomes of detection.
+            logger.exception("rows could not be looked at")
 
 
 class Watching:

@@ -53,6 +53,8 @@ class Drift:
             # What moved on is told with the reason why it began to.
             "text": event.detail or f"{event.title}{_reason(before)}",
             "began": before["began"] if before else event.detail or event.title,
+            # A change for the better is worth knowing and nothing to be woken for.
+            "severity": "info" if event.severity == "info" else rule.severity,
             "cause": event.cause or (before or {}).get("cause", ""),
         }
         while len(self._active) > MAX_SERIES:
@@ -77,7 +79,7 @@ class Drift:
                 value=drift["level_pct"],
                 threshold=rule.at_least * 100,
                 cause=drift["cause"],
-                severity=rule.severity,
+                severity=drift["severity"],
                 labels=drift["labels"],
             )
             for series, drift in self._active.items()
