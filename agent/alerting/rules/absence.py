@@ -15,6 +15,7 @@ from agent.units import format_duration
 # From so many intervals on, a series' own is known.
 LEAST_INTERVALS = 2
 INTERVALS = 11
+MINUTE_S = 60
 
 
 class Absence:
@@ -71,17 +72,18 @@ class Absence:
     def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:
         rule = self._rule
         series = f"{rule.measurement}{where(labels)}"
-        silent_s = round((time_ns - last_ns) / NS_PER_S)
+        silent_s = (time_ns - last_ns) / NS_PER_S
+        told_s = round(silent_s / MINUTE_S) * MINUTE_S if silent_s >= 2 * MINUTE_S else silent_s
         usual_s = max(1, round(usual_ns / NS_PER_S))
         return Symptom(
             rule=rule.name,
             series=series,
             text=(
-                f"no row of {series} for {format_duration(silent_s)};"
+                f"no row of {series} for {format_duration(round(told_s))};"
                 f" one every {format_duration(usual_s)} is usual"
             ),
             since_ns=last_ns,
-            value=float(silent_s),
+            value=silent_s,
             severity=rule.severity,
             labels=dict(labels),
         )

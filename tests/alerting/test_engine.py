@@ -1,0 +1,312 @@
+"""An incident's life: pending, firing, silenced, flapping, raised, resolved; and who is told."""
+
+import json
+
+import pytest
+from pydantic import TypeAdapter
+
+from agent.alert import Alert, Fault, Silence
+from agent.alerting.defaults import DEFAULT_RULES
+from agent.alerting.engine import AlertEngine
+from agent.alerting.trial import trial_alert
+from agent.config_alerting import AlertingConfig, MaintenanceConfig, NotifierConfig, RuleConfig
+from agent.model import NS_PER_S, Event, Point
+
+# A Monday, 10:40 UTC.
+T0 = 1_772_448_000 * NS_PER_S
+RULE, NOTIFIER = TypeAdapter(RuleConfig), TypeAdapter(NotifierConfig)
+SETTINGS = AlertingConfig()
+TAGS = {"host": "h1", "rack": "a1"}
+
+
+def rule(name="broken", kind="fault", **more):
+    return RULE.validate_python({"name": name, "kind": kind, **more})
+
+
+def hook(name="ops", **more):
+    return NOTIFIER.validate_python(
+        {"name": name, "kind": "webhook", "url": "http://127.0.0.1/", **more}
+    )
+
+
+def engine_of(*rules, notifiers=None, maintenance=(), settings=SETTINGS):
+    notifiers = [hook()] if notifiers is None else notifiers
+    return AlertEngine(rules, settings, maintenance, notifiers, TAGS)
+
+
+def fault(name="device_lost", subject="gpu3", severity="critical", **labels):
+    return Fault(name, subject, f"{subject} is broken", severity, labels or {"device": subject})
+
+
+class Player:
+    """Ticks an engine and keeps what came of it."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.told = []
+        self.rows = []
+
+    def tick(self, seconds, *faults):
+        outcome = self.engine.tick(T0 + int(seconds * NS_PER_S), faults)
+        self.told += [(notice.notifier, notice.alert) for notice in outcome.notices]
+        self.rows += outcome.points
+        return self.engine.alerts()
+
+    @property
+    def states(self):
+        return [alert.state for _, alert in self.told]
+
+    def restart(self, *rules, **more):
+        document = json.loads(json.dumps(self.engine.document()))
+        self.engine = engine_of(*rules, **more)
+        self.engine.restore(document)
+
+
+def test_an_incident_is_pending_then_fires_then_ends():
+    player = Player(engine_of(rule(**{"for": "1m"})))
+    (pending,) = player.tick(0, fault())
+    assert (pending.state, pending.fired_ns) == ("pending", None)
+    assert player.told == []
+    (firing,) = player.tick(60, fault())
+    assert (firing.state, firing.severity, firing.name) == ("firing", "critical", "broken")
+    assert firing.labels == {**TAGS, "device": "gpu3"}
+    assert firing.id == pending.id
+    assert player.tick(70) == ()
+    assert player.states == ["firing", "resolved"]
+    resolved = player.told[-1][1]
+    assert (resolved.ended_ns, resolved.id) == (T0 + 70 * NS_PER_S, pending.id)
+    assert [row.tags["state"] for row in player.rows] == ["pending", "firing", "resolved"]
+    assert {row.fields["id"] for row in player.rows} == {pending.id}
+    assert player.rows[1].tags == {**TAGS, "rule": "broken", "state": "firing", "device": "gpu3"}
+
+
+def test_what_is_gone_before_it_fires_is_told_to_nobody():
+    player = Player(engine_of(rule(**{"for": "1m"})))
+    player.tick(0, fault())
+    assert player.tick(30) == ()
+    assert player.told == []
+    assert [row.tags["state"] for row in player.rows] == ["pending", "resolved"]
+
+
+@pytest.mark.parametrize("at", [0, 30, 60, 90])
+def test_a_restart_at_any_time_changes_nothing(at):
+    config = rule(**{"for": "1m"})
+    straight, restarted = Player(engine_of(config)), Player(engine_of(config))
+    for seconds in (0, 30, 60, 90):
+        for player in (straight, restarted):
+            player.tick(seconds, fault())
+        if seconds == at:
+            restarted.restart(config)
+    for player in (straight, restarted):
+        player.tick(120)
+    assert restarted.told == straight.told
+    assert restarted.rows == straight.rows
+
+
+def test_an_incident_of_a_rule_that_is_gone_ends_after_a_restart():
+    player = Player(engine_of(rule()))
+    player.tick(0, fault())
+    player.restart(rule("other", faults=["disk_low"]))
+    assert player.tick(10, fault()) == ()
+    assert player.states == ["firing", "resolved"]
+
+
+def test_a_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for minute in range(0, 20, 5):
+        for probe in "abcde":
+            time_ns = T0 + minute * 60 * NS_PER_S
+            tags = {**TAGS, "device": "gpu0", "probe": probe, "batch": "8"}
+            fields = {"throttled_thermal_pct": 12.0}
+            player.engine.observe(Point("probe", tags, fields, time_ns))
+        player.tick(minute * 60)
+    for metric in ("latency", "cost"):
+        player.engine.notice(
+            Event(
+                kind="drift",
+                severity="warning",
+                title="",
+                time_ns=T0 + 16 * 60 * NS_PER_S,
+                detail=f"{metric} of a on gpu0: +8 %; thermal throttling 12 % of the time",
+                device="gpu0",
+                subject={"probe": "a"},
+                metric=metric,
+                level_pct=8.0,
+                cause="thermal throttling",
+            )
+        )
+    (alert,) = player.tick(17 * 60)
+    assert (alert.name, alert.state, len(alert.symptoms)) == ("performance", "firing", 7)
+    assert alert.summary == (
+        "cost of a on gpu0: +8 %; thermal throttling 12 % of the time (and 6 more series)"
+    )
+    assert alert.cause == "thermal throttling"
+    assert player.states == ["firing"]
+
+
+def test_a_rise_in_severity_is_told_and_another_series_is_not():
+    player = Player(engine_of(rule(group_by=["host"])))
+    player.tick(0, fault("sink_behind", "a", "warning", sink="a"))
+    player.tick(10, fault("sink_behind", "a", "warning"), fault("sink_behind", "b", "warning"))
+    assert player.states == ["firing"]
+    player.tick(20, fault("sink_behind", "a", "warning"), fault("disk_low", "", "critical", x="y"))
+    assert [(a.severity, a.raised_from) for _, a in player.told] == [
+        ("warning", None),
+        ("critical", "warning"),
+    ]
+    player.tick(30, fault("sink_behind", "a", "warning"))
+    assert len(player.told) == 2
+
+
+def test_after_its_end_an_incident_cools_down():
+    player = Player(engine_of(rule(cool_down="10m")))
+    player.tick(0, fault())
+    player.tick(10)
+    (again,) = player.tick(20, fault())
+    assert again.state == "pending"
+    (again,) = player.tick(610, fault())
+    assert again.state == "firing"
+
+
+def test_what_comes_and_goes_is_told_once_and_ends_after_quiet():
+    player = Player(engine_of(rule()))
+    for minute in range(20):
+        player.tick(minute * 60, *([fault()] if minute % 2 == 0 else []))
+    assert player.states == ["firing", "resolved"] * 3 + ["firing"]
+    assert [alert.is_flapping for _, alert in player.told] == [False] * 6 + [True]
+    (alert,) = player.engine.alerts()
+    assert alert.is_flapping
+    player.tick(19 * 60 + 3500)
+    assert len(player.told) == 7
+    player.tick(19 * 60 + 3600)
+    assert player.states[7:] == ["resolved"]
+
+
+def silence(**more):
+    known = {"id": "s1", "match": {"device": "gpu*"}, "starts_ns": T0, "comment": "c"}
+    return Silence(**{**known, "ends_ns": T0 + 600 * NS_PER_S, "author": "me", **more})
+
+
+def test_a_silenced_incident_is_told_when_the_silence_ends():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence())
+    (alert,) = player.tick(0, fault())
+    assert alert.state == "firing"
+    assert player.engine.silenced(T0) == (alert,)
+    assert player.rows[0].fields["silenced"] is True
+    player.tick(590, fault())
+    assert player.told == []
+    player.tick(600, fault())
+    assert player.states == ["firing"]
+
+
+def test_the_end_of_what_was_told_is_told_under_a_silence_too():
+    player = Player(engine_of(rule()))
+    player.tick(0, fault())
+    player.engine.add_silence(silence())
+    assert player.engine.firing_for("ops", T0 + NS_PER_S) == ()
+    player.tick(10)
+    assert player.states == ["firing", "resolved"]
+
+
+def test_the_end_of_what_nobody_was_told_is_not():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence())
+    player.tick(0, fault())
+    player.tick(10)
+    assert player.told == []
+
+
+def test_silences_match_end_and_survive():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence(match={"device": "gpu7"}))
+    player.tick(0, fault())
+    assert player.states == ["firing"]
+    player.engine.add_silence(silence(id="s2", match={"rule": "broken", "severity": "crit*"}))
+    player.restart(rule())
+    assert [found.id for found in player.engine.silences(T0)] == ["s1", "s2"]
+    assert player.engine.end_silence("s2", T0 + NS_PER_S).id == "s2"
+    assert [found.id for found in player.engine.silences(T0 + NS_PER_S)] == ["s1"]
+    for wrong in ("s2", "none"):
+        with pytest.raises(KeyError):
+            player.engine.end_silence(wrong, T0 + 2 * NS_PER_S)
+    with pytest.raises(ValueError, match="after it begins"):
+        player.engine.add_silence(silence(ends_ns=T0))
+
+
+def test_nobody_is_told_in_a_maintenance_window():
+    window = MaintenanceConfig.model_validate(
+        {"name": "w", "days": ["mon"], "start": "10:00", "end": "11:00", "match": {"device": "*3"}}
+    )
+    player = Player(engine_of(rule(), maintenance=[window]))
+    player.tick(0, fault())
+    assert player.told == []
+    player.tick(1200, fault())
+    assert player.states == ["firing"]
+
+
+@pytest.mark.parametrize(
+    ("notifier", "more", "states"),
+    [
+        (hook(min_severity="critical"), {}, ["firing", "resolved"]),
+        (hook(min_severity="critical"), {"severity": "warning"}, []),
+        (hook(match={"device": "gpu9"}), {}, []),
+        (hook(match={"team": "ml"}), {"labels": {"team": "ml"}}, ["firing", "resolved"]),
+        (hook(send_resolved=False), {}, ["firing"]),
+        (hook(), {"notify": []}, []),
+        (hook("other"), {"notify": ["ops"]}, []),
+        (hook(repeat="1m"), {}, ["firing", "firing", "resolved"]),
+    ],
+)
+def test_each_notifier_is_told_what_it_wants(notifier, more, states):
+    player = Player(engine_of(rule(**more), notifiers=[notifier]))
+    player.tick(0, fault())
+    player.tick(59, fault())
+    player.tick(60, fault())
+    player.tick(70)
+    assert player.states == states
+
+
+def test_what_a_notifier_holds_is_what_it_was_told():
+    player = Player(engine_of(rule(), notifiers=[hook(), hook("none", match={"device": "x"})]))
+    (alert,) = player.tick(0, fault())
+    assert player.engine.firing_for("ops", T0) == (alert,)
+    assert player.engine.firing_for("none", T0) == ()
+
+
+def test_a_rule_looks_at_what_its_match_lets_through():
+    player = Player(engine_of(rule(match={"device": "gpu0", "rack": "a*"})))
+    assert player.tick(0, fault()) == ()
+    assert len(player.tick(10, fault(subject="gpu0"))) == 1
+
+
+def test_what_is_measured_no_more_has_no_symptoms():
+    engine = AlertEngine(
+        [rule()], SETTINGS, (), (), TAGS, is_current=lambda labels: labels.get("device") == "gpu0"
+    )
+    assert Player(engine).tick(0, fault()) == ()
+
+
+def test_rows_of_one_tick_never_share_a_time():
+    player = Player(engine_of(rule()))
+    player.tick(0, *(fault(subject=f"gpu{index}") for index in range(8)))
+    assert len({row.time_ns for row in player.rows}) == 8
+
+
+def test_damaged_rules_begin_anew_and_the_others_go_on():
+    player = Player(
+        engine_of(rule(), rule("hot", "threshold", measurement="device", field="temp_c", above=1))
+    )
+    player.tick(0, fault())
+    document = json.loads(json.dumps(player.engine.document()))
+    document["rules"]["hot"][1] = [["nonsense"]]
+    player.engine.restore(document)
+    assert len(player.tick(10, fault())) == 1
+    assert player.states == ["firing"]
+
+
+def test_an_alert_is_the_same_after_its_way_through_json():
+    player = Player(engine_of(rule()))
+    (alert,) = player.tick(0, fault())
+    for kept in (alert, trial_alert(T0, TAGS)):
+        assert Alert.from_document(json.loads(json.dumps(kept.to_document()))) == kept
