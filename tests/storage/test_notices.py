@@ -1,0 +1,106 @@
+"""Incidents, their rows and their notices are kept together; a queue is bounded and in order."""
+
+import sqlite3
+
+import pytest
+from fakes.clock import FakeClock
+
+from agent.series import make_point
+from agent.storage import notices as queue
+from agent.storage.migrations import MIGRATIONS, migrate
+from agent.storage.reader import StoreReader
+from agent.storage.writer import Store
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    opened = Store.open(tmp_path / "infercost.db", clock)
+    yield opened
+    opened.close()
+
+
+def row(clock, state="firing"):
+    tags = {"host": "h", "rule": "broken", "state": state}
+    return make_point("alert", tags, {"id": "a1"}, clock.time_ns())
+
+
+def test_rows_states_and_notices_are_kept_together(store, clock):
+    store.commit_alerts([row(clock)], {"alerting": {"a": 1}}, [("ops", {"id": "a1"})])
+    assert store.state("alerting") == {"a": 1}
+    ((_, alert, queued_ns),) = store.notices("ops", 10)
+    assert (alert, queued_ns) == ({"id": "a1"}, clock.time_ns())
+    reader = StoreReader.open(store.path)
+    assert len(list(reader.points("alert", 0, 2**62))) == 1
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("states", "notices"),
+    [({"alerting": float("nan")}, []), ({}, [("ops", {"value": float("nan")})])],
+)
+def test_all_or_nothing_is_kept(store, clock, states, notices):
+    with pytest.raises(ValueError, match="JSON"):
+        store.commit_alerts([row(clock)], {"first": 1, **states}, [("ops", {"id": "x"}), *notices])
+    assert store.state("first") is None
+    assert store.notices("ops", 10) == []
+    reader = StoreReader.open(store.path)
+    assert list(reader.points("alert", 0, 2**62)) == []
+    reader.close()
+    store.commit_alerts([row(clock)], {}, [])
+
+
+def test_a_queue_is_in_order_and_of_one_notifier(store):
+    store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2}), ("ops", {"n": 3})])
+    store.commit_alerts([], {}, [("ops", {"n": 4})])
+    assert [notice.alert["n"] for notice in store.notices("ops", 10)] == [1, 3, 4]
+    assert [notice.alert["n"] for notice in store.notices("ops", 2)] == [1, 3]
+    assert [notice.alert["n"] for notice in store.notices("mail", 10)] == [2]
+
+
+def test_what_was_told_and_dropped_is_counted(store, clock):
+    store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(4)])
+    ids = [notice.id for notice in store.notices("ops", 10)]
+    clock.move(5)
+    store.notices_sent(ids[:2])
+    store.notice_dropped(ids[2], "no such channel")
+    (status,) = store.notifiers()
+    assert (status.sent, status.dropped, status.queued) == (2, 1, 1)
+    assert status.last_sent_ns == clock.time_ns()
+    assert status.last_reason == "no such channel"
+    reader = StoreReader.open(store.path)
+    assert reader.notifiers() == [status]
+    reader.close()
+
+
+def test_a_full_queue_drops_its_oldest_and_counts_them(store):
+    most = queue.QUEUED_MAX_PER_NOTIFIER
+    store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(most + 2)])
+    assert [notice.alert["n"] for notice in store.notices("ops", 2)] == [2, 3]
+    (status,) = store.notifiers()
+    assert (status.queued, status.dropped) == (most, 2)
+    assert status.last_reason == "the queue was full"
+
+
+def test_a_forgotten_notifier_leaves_nothing(store):
+    store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2})])
+    store.forget_notifier("ops")
+    assert [status.notifier for status in store.notifiers()] == ["mail"]
+    assert store.notices("ops", 10) == []
+
+
+def test_an_older_store_gets_its_queues(tmp_path, clock):
+    path = tmp_path / "old.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrate(connection, path, 1, MIGRATIONS[:1])
+    connection.execute("INSERT INTO states VALUES ('kept', '7', 1)")
+    connection.close()
+    store = Store.open(path, clock)
+    assert store.state("kept") == 7
+    store.commit_alerts([], {}, [("ops", {"n": 1})])
+    assert len(store.notices("ops", 10)) == 1
+    store.close()
