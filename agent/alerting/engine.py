@@ -74,6 +74,7 @@ class AlertEngine:
             self._looking.setdefault(measurement_of(rule), []).append(entry)
         self._incidents: dict[str, Incident] = {}
         self._past: dict[str, Past] = {}
+        self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
         self._points: list[Point] = []
         self._notices: list[Notice] = []
@@ -110,7 +111,9 @@ class AlertEngine:
             if incident.alert.state == "firing":
                 self._tell(key, incident, time_ns)
         self._forget(time_ns)
-        changed = bool(self._points or self._notices)
+        listed = self.alerts()
+        changed = bool(self._points or self._notices) or listed != self._listed
+        self._listed = listed
         return Outcome(tuple(self._points), tuple(self._notices), changed)
 
     def alerts(self) -> tuple[Alert, ...]:
