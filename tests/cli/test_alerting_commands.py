@@ -1,0 +1,269 @@
+"""alerts, silence and replay: what is wrong, keeping it quiet, and trying other rules."""
+
+import json
+import random
+import time
+from threading import Event as Flag
+
+import pytest
+from click.testing import CliRunner
+from fakes.clock import FakeClock
+from fakes.incidents import incident
+
+from agent.alert import Silence
+from agent.cli.main import main
+from agent.daemon.control import ControlServer
+from agent.daemon.control_requests import handlers
+from agent.series import make_point
+from agent.storage.writer import Store
+
+S = 1_000_000_000
+NOW_NS = time.time_ns()
+TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
+
+
+@pytest.fixture
+def infercost(tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/infercost.db"\n')
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store.open(tmp_path / "infercost.db", FakeClock(NOW_NS))
+    yield made
+    made.close()
+
+
+def keep(store, alerts=(), silenced=(), silences=()):
+    document = {
+        "alerts": [alert.to_document() for alert in alerts],
+        "silenced": list(silenced),
+        "silences": list(silences),
+    }
+    store.put_state("alerts", document)
+
+
+def test_what_fires_is_listed_with_its_series(infercost, store):
+    keep(store, [incident(since_ns=NOW_NS - 90 * S)], silenced=["3f2a-1"])
+    output = infercost("alerts")
+    assert "FIRING   warning  drift  device=gpu0 host=node7" in output
+    assert "silenced" in output
+    assert "gpu0 is slower because it throttles" in output
+    assert "- +5 % energy" in output
+    assert json.loads(infercost("alerts", "--json"))["alerts"][0]["id"] == "3f2a-1"
+    infercost("alerts", "--exit-code", code=1)
+
+
+def test_nothing_fires(infercost, store):
+    keep(store)
+    assert infercost("alerts", "--exit-code") == "nothing fires\n"
+
+
+def test_an_old_listing_says_so(infercost, tmp_path):
+    store = Store.open(tmp_path / "infercost.db", FakeClock(NOW_NS - 3600 * S))
+    keep(store)
+    store.close()
+    assert "AS OF 60 min AGO" in infercost("alerts")
+
+
+def test_before_the_first_look_there_is_nothing_to_list(infercost, store):
+    assert "no daemon has looked" in infercost("alerts", code=1)
+
+
+def alert_row(state, minutes_ago, identity="a1", **fields):
+    known = {"id": identity, "severity": "warning", "summary": "it is hot", "cause": "cooling"}
+    tags = {"host": "h", "rule": "hot", "state": state, "device": "gpu0"}
+    return make_point("alert", tags, {**known, **fields}, NOW_NS - minutes_ago * 60 * S)
+
+
+def test_history_has_a_line_for_each_incident_that_fired(infercost, store):
+    store.append(
+        [
+            alert_row("pending", 61),
+            alert_row("firing", 60),
+            alert_row("resolved", 15),
+            alert_row("pending", 50, "a2"),
+            alert_row("resolved", 49, "a2"),
+            alert_row("firing", 5, "a3", summary="it is hot again"),
+        ]
+    )
+    first, second = infercost("alerts", "history").splitlines()
+    assert "for 45 min" in first
+    assert "it is hot" in first
+    assert "fires still" in second
+    documents = [json.loads(line) for line in infercost("alerts", "history", "--json").splitlines()]
+    assert [document["id"] for document in documents] == ["a1", "a3"]
+    assert documents[0]["labels"] == {"host": "h", "device": "gpu0"}
+    assert infercost("alerts", "history", "--since", "1m") == "nothing fired in that time\n"
+
+
+class Alerting:
+    def __init__(self):
+        self.kept = {}
+
+    def add_silence(self, silence):
+        self.kept[silence.id] = silence
+
+    def end_silence(self, silence_id):
+        return self.kept.pop(silence_id)
+
+    def silences(self):
+        return tuple(self.kept.values())
+
+    def send_test(self, notifier):
+        return {"ops": "", "mail": "no such host"} if notifier is None else {notifier: ""}
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    alerting = Alerting()
+    server = ControlServer(tmp_path / "control.sock", handlers(alerting), Flag())
+    server.start()
+    yield alerting
+    server.close()
+
+
+def test_a_silence_is_added_listed_and_ended(infercost, daemon):
+    words = ("--match", "device=gpu*", "--match", "rule=hot", "--for", "2h", "--comment", "a fan")
+    output = infercost("silence", *words)
+    (silence,) = daemon.kept.values()
+    assert isinstance(silence, Silence)
+    assert silence.match == {"device": "gpu*", "rule": "hot"}
+    assert silence.ends_ns - silence.starts_ns == 7200 * S
+    assert f"infercost silence end {silence.id}" in output
+    assert "device=gpu* rule=hot  a fan" in infercost("silence", "list")
+    assert json.loads(infercost("silence", "list", "--json"))[0]["id"] == silence.id
+    assert "has ended" in infercost("silence", "end", silence.id)
+    assert infercost("silence", "list") == "no silence holds\n"
+    assert "there is no silence x" in infercost("silence", "end", "x", code=2)
+
+
+def test_a_silence_may_begin_later(infercost, daemon):
+    infercost(
+        "silence", "--match", "a=b", "--for", "1h", "--starts-in", "30m", "--comment", "update"
+    )
+    assert "begins in 30 min" in infercost("silence", "list")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--for", "2h", "--comment", "c"),
+        ("--match", "device=gpu0", "--comment", "c"),
+        ("--match", "device=gpu0", "--for", "2h"),
+        ("--match", "gpu0", "--for", "2h", "--comment", "c"),
+        ("--match", "device=gpu0", "--for", "soon", "--comment", "c"),
+    ],
+)
+def test_half_a_silence_is_refused(infercost, daemon, arguments):
+    infercost("silence", *arguments, code=2)
+    assert daemon.kept == {}
+
+
+def test_a_test_says_what_came_of_it(infercost, daemon):
+    assert infercost("alerts", "test", "ops") == "ops: sent\n"
+    assert "mail: FAILED: no such host" in infercost("alerts", "test", code=1)
+
+
+def test_without_a_daemon_it_is_said_how_to_look(infercost):
+    assert "infercost status" in infercost("silence", "list", code=1)
+
+
+def runs(days=4, slower_from=3.5, rng_seed=1):
+    """Rows of a probe that becomes a tenth slower."""
+    rng = random.Random(rng_seed)
+    made = []
+    for index in range(int(days * 288)):
+        time_ns = NOW_NS - (int(days * 288) - index) * 300 * S
+        slow = 1.1 if index >= slower_from * 288 else 1.0
+        latency_ms = 8 * slow * rng.lognormvariate(0, 0.008)
+        fields = {
+            "latency_p50_ms": latency_ms,
+            "throughput_per_s": 8000 / latency_ms,
+            "sm_clock_mhz": 1980 / slow,
+            "fingerprint": "f",
+        }
+        cost = {"cost_hardware": latency_ms * 1e-9, "cost_reference": latency_ms * 1e-9}
+        made.append(make_point("probe", {**TAGS, "batch": "8"}, fields, time_ns))
+        own = {**TAGS, "basis": "probe", "plan": "owned", "currency": "EUR"}
+        made.append(make_point("cost", own, {**cost, "cost_energy": 0.0}, time_ns))
+    return made
+
+
+def test_a_replay_says_what_would_have_fired(infercost, store):
+    store.append(runs())
+    output = infercost("replay", "--since", "5d", "--events")
+    assert "1 incidents would have fired in 4.0 days; 3 drifts" in output
+    assert "performance  device=gpu0 host=h  cost per inference of e on gpu0: +" in output
+    assert "SM clock 1980 → 1800 MHz" in output
+    document = json.loads(infercost("replay", "--since", "5d", "--json"))
+    assert [found["cause"] for found in document["events"]] == ["clock"] * 3
+    assert document["incidents"][0]["name"] == "performance"
+    assert infercost("replay", "--since", "1m") == "no rows in that time\n"
+
+
+def test_a_replay_tries_other_settings(infercost, store):
+    store.append(runs())
+    for setting in (
+        "rule.drift.at_least=30%",
+        "rule.drift.enabled=false",
+        "detection.enabled=false",
+    ):
+        assert "0 incidents" in infercost("replay", "--since", "5d", "--set", setting), setting
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("detection.least_effect", "write KEY=VALUE"),
+        ("detection.least_efect=3%", 'did you mean "least_effect"?'),
+        ("rule.drifft.at_least=3%", "no 'drifft'"),
+        ("rule.drift.at_least=lots", "rule[0].at_least"),
+        ("rule=3", "rule"),
+    ],
+)
+def test_a_wrong_setting_is_named(infercost, store, setting, words):
+    assert words in infercost("replay", "--set", setting, code=2)
+
+
+def test_a_replay_reads_what_was_exported(infercost, store, tmp_path):
+    store.append(runs())
+    path = tmp_path / "rows.csv"
+    path.write_text(infercost("export", "--format", "csv"))
+    assert "1 incidents would have fired" in infercost("replay", "--csv", str(path))
+
+
+def test_a_replay_reads_a_column_for_each_field(infercost, tmp_path):
+    path = tmp_path / "rows.csv"
+    probe = [row for row in runs() if row.measurement == "probe"]
+    lines = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']},gpu0,e" for row in probe]
+    path.write_text("\n".join(["time,latency_p50_ms,device,probe", *lines]))
+    assert "latency of e on gpu0: +" in infercost("replay", "--csv", str(path))
+    values = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']}" for row in probe]
+    path.write_text("\n".join(["time,value", *values]))
+    assert "cost per inference of csv on csv: +" in infercost("replay", "--csv", str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("value\n1", "rows.csv:1: there is no column `time`"),
+        ("time,speed\n1,2", "rows.csv:1: 'speed' is neither a field nor a tag"),
+        ("time,value\nsoon,2", "rows.csv:2: 'soon' is no time"),
+        ("time,value\n1,2\n2,fast", "rows.csv:3: 'fast' is no number"),
+        ("time,value\n1,nan", "rows.csv:2: 'nan' is no number"),
+        ("time,measurement,tags,field,value\n1,probe,a=b,speed,2", "no field probe.speed"),
+    ],
+)
+def test_a_csv_that_cannot_be_used_is_named_with_its_line(infercost, tmp_path, text, words):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    assert words in infercost("replay", "--csv", str(path), code=2)
