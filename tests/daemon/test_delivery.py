@@ -13,7 +13,8 @@ from agent.daemon.status import PAGE_BYTES
 from agent.model import Point
 from agent.storage.reader import StoreReader
 
-MEASUREMENTS = {"device", "probe", "cost", "event", "agent"}
+MEASUREMENTS = {"device", "probe", "cost", "event", "alert", "agent"}
+LOOKING = '[alerting]\nevaluate_every = "500ms"\n'
 DAEMON_MEMORY_BYTES = 64 << 20
 
 
@@ -69,7 +70,7 @@ def test_all_series_arrive_in_both_and_agree_with_the_export(
 ):
     own_influxdb.query('CREATE DATABASE "d"')
     daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE + OWNED + sinks(own_influxdb, victoria))
+    daemon.start(QUICK + GPU_PROBE + OWNED + LOOKING + sinks(own_influxdb, victoria))
     daemon.wait_for(lambda: len(daemon.points("cost")) == 2 and daemon.points("agent"))
 
     # One database goes away, and then the other, while measuring goes on.
@@ -79,15 +80,18 @@ def test_all_series_arrive_in_both_and_agree_with_the_export(
     victoria.stop()
     gpus.gpus[1].vanish()
     daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu1"))
+    daemon.wait_for(lambda: daemon.points("alert", rule="broken", state="firing"))
     own_influxdb.start()
     victoria.start()
 
     statm = Path(f"/proc/{daemon.pid}/statm").read_text().split()
     assert int(statm[1]) * PAGE_BYTES <= DAEMON_MEMORY_BYTES
     # Without devices nothing more is measured, and the sinks catch up with what there is.
-    daemon.write("[telemetry]\ngpus = false\ncpu = false\n" + sinks(own_influxdb, victoria))
+    off = "[telemetry]\ngpus = false\ncpu = false\n"
+    daemon.write(off + LOOKING + sinks(own_influxdb, victoria))
     daemon.signal(1)
     daemon.wait_for(lambda: "reloaded" in daemon.output.read_text())
+    daemon.wait_for(lambda: daemon.points("alert", rule="broken", state="resolved"))
     daemon.wait_for(lambda: is_drained(daemon))
     points = stored_points(daemon)
     daemon.stop()
