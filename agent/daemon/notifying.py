@@ -17,6 +17,7 @@ from agent.config_alerting import AlertmanagerConfig, NotifierConfig
 from agent.notifying.courier import Courier, CourierSettings
 from agent.notifying.registry import build_sender
 from agent.notifying.sender import Misconfigured, Refused, RetryLater, Sender
+from agent.storage.errors import StoreError
 from agent.storage.notices import QueuedNotice
 from agent.storage.writer import Store
 
@@ -118,7 +119,10 @@ class Notifying:
 
     def status(self) -> dict[str, Any]:
         """What each notifier is doing."""
-        kept = {status.notifier: status for status in self._store.notifiers()}
+        try:
+            kept = {status.notifier: status for status in self._store.notifiers()}
+        except StoreError:
+            kept = {}  # the store's own fault says why
         found: dict[str, Any] = {}
         for name, courier in self._couriers.items():
             queue = kept.get(name)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
-import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC
 from typing import NamedTuple
 
 from agent.model import NS_PER_S
 from agent.notifying.address import Address
 from agent.notifying.sender import Misconfigured, Refused, RetryLater
+from agent.retry_after import retry_after_s
 
 MAX_REASON_CHARS = 400
-MAX_RETRY_AFTER_S = 3600.0
 _TAKEN = range(200, 300)
 _REDIRECT = range(300, 400)
 _BAD_REQUEST = 400
@@ -47,7 +44,8 @@ def judge(answer: Answer, address: Address, time_ns: int, secrets: Sequence[str]
     words = reason_of(answer.body, secrets)
     reason = f"{address.name}: HTTP {status}: {words}"
     if status in _BUSY or status in _SERVER:
-        raise RetryLater(reason, retry_after_s(answer.headers.get("retry-after"), time_ns))
+        asked = answer.headers.get("retry-after")
+        raise RetryLater(reason, retry_after_s(asked, time_ns / NS_PER_S))
     if status == _BAD_REQUEST and not address.is_tls and b"https" in answer.body.lower():
         raise Misconfigured(f"{reason}; is the address one of https?")
     if status in _REFUSED:
@@ -78,26 +76,3 @@ def reason_of(body: bytes, secrets: Sequence[str]) -> str:
     if any(secret.casefold() in folded for secret in secrets):
         return "(the answer holds a secret and is not shown)"
     return " ".join(text[: 4 * MAX_REASON_CHARS].split())[:MAX_REASON_CHARS] or "no reason given"
-
-
-def retry_after_s(value: str | None, time_ns: int) -> float | None:
-    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
-
-    Args:
-        value: The header; None if there was none.
-        time_ns: UTC in ns of now.
-    """
-    if value is None:
-        return None
-    try:
-        after_s = float(value)
-    except ValueError:
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-        after_s = aware.timestamp() - time_ns / NS_PER_S
-    if math.isnan(after_s) or after_s < 0:
-        return None
-    return min(after_s, MAX_RETRY_AFTER_S)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.notifying.sender import Misconfigured
-
-MAX_SECRET_BYTES = 16 * 1024
+from agent.secret_file import read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +41,10 @@ class Secret:
         Raises:
             Misconfigured: It cannot be read, or no header could hold it.
         """
-        path = self._path()
         try:
-            with path.open("rb") as file:
-                content = file.read(MAX_SECRET_BYTES + 1)
-        except OSError as error:
-            raise Misconfigured(f"{path}: cannot be read ({error.strerror})") from error
-        if len(content) > MAX_SECRET_BYTES:
-            raise Misconfigured(f"{path}: is longer than {MAX_SECRET_BYTES} bytes")
-        try:
-            secret = content.decode().strip()
-        except UnicodeDecodeError:
-            # Without the cause: its text would hold what was in the file.
-            raise Misconfigured(f"{path}: holds no {self.what}: it is no plain text") from None
-        if not secret:
-            raise Misconfigured(f"{path}: is empty; write the {self.what} into it")
-        if not secret.isprintable():
-            raise Misconfigured(f"{path}: holds more than one line, or no plain text")
-        return secret
+            return read_secret(self._path(), self.what)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
 
     def read_ascii(self) -> str:
         """The same, for what is sent in a header as it is.

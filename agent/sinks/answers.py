@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
 import time
 from collections.abc import Mapping
 
+from agent.retry_after import retry_after_s
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 
 MAX_REASON_CHARS = 400
-MAX_RETRY_AFTER_S = 3600.0
 _TAKEN = 204
 _OK = range(200, 300)
 _REDIRECT = range(300, 400)
@@ -43,7 +42,7 @@ def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
         raise Misconfigured(f"{reason}; that is no database's answer: check url")
     if status in _BUSY or status in _SERVER:
         named = {name.lower(): value for name, value in headers.items()}
-        raise RetryLater(reason, retry_after_s(named.get("retry-after")))
+        raise RetryLater(reason, retry_after_s(named.get("retry-after"), time.time()))
     if status in _REFUSED_LINES:
         raise Rejected(reason, doubtful=_document(body) is None)
     if status == _TOO_LARGE:
@@ -79,24 +78,3 @@ def _document(body: bytes) -> dict[str, object] | None:
 def words_of(error: Exception) -> str:
     """What went wrong on the way to a server, shortened; the library's names none of our secrets."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARS]
-
-
-def retry_after_s(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
-
-    Args:
-        value: The header; None if there was none.
-        now_s: UTC in s since 1970; now by default.
-    """
-    if value is None:
-        return None
-    try:
-        after_s = float(value)
-    except ValueError:
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        after_s = date.timestamp() - (time.time() if now_s is None else now_s)
-    # A NaN compares as false and so is no answer.
-    return min(after_s, MAX_RETRY_AFTER_S) if after_s >= 0 else None

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agent.secret_file import read_secret
 from agent.sinks.errors import Misconfigured
-
-MAX_SECRET_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +59,6 @@ class SinkSettings:
         if path is None:
             return None
         try:
-            with path.open("rb") as file:
-                secret = file.read(MAX_SECRET_BYTES).decode().strip()
-        except OSError as error:
-            raise Misconfigured(f"{path}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError:
-            # Without the cause: its text would hold what was in the file.
-            raise Misconfigured(f"{path}: holds no token: it is no plain text") from None
-        if not secret:
-            raise Misconfigured(f"{path}: is empty; write the token or password into it")
-        if not secret.isprintable():
-            # A header must not hold it, and the library that says so would say it aloud.
-            raise Misconfigured(f"{path}: holds more than one line, or no plain text")
-        return secret
+            return read_secret(path, "token or password")
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None

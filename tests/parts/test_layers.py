@@ -29,6 +29,8 @@ LAYERS = (
     ("agent.config", 1),
     ("agent.clock", 1),
     ("agent.control_wire", 1),
+    ("agent.retry_after", 1),
+    ("agent.secret_file", 1),
     ("agent", 0),
 )
 PARTS = 3

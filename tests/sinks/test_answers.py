@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.sinks.answers import judge, reason_of, retry_after_s
+from agent.retry_after import retry_after_s
+from agent.sinks.answers import judge, reason_of
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 
 
