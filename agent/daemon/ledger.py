@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
-from agent.model import Point
+from agent.config import StoreConfig
+from agent.model import NS_PER_S, Point
 from agent.storage.buffer import BufferedWriter
 from agent.storage.errors import StoreError
 from agent.storage.writer import Store
 
 logger = logging.getLogger(__name__)
+
+PRUNE_STEPS = 50
 
 
 class StoreLedger:
@@ -59,3 +62,20 @@ class StoreLedger:
                     self._unsaved.discard(unsaved)
             except StoreError as error:
                 logger.debug("kept in memory: %s", error)
+
+
+def prune(store: Store, config: StoreConfig, now_ns: int) -> None:
+    """Lets go of rows that are past their retention, in a bounded number of steps.
+
+    Args:
+        store: The one writer.
+        config: How long rows are kept.
+        now_ns: UTC in ns of now.
+    """
+    for _ in range(PRUNE_STEPS):
+        pruned = store.prune(
+            keep_since_ns=now_ns - int(config.retention_s * NS_PER_S),
+            outbox_keep_since_ns=now_ns - int(config.outbox_retention_s * NS_PER_S),
+        )
+        if pruned.is_done:
+            return

@@ -19,15 +19,14 @@ from agent.daemon.asked import Asked
 from agent.daemon.control import ControlServer
 from agent.daemon.control_requests import handlers
 from agent.daemon.faults import disk_of, present_faults
-from agent.daemon.ledger import StoreLedger
+from agent.daemon.ledger import StoreLedger, prune
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.running import Parts, Running, host_name
 from agent.daemon.schedule import ClockStep
+from agent.daemon.self_observation import agent_point
 from agent.daemon.sensing import sensor_settings
-from agent.daemon.status import cpu_s, rss_bytes
 from agent.model import NS_PER_S, Device, Event, Reading
 from agent.pricing.book import Terms
-from agent.series import make_point
 from agent.storage.buffer import BufferedWriter
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
@@ -38,7 +37,6 @@ TICK_S = 1.0
 STATUS_EVERY_S = 10.0
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
-PRUNE_STEPS = 50
 DETECTORS_EVERY_S = 3600.0
 DEVICES_TIMEOUT_S = 15.0
 DEVICES_POLL_S = 0.2
@@ -158,6 +156,7 @@ class Daemon:
         if step_s is not None and self._running is not None:
             logger.warning("the wall clock was stepped by %+.1f s; jobs are aligned anew", step_s)
             self._running.schedule.realign()
+            self._running.watching.clock_was_stepped()
 
     def _build(self) -> None:
         parts = Parts(self._store, self._ledger, self._sensor, self._clock, self._listeners)
@@ -288,36 +287,13 @@ class Daemon:
 
     def _write_agent_point(self) -> None:
         running = self._running
-        if running is None:
-            return
-        pushed = running.pushing.totals()
-        point = make_point(
-            "agent",
-            {**running.tags, "version": __version__},
-            {
-                "rss_bytes": rss_bytes(),
-                "cpu_s": cpu_s(),
-                "outbox_points": pushed.outbox_points,
-                "outbox_lag_s": pushed.outbox_lag_s,
-                "sent_points": pushed.sent_points,
-                "dropped_points": self._store.dropped_points(),
-                "late_jobs": running.schedule.late_jobs,
-                "child_restarts": self._sensor.restarts,
-            },
-            self._clock.time_ns(),
-        )
-        self._ledger.append([point])
+        if running is not None:
+            children = self._sensor.restarts
+            now_ns = self._clock.time_ns()
+            self._ledger.append([agent_point(running, self._store, children, now_ns)])
 
     def _prune(self) -> None:
-        now_ns = self._clock.time_ns()
-        store = self._config.store
-        for _ in range(PRUNE_STEPS):
-            pruned = self._store.prune(
-                keep_since_ns=now_ns - int(store.retention_s * NS_PER_S),
-                outbox_keep_since_ns=now_ns - int(store.outbox_retention_s * NS_PER_S),
-            )
-            if pruned.is_done:
-                return
+        prune(self._store, self._config.store, self._clock.time_ns())
 
     def _close(self) -> None:
         """Stops the parts in the order in which they feed each other."""

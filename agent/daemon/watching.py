@@ -132,6 +132,11 @@ class Watching:
                 return self._commit(now_ns)
         return False
 
+    def clock_was_stepped(self) -> None:
+        """Goes on as after a restart: no series was silent for the time that was skipped."""
+        with self._lock:
+            self._engine.restore(self._engine.document())
+
     def close(self) -> None:
         """Keeps what a next process goes on from; a store that cannot be written is logged."""
         with self._lock:

@@ -310,3 +310,16 @@ def test_an_alert_is_the_same_after_its_way_through_json():
     (alert,) = player.tick(0, fault())
     for kept in (alert, trial_alert(T0, TAGS)):
         assert Alert.from_document(json.loads(json.dumps(kept.to_document()))) == kept
+
+
+def test_a_skipped_hour_is_no_silence():
+    player = Player(engine_of(rule("silent", "absence", measurement="device", at_least="1m")))
+    for second in range(0, 100, 10):
+        time_ns = T0 + second * NS_PER_S
+        player.engine.observe(
+            Point("device", {**TAGS, "device": "gpu0"}, {"power_w": 1.0}, time_ns)
+        )
+    player.tick(90)
+    player.engine.restore(player.engine.document())
+    assert player.tick(3690) == ()
+    assert len(player.tick(3760)) == 1

@@ -47,12 +47,11 @@ class Threshold:
         seen = self._seen.get(labels)
         if seen is None:
             seen = _Seen(float(value), point.time_ns)
-        elif point.time_ns <= seen.last_ns:
-            return
         else:
             step_ns = point.time_ns - seen.last_ns
-            gain = INTERVAL_GAIN if seen.interval_ns else 1.0
-            seen.interval_ns += gain * (step_ns - seen.interval_ns)
+            if step_ns > 0:  # else the clock was set back
+                gain = INTERVAL_GAIN if seen.interval_ns else 1.0
+                seen.interval_ns += gain * (step_ns - seen.interval_ns)
             seen.value, seen.last_ns = float(value), point.time_ns
         if seen.since_ns is None:
             if self._sign * (seen.value - self._limit) > 0:
