@@ -2,6 +2,11 @@
 
 import pytest
 from fakes.servers import InfluxDB, VictoriaMetrics, running
+from hypothesis import HealthCheck, settings
+
+# How fast this machine is at the moment is no property of the code.
+settings.register_profile("infercost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("infercost")
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def play(steps, *, with_restarts):
     return player
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_each_incident_is_told_in_order_and_ends_once(steps):
     told = {}
@@ -64,7 +64,7 @@ def test_each_incident_is_told_in_order_and_ends_once(steps):
         assert "resolved" not in states[:-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_restarts_change_nothing(steps):
     restarted, straight = (play(steps, with_restarts=is_on) for is_on in (True, False))

@@ -57,7 +57,7 @@ def test_every_text_arrives_as_written(influxdb, victoria):
     number, expected = itertools.count(), {}
 
     @settings(
-        max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=60, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(POINTS)
     def send(drawn):
