@@ -91,6 +91,10 @@ class Analyst:
                     events += self._take(point, (device, probe, metric), value)
         return events
 
+    def probes(self) -> set[tuple[str, str]]:
+        """Device and name of every probe that is watched."""
+        return {(device, probe) for device, probe, _ in self._watched}
+
     def documents(self) -> dict[str, Any]:
         """Each detector's state, by a name that begins with STATE_PREFIX; JSON."""
         return {

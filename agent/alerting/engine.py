@@ -191,7 +191,7 @@ class AlertEngine:
             if name in self._rules and self._rules[name].kind == kind:
                 try:
                     self._evaluators[name].restore(kept)
-                except (KeyError, TypeError, ValueError) as error:
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s begins anew, what it knew is damaged: %s", name, error)
 
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:

@@ -91,6 +91,9 @@ def _lines(status: dict[str, Any]) -> list[str]:
     for name, notifier in status["notifiers"].items():
         lines += _notifier_lines(name, notifier)
     lines += _alert_lines(status["alerts"])
+    if status["alerting"].get("fault"):
+        waiting = status["alerting"]["waiting_notices"]
+        lines.append(f"  FAULT  {status['alerting']['fault']}; {waiting} notices wait in memory")
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}

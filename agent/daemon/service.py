@@ -282,6 +282,7 @@ class Daemon:
             "jobs": running.job_status() if running else {},
             "sinks": running.pushing.status() if running else {},
             "notifiers": running.notifying.status() if running else {},
+            "alerting": running.watching.status() if running else {},
             "control": {"path": str(self._control.path), "fault": self._control_fault},
         }
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
 from threading import Lock
+from typing import Any
 
 from agent.alert import Alert, Fault, Notice, Silence
 from agent.alerting.analyst import STATE_PREFIX, Analyst
@@ -139,19 +140,29 @@ class Watching:
 
     def close(self) -> None:
         """Keeps what a next process goes on from; a store that cannot be written is logged."""
-        with self._lock:
-            self._commit(self._clock.time_ns())
         try:
             self.keep_detectors()
         except StoreError as error:
             logger.warning("the detectors' states are not kept: %s", error)
 
     def keep_detectors(self) -> None:
-        """Keeps what the detectors know, so that a restart need not learn it again."""
+        """Keeps what the detectors know, so that a restart need not learn it again.
+
+        Incidents first: what a detector has told is not found again from its later state.
+        """
         with self._lock:
+            self._commit(self._clock.time_ns())
             documents = self._analyst.documents()
         for name, document in documents.items():
             self._store.put_state(name, document)
+
+    def status(self) -> dict[str, Any]:
+        """What `infercost status` shows; `fault` is None while incidents are kept."""
+        return {
+            "fault": self._fault,
+            "waiting_notices": len(self._notices),
+            "dropped_notices": self._dropped_notices,
+        }
 
     def firing_for(self, notifier: str) -> Sequence[Alert]:
         """What a notifier was told and still holds."""
@@ -190,7 +201,7 @@ class Watching:
         if isinstance(kept, dict):
             try:
                 self._engine.restore(kept)
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the incidents that were kept are damaged: %r", error)  # noqa: TRY400 - said once, the daemon goes on
         self._catch_up()
 
@@ -260,10 +271,9 @@ class Watching:
                 logger.warning("%s", problem)
             times_ns = [time_ns for _, time_ns in kept.values()]
             tell_after_ns = min(times_ns, default=now_ns)
-            known = {tuple(document["key"][:2]) for document, _ in kept.values()}
-            stored = {(s.tags.get("device"), s.tags.get("probe")) for s in reader.series("probe")}
+            stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
             since_ns = now_ns - LEARN_NS
-            if stored <= known:
+            if stored <= self._analyst.probes():
                 since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
             for together in _by_time(reader, since_ns):
                 for event in self._analyst.take(together):

@@ -56,9 +56,7 @@ def test_every_text_arrives_as_written(influxdb, victoria):
     sink = build_sink(SinkSettings("v2", victoria.url, org="o", bucket="b"))
     number, expected = itertools.count(), {}
 
-    @settings(
-        max_examples=60, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=60, database=None, suppress_health_check=list(HealthCheck))
     @given(POINTS)
     def send(drawn):
         # A name of its own for each, or two of them would differ in the type of one field.

@@ -31,9 +31,11 @@ class Anomaly:
         labels = labels_of(tags)
         series = f"{event.metric}{where(labels)}"
         seen = self._seen.pop(series, {"times_ns": []})
+        # After a restart an event may be told once more.
+        times_ns = [at_ns for at_ns in seen["times_ns"] if at_ns != event.time_ns]
         self._seen[series] = {
             "labels": dict(labels),
-            "times_ns": [*seen["times_ns"], event.time_ns][-MAX_TIMES:],
+            "times_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
             "text": f"{event.title} ({event.detail})",
             "cause": event.cause,
             "change_pct": event.change_pct,
