@@ -32,8 +32,8 @@ STEP_RANGE = 4.0
 SPIKE_SIGMAS = 6.0
 SHARP_VALUES = 30
 LEVEL_VALUES = 24
-SHARP_WANDER = 0.7
-GRADUAL_WANDER = 4.5
+SHARP_WANDER = 1.6
+GRADUAL_WANDER = 5.5
 WANDER_ENDS_S = 14 * DAY_S
 # A series may turn out to wander so much, until it is known for so long.
 MOST_WANDER = 0.75

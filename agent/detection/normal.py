@@ -38,7 +38,7 @@ YOUNG_PATIENCE = 1.5
 REFERENCES = (0.25, 0.5, 1.25)
 LEAST_REFERENCES = (0.2, 0.4, 0.8)
 MAX_REFERENCE = 2.2
-RARER = (8.0, 0.8, 8.0)
+RARER = (24.0, 1.0, 12.0)
 # Mean of three values over this many of its standard deviations: far.
 FAR = 5.2
 # ... and further, the more values are clipped: tails are heavier then.

@@ -13,7 +13,7 @@ HOLD_S = 2.5 * DAY_S
 WEEK_S = 7 * DAY_S
 RETRACT_S = DAY_S
 # A series that is known to wander is said to have moved once in so long.
-WANDER_TOLD_S = 21 * DAY_S
+WANDER_TOLD_S = 30 * DAY_S
 # ... unless it has gone so many standard deviations of its wander from there.
 WANDER_REACH = 5.0
 # Before a day's pattern is known, a smaller change may be a part of it.
@@ -98,7 +98,7 @@ class Novelty:
 
     def _is_wandering(self, change: Change, normal: Normal) -> bool:
         """True for more of what was told lately of a series that wanders."""
-        if change.is_sharp or normal.wander < normal.settings.least_effect / 6:
+        if change.is_sharp or normal.wander < normal.settings.least_effect / 8:
             return False
         is_late = change.time_s - self.told_s > WANDER_TOLD_S
         return not is_late and abs(change.level - self.told_after) < WANDER_REACH * normal.wander
@@ -134,6 +134,8 @@ def _is_familiar(change: Change, normal: Normal) -> bool:
             continue
         if abs(earlier - change.shift) < AGAIN_SHARE * max(abs(change.shift), abs(earlier)):
             return True
-    is_at_edge = (change.since_s + HOUR_S / 2) % DAY_S < HOUR_S
-    is_first_week = change.since_s - normal.started_s < WEEK_S - HOUR_S
-    return is_first_week and is_at_edge and WEEKEND[0] < change.shift < WEEKEND[1]
+    lasted_s = change.since_s - normal.started_s
+    # Of UTC, or of whoever began to measure at the beginning of a day of his own.
+    edges_s = ((at_s + HOUR_S / 2) % DAY_S for at_s in (change.since_s, lasted_s))
+    is_at_edge = any(edge_s < HOUR_S for edge_s in edges_s)
+    return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
