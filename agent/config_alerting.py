@@ -203,7 +203,7 @@ class _NotifierConfig(Section):
         send_resolved: Whether it is told of an incident's end.
         repeat_s: How often a firing incident is told again; never by default.
         timeout_s: Of one attempt.
-        rate_per_minute: The most messages in a minute.
+        rate_per_minute: The most messages in a minute, on average; as many may go at once.
         keep_s: How long a message is tried before it is given up and counted.
     """
 

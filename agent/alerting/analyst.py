@@ -155,7 +155,7 @@ class Analyst:
         if abs(away) < least / 2:
             watched.base = None
             return [_return_event(point.time_ns, away, key)]
-        if abs(away) < abs(watched.told) + max(least, abs(watched.told) / 2):
+        if abs(away) < abs(watched.told) + max(least, abs(watched.told) / 3):
             return []
         watched.told, watched.told_ns = away, point.time_ns
         device, probe, metric = key

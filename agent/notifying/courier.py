@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from agent.alert import Alert
 from agent.clock import Clock
 from agent.model import NS_PER_S
+from agent.notifying.rate import RateLimit
 from agent.notifying.sender import Misconfigured, Refused, RetryLater, Sender
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Waiting(Protocol):
 
     @property
     def id(self) -> int:
-        """Its identity in the queue."""
+        """Its identity in the queue; a later one has a higher id."""
         ...
 
     @property
@@ -117,9 +118,10 @@ class Courier:
         self._failing_since_ns: int | None = None
         self._not_before_s = 0.0
         self._refreshed_s = self._now_s()
-        self._tokens = float(settings.rate_per_minute)
-        self._refilled_s = self._now_s()
-        self._one_by_one = False
+        self._rate = RateLimit(settings.rate_per_minute, self._now_s())
+        self._told_ids: list[int] = []
+        self._one_by_one_until_id: int | None = None
+        self._refresh_refusal = ""
 
     def run(self) -> None:
         """Tells until told to stop; never raises."""
@@ -157,35 +159,77 @@ class Courier:
         now_s = self._now_s()
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
-        notices = list(self._queue.waiting(1 if self._one_by_one else self._settings.batch))
-        notices = [notice for notice in notices if not self._is_too_old(notice)]
+        self._record_told()
+        notices = self._next_notices()
         if not notices:
             return self._refresh(now_s)
-        wait_s = self._token_in_s(now_s)
-        if wait_s > 0:
-            return wait_s
-        alerts = [Alert.from_document(notice.alert) for notice in notices]
-        outcome = self._try(alerts)
+        alerts = self._alerts_of(notices)
+        wait_s = self._rate.take(now_s) if alerts else 0.0
+        return self._tell(alerts, now_s) if alerts and not wait_s else wait_s
+
+    def _next_notices(self) -> Sequence[Waiting]:
+        """What goes into one message: a batch, or one of a batch that was refused."""
+        notices = self._queue.waiting(self._settings.batch)
+        if self._one_by_one_until_id is not None and notices:
+            if notices[0].id <= self._one_by_one_until_id:
+                return notices[:1]
+            self._one_by_one_until_id = None
+        return notices
+
+    def _tell(self, alerts: Mapping[int, Alert], now_s: float) -> float:
+        """Sends one message and does what the answer asks for; see `step`."""
+        outcome = self._try(list(alerts.values()))
         if isinstance(outcome, Refused):
-            if len(notices) > 1:
-                self._one_by_one = True
+            if len(alerts) > 1:
+                self._one_by_one_until_id = max(alerts)
             else:
-                logger.error("notifier %s refused a notice: %s", self.name, outcome.reason)
-                self._queue.dropped(notices[0].id, outcome.reason)
+                self._give_up(next(iter(alerts)), outcome.reason)
             return 0.0
         if outcome is not None:
             return self._not_before_s - now_s
-        self._queue.sent([notice.id for notice in notices])
+        self._told_ids = list(alerts)
+        self._record_told()
         if not self._queue.waiting(1):
-            self._one_by_one = False
             self._refreshed_s = now_s
         return 0.0
+
+    def _record_told(self) -> None:
+        """Takes what was told out of the queue; until that is done nothing is told again.
+
+        Else a store that can be read and not written would page somebody every few seconds.
+        """
+        if self._told_ids:
+            self._queue.sent(self._told_ids)
+            self._told_ids = []
+
+    def _alerts_of(self, notices: Sequence[Waiting]) -> dict[int, Alert]:
+        """What is to be told, by its id; what is too old or cannot be read is given up."""
+        alerts = {}
+        for notice in notices:
+            age_s = (self._clock.time_ns() - notice.queued_ns) / NS_PER_S
+            if age_s > self._settings.keep_s:
+                reason = (
+                    f"not told within {self._settings.keep_s:g} s: {self._failing or 'no room'}"
+                )
+                self._give_up(notice.id, reason)
+                continue
+            try:
+                alerts[notice.id] = Alert.from_document(notice.alert)
+            except (TypeError, KeyError):
+                # Queued by another version: it would block all that comes after it.
+                self._give_up(notice.id, "it cannot be read: another version queued it")
+        return alerts
+
+    def _give_up(self, notice_id: int, reason: str) -> None:
+        logger.error("notifier %s: a notice is given up: %s", self.name, reason)
+        self._queue.dropped(notice_id, reason)
 
     def _try(self, alerts: Sequence[Alert]) -> Exception | None:
         """Sends, and plans the next try where that fails."""
         try:
             self._sender.send(alerts, self._clock.time_ns())
         except Refused as error:
+            self._answered()
             return error
         except RetryLater as error:
             asked_s = min(error.after_s or 0.0, MAX_ASKED_S)
@@ -197,11 +241,15 @@ class Courier:
         except Exception as error:  # noqa: BLE001 - the thread must live; the text may hold a secret
             self._fail(f"unexpected {type(error).__name__}", self._backoff_s())
             return error
+        self._answered()
+        return None
+
+    def _answered(self) -> None:
+        """The other side is there, whether or not it liked this message."""
         with self._lock:
             if self._failing is not None:
-                logger.info("notifier %s is told again", self.name)
+                logger.info("notifier %s answers again", self.name)
             self._failing, self._failing_since_ns, self._failures = None, None, 0
-        return None
 
     def _fail(self, reason: str, wait_s: float) -> None:
         with self._lock:
@@ -225,32 +273,21 @@ class Courier:
         due_s = self._refreshed_s + every_s
         if now_s < due_s:
             return min(IDLE_S, due_s - now_s)
-        self._refreshed_s = now_s
         alerts = self._firing()
         for start in range(0, len(alerts), self._settings.batch):
-            if self._try(alerts[start : start + self._settings.batch]) is not None:
-                break
+            outcome = self._try(alerts[start : start + self._settings.batch])
+            if isinstance(outcome, Refused):
+                # Those of the other messages must not expire for it.
+                self._say_refresh_refused(outcome.reason)
+            elif outcome is not None:
+                return self._not_before_s - now_s
+        self._refreshed_s = now_s
         return IDLE_S
 
-    def _is_too_old(self, notice: Waiting) -> bool:
-        age_s = (self._clock.time_ns() - notice.queued_ns) / NS_PER_S
-        if age_s <= self._settings.keep_s:
-            return False
-        reason = f"not told within {self._settings.keep_s:g} s: {self._failing or 'no room'}"
-        logger.error("notifier %s: a notice is given up, %s", self.name, reason)
-        self._queue.dropped(notice.id, reason)
-        return True
-
-    def _token_in_s(self, now_s: float) -> float:
-        """Takes a token of the rate limit; without one, the seconds until there is one."""
-        per_s = self._settings.rate_per_minute / 60
-        most = float(self._settings.rate_per_minute)
-        self._tokens = min(most, self._tokens + (now_s - self._refilled_s) * per_s)
-        self._refilled_s = now_s
-        if self._tokens < 1:
-            return (1 - self._tokens) / per_s
-        self._tokens -= 1
-        return 0.0
+    def _say_refresh_refused(self, reason: str) -> None:
+        if reason != self._refresh_refusal:
+            logger.error("notifier %s: what still fires was refused: %s", self.name, reason)
+        self._refresh_refusal = reason
 
     def _now_s(self) -> float:
         return self._clock.monotonic_ns() / NS_PER_S

@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agent.storage.outbox import storable
+
 QUEUED_MAX_PER_NOTIFIER = 10_000
-REASON_CHARS_MAX = 500
 
 
 class QueuedNotice(NamedTuple):
@@ -93,7 +94,7 @@ def drop(connection: sqlite3.Connection, notice: int, reason: str) -> None:
     connection.execute(
         "UPDATE notifiers SET dropped = dropped + 1, last_reason = ?"
         " WHERE name = (SELECT notifier FROM notices WHERE id = ?)",
-        (reason[:REASON_CHARS_MAX], notice),
+        (storable(reason), notice),
     )
     connection.execute("DELETE FROM notices WHERE id = ?", (notice,))
 

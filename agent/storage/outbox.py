@@ -127,7 +127,7 @@ def advance(
     connection.executemany(
         "INSERT INTO rejected (sink, line, reason, time_ns) VALUES (?, ?, ?, ?)",
         [
-            (sink, refused.line, _storable(refused.reason), time_ns)
+            (sink, refused.line, storable(refused.reason), time_ns)
             for refused in rejected[-REJECTED_KEPT_PER_SINK:]
         ],
     )
@@ -138,7 +138,7 @@ def advance(
     )
 
 
-def _storable(reason: str) -> str:
+def storable(reason: str) -> str:
     """A server's words, cut, and without what UTF-8 cannot hold."""
     return reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
 

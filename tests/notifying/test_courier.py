@@ -183,6 +183,95 @@ def test_an_unexpected_fault_is_survived_and_its_text_kept_back(clock):
     assert sender.told == [["0"]]
 
 
+class FullDisk(Queue):
+    """A queue that can be read, and not written until there is room."""
+
+    is_full = True
+
+    def sent(self, notices):
+        if self.is_full:
+            raise OSError("no space left on device")
+        super().sent(notices)
+
+
+def test_what_was_told_is_not_told_again_while_the_store_cannot_record_it(clock):
+    queue, sender = FullDisk(clock, 2), Sender()
+    courier = courier_of(queue, sender, clock)
+    for _ in range(5):
+        with pytest.raises(OSError, match="no space"):
+            courier.step()
+        clock.move(60)
+    assert sender.told == [["0"]]
+    queue.is_full = False
+    drain(courier, queue, clock)
+    assert sender.told == [["0"], ["1"]]
+
+
+@pytest.mark.parametrize("broken", [{"of_another_version": 1}, {"symptoms": None}])
+@pytest.mark.parametrize("batch", [1, 10])
+def test_what_cannot_be_read_is_given_up_and_blocks_nothing(clock, broken, batch):
+    queue, sender = Queue(clock, 3), Sender()
+    queue.notices[1].alert = {**queue.notices[1].alert, **broken}
+    drain(courier_of(queue, sender, clock, batch=batch), queue, clock)
+    assert [number for told in sender.told for number in told] == ["0", "2"]
+    assert [number for number, _ in queue.lost] == [1]
+
+
+def test_what_is_too_old_does_not_delay_what_is_new(clock):
+    queue, sender = Queue(clock, 100), Sender()
+    clock.move(2 * 86_400)
+    queue.notices += [Waiting(100, incident(id="new").to_document(), clock.time_ns())]
+    assert drain(courier_of(queue, sender, clock), queue, clock) == []
+    assert sender.told == [["new"]]
+    assert len(queue.lost) == 100
+
+
+def test_after_a_refused_batch_the_next_goes_as_a_whole(clock):
+    queue, sender = Queue(clock, 9), Sender(poison={"1"})
+    drain(courier_of(queue, sender, clock, batch=3), queue, clock)
+    assert sender.told == [["0"], ["2"], ["3", "4", "5"], ["6", "7", "8"]]
+
+
+def test_who_refuses_is_there_and_fails_no_more(clock):
+    queue, sender = Queue(clock, 1), Sender(RetryLater("away"), poison={"0"})
+    courier = courier_of(queue, sender, clock)
+    drain(courier, queue, clock)
+    assert queue.lost == [(0, "no such channel")]
+    assert courier.status()["failing"] is None
+
+
+def still_firing(clock, sender):
+    return courier_of(
+        Queue(clock),
+        sender,
+        clock,
+        refresh_every_s=600.0,
+        batch=2,
+        firing=lambda: [incident(id=str(n)) for n in range(5)],
+    )
+
+
+def test_one_refused_message_lets_the_others_be_told_again(clock, caplog):
+    sender = Sender(poison={"0"})
+    courier = still_firing(clock, sender)
+    for _ in range(2):
+        clock.move(601)
+        courier.step()
+    assert sender.told == [["2", "3"], ["4"]] * 2
+    (record,) = caplog.records
+    assert "no such channel" in record.getMessage()
+
+
+def test_a_failed_repetition_is_tried_again_after_its_back_off(clock):
+    sender = Sender(RetryLater("away"))
+    courier = still_firing(clock, sender)
+    clock.move(601)
+    clock.move(courier.step() + 0.001)
+    assert sender.told == []
+    courier.step()
+    assert sender.told == [["0", "1"], ["2", "3"], ["4"]]
+
+
 class Stuck(Sender):
     """Hangs until it is let go."""
 

@@ -8,6 +8,7 @@ from fakes.clock import FakeClock
 from agent.series import make_point
 from agent.storage import notices as queue
 from agent.storage.migrations import MIGRATIONS, migrate
+from agent.storage.outbox import REASON_CHARS_MAX
 from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 
@@ -75,6 +76,15 @@ def test_what_was_told_and_dropped_is_counted(store, clock):
     reader = StoreReader.open(store.path)
     assert reader.notifiers() == [status]
     reader.close()
+
+
+def test_a_reason_in_odd_text_is_kept_as_far_as_it_can_be(store):
+    store.commit_alerts([], {}, [("ops", {"n": 1})])
+    store.notice_dropped(store.notices("ops", 1)[0].id, "no \udce9 " + "x" * 9999)
+    (status,) = store.notifiers()
+    assert (status.queued, status.dropped) == (0, 1)
+    assert status.last_reason.startswith("no ? x")
+    assert len(status.last_reason) == REASON_CHARS_MAX
 
 
 def test_a_full_queue_drops_its_oldest_and_counts_them(store):
