@@ -230,7 +230,8 @@ class Detector:
         change = self._change(time_s)
         if change is None:
             return []
-        if abs(change.shift) < self.settings.least_effect / 2 + self._aloft(change):
+        aloft = 0.0 if self._novelty.goes_on(change) else self._aloft(change)
+        if abs(change.shift) < self.settings.least_effect / 2 + aloft:
             bounds = normal.bounds[3:6] * 2
             capped = (min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True))
             normal.sums = array("d", capped)

@@ -73,8 +73,7 @@ class Novelty:
         if self._is_retraction(change, normal) or self._has_gone(change, normal):
             return False
         sign = math.copysign(1.0, change.shift)
-        goes_on = change.time_s < self.follow_until_s and sign == self.follow_sign
-        if goes_on and not change.is_sharp:
+        if self.goes_on(change):
             self.follow_until_s = change.time_s + FOLLOW_S
             return False
         if math.isnan(self.held_level) and _is_familiar(change, normal):
@@ -84,6 +83,11 @@ class Novelty:
         self.told_s, self.told_level = change.time_s, normal.level
         self.told_after = change.level
         return True
+
+    def goes_on(self, change: Change) -> bool:
+        """True for more of the same ramp."""
+        is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
+        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
 
     def overdue(self, time_s: float, normal: Normal) -> Change | None:
         """What was held back because it looked familiar, and has not gone as it went before."""
