@@ -82,6 +82,7 @@ class SimulatedClock(FakeClock):
     def move(self, duration_s: float) -> None:
         """Lets time pass: on both clocks, and for the GPUs."""
         super().move(duration_s)
+        self._control.utc_offset_ns = self.time_ns() - self.monotonic_ns()
         self._control.simulated_ns = self.monotonic_ns()
 
 
@@ -106,7 +107,7 @@ class FakeGpu:
         self._lost: Rule | None = None
         self.index = index
 
-    def set(self, **values: int | str) -> None:
+    def set(self, **values: float | str) -> None:
         """Sets plain values: util_pct, mem_used_bytes, temp_c, sm_clock_mhz, event_reasons, ..."""
         for name, value in values.items():
             getattr(self._gpu, name)  # an unknown name is an error, not a new attribute
@@ -148,6 +149,28 @@ class FakeGpu:
             self._gpu.throttle_base_ns[i] += int(self._gpu.throttle_share[i] * passed_ns)
             self._gpu.throttle_share[i] = share
         self._gpu.throttle_since_ns = now_ns
+
+    def buffer_samples(self, period_ms: int = 20, kept: int = 120) -> None:
+        """The driver keeps the power of the last moments in a buffer."""
+        self.set(samples_period_ns=period_ms * 1_000_000, samples_kept=kept)
+
+    def split(self, *slices: int, slice_bytes: int = 10 << 30) -> None:
+        """It is divided into MIG devices of so many slices each."""
+        self._gpu.mig_mode = 1
+        for i, count in enumerate(slices):
+            mig = self._gpu.migs[i]
+            mig.name = f"NVIDIA Fake 80GB MIG {count}g.{count * 10}gb".encode()
+            mig.uuid = f"MIG-0000{self.index:04d}-{i:04d}-4000-8000-000000000000".encode()
+            mig.slices = count
+            mig.mem_total_bytes = count * slice_bytes
+
+    def set_mig(self, mig_index: int, pids: Sequence[int] = (), **values: int) -> None:
+        """Sets a MIG device's processes, and plain values such as mem_used_bytes."""
+        mig = self._gpu.migs[mig_index]
+        mig.pids[: len(pids)] = list(pids)
+        mig.pid_count = len(pids)
+        for name, value in values.items():
+            setattr(mig, name, value)
 
     def set_processes(
         self,
@@ -212,6 +235,8 @@ class FakeNvml:
                 counter_step_ns=counter_step_ms * 1_000_000,
                 counter_base_mj=1_000_000_000,
                 counter_zero_ns=now_ns,
+                gain=1.0,
+                average_window_ns=1_000_000_000,
                 throttle_since_ns=now_ns,
                 mem_total_bytes=80 << 30,
                 mem_reserved_bytes=1 << 29,

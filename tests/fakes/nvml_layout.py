@@ -10,10 +10,23 @@ MAX_RULES = 64
 MAX_PIDS = 32
 MAX_COUNTS = 64
 NAME_LENGTH = 96
+MAX_MIGS = 8
 
 
 class Segment(ctypes.Structure):
     _fields_ = (("from_ns", ctypes.c_int64), ("power_w", ctypes.c_double))
+
+
+class Mig(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char * NAME_LENGTH),
+        ("uuid", ctypes.c_char * NAME_LENGTH),
+        ("slices", ctypes.c_uint64),
+        ("mem_total_bytes", ctypes.c_uint64),
+        ("mem_used_bytes", ctypes.c_uint64),
+        ("pid_count", ctypes.c_int64),
+        ("pids", ctypes.c_uint64 * MAX_PIDS),
+    )
 
 
 class Gpu(ctypes.Structure):
@@ -44,6 +57,17 @@ class Gpu(ctypes.Structure):
         ("mps_pids", ctypes.c_uint64 * MAX_PIDS),
         ("busy_pid_count", ctypes.c_int64),
         ("busy_pids", ctypes.c_uint64 * MAX_PIDS),
+        ("gain", ctypes.c_double),
+        ("power_period_ns", ctypes.c_int64),
+        ("power_window_ns", ctypes.c_int64),
+        ("average_period_ns", ctypes.c_int64),
+        ("average_window_ns", ctypes.c_int64),
+        ("samples_period_ns", ctypes.c_int64),
+        ("samples_kept", ctypes.c_int64),
+        ("counter_gap_ns", ctypes.c_int64),
+        ("counter_loss", ctypes.c_double),
+        ("mig_mode", ctypes.c_int64),
+        ("migs", Mig * MAX_MIGS),
     )
 
 
@@ -60,6 +84,7 @@ class Control(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_uint64),
         ("simulated_ns", ctypes.c_int64),
+        ("utc_offset_ns", ctypes.c_int64),
         ("gpu_count", ctypes.c_int64),
         ("driver_version", ctypes.c_char * NAME_LENGTH),
         ("nvml_version", ctypes.c_char * NAME_LENGTH),

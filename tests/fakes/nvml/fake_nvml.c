@@ -2,8 +2,11 @@
  *
  * The control file (FAKE_NVML_CONTROL) is opened read-only and may be changed by the test at any
  * moment; its layout is mirrored by fakes/nvml_layout.py. Time is CLOCK_MONOTONIC, or stands where
- * the control file says (simulated_ns). Power is a step function of time; the energy counter is its
- * integral, and advances in steps, as a real board's does. Optionally every call is counted in
+ * the control file says (simulated_ns). Power is a step function of time. What the sensors make of it
+ * is scripted too: a reading is the mean over a window that ends at the last update (25 of 100 ms, or
+ * 1 s), all of them are wrong by a gain, and the energy counter is the integral that advances in
+ * steps, and loses a share of what falls between two readings that follow each other too fast.
+ * Optionally every call is counted in
  * FAKE_NVML_CALLS. A process that has loaded the library may turn to other files by fake_nvml_use.
  * Without a control file it is a library without a driver.
  */
@@ -22,11 +25,22 @@
 #define MAX_PIDS 32
 #define MAX_COUNTS 64
 #define NAME_LENGTH 96
+#define MAX_MIGS 8
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LIB_RM_VERSION_MISMATCH = 18 };
 
 struct segment { int64_t from_ns; double power_w; };
+
+struct mig {
+    char name[NAME_LENGTH];
+    char uuid[NAME_LENGTH];
+    uint64_t slices;
+    uint64_t mem_total_bytes;
+    uint64_t mem_used_bytes;
+    int64_t pid_count;
+    uint64_t pids[MAX_PIDS];
+};
 
 struct gpu {
     char name[NAME_LENGTH];
@@ -55,6 +69,17 @@ struct gpu {
     uint64_t mps_pids[MAX_PIDS];
     int64_t busy_pid_count;
     uint64_t busy_pids[MAX_PIDS];
+    double gain;
+    int64_t power_period_ns;
+    int64_t power_window_ns;
+    int64_t average_period_ns;
+    int64_t average_window_ns;
+    int64_t samples_period_ns;
+    int64_t samples_kept;
+    int64_t counter_gap_ns;
+    double counter_loss;
+    int64_t mig_mode;
+    struct mig migs[MAX_MIGS];
 };
 
 struct rule { char function[NAME_LENGTH]; int64_t gpu; int64_t code; int64_t hang; };
@@ -62,6 +87,7 @@ struct rule { char function[NAME_LENGTH]; int64_t gpu; int64_t code; int64_t han
 struct control {
     uint64_t size;
     int64_t simulated_ns;
+    int64_t utc_offset_ns;
     int64_t gpu_count;
     char driver_version[NAME_LENGTH];
     char nvml_version[NAME_LENGTH];
@@ -78,6 +104,8 @@ static const volatile struct control *control;
 static struct count *counts;
 static int64_t loaded_ns;
 static volatile int64_t initialized_ns;
+static int64_t counter_read_ns[MAX_GPUS];
+static double counter_lost_j[MAX_GPUS];
 
 /* When the process loaded the library, and initialized it, is real also in a simulation. */
 static int64_t host_ns(void) {
@@ -107,6 +135,8 @@ void fake_nvml_use(const char *control_path, const char *counts_path) {
     if (counts != NULL) munmap(counts, sizeof(struct count) * MAX_COUNTS);
     loaded_ns = host_ns();
     initialized_ns = 0;
+    memset(counter_read_ns, 0, sizeof counter_read_ns);
+    memset(counter_lost_j, 0, sizeof counter_lost_j);
     control = map_file(control_path, sizeof(struct control), O_RDONLY, PROT_READ);
     counts = map_file(counts_path, sizeof(struct count) * MAX_COUNTS, O_RDWR,
                       PROT_READ | PROT_WRITE);
@@ -153,15 +183,24 @@ static int enter(const char *function, int64_t gpu) {
     return scripted(function, gpu);
 }
 
-/* Handles are index + 1, so that NULL stays invalid. */
-static int64_t index_of(void *handle) { return (int64_t)(intptr_t)handle - 1; }
+/* Handles are index + 1, so that NULL stays invalid; a MIG device's has its own index above it. */
+static int64_t index_of(void *handle) { return ((int64_t)(intptr_t)handle & 0xff) - 1; }
+static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 1; }
+
+/* What only the whole board can say. */
+#define ENTER_BOARD(function, handle)                                              \
+    if (mig_of(handle) >= 0) return NOT_SUPPORTED;                                 \
+    ENTER(function, handle)
 
 #define ENTER(function, handle)                                                    \
     int64_t index = index_of(handle);                                              \
     if (control == NULL) return UNINITIALIZED;                                     \
     if (index < 0 || index >= control->gpu_count) return INVALID_ARGUMENT;         \
     const volatile struct gpu *gpu = &control->gpus[index];                        \
+    int64_t mig_index = mig_of(handle);                                            \
+    const volatile struct mig *mig = mig_index < 0 ? NULL : &gpu->migs[mig_index]; \
     (void)gpu;                                                                     \
+    (void)mig;                                                                     \
     int code = enter(function, index);                                             \
     if (code != SUCCESS) return code;
 
@@ -183,6 +222,23 @@ static double integral_j(const volatile struct gpu *gpu, int64_t start_ns, int64
         at = until;
     }
     return joules;
+}
+
+/* What a sensor shows: the mean over its window at its last update, with the board's gain. */
+static double sensed_w(const volatile struct gpu *gpu, int64_t t_ns, int64_t period_ns,
+                       int64_t window_ns) {
+    int64_t at = period_ns > 0 ? t_ns / period_ns * period_ns : t_ns;
+    double watts = window_ns > 0 ? integral_j(gpu, at - window_ns, at) * 1e9 / (double)window_ns
+                                 : power_w(gpu, at);
+    return watts * gpu->gain;
+}
+
+/* The CPU's time as the driver stamps its samples with it. */
+static int64_t utc_ns(int64_t t_ns) {
+    if (control->simulated_ns != 0) return t_ns + control->utc_offset_ns;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - host_ns() + t_ns;
 }
 
 int nvmlInitWithFlags(unsigned int flags) {
@@ -244,25 +300,35 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
         if (code == SUCCESS) *handle = (void *)(intptr_t)(i + 1);
         return code;
     }
+    for (int64_t i = 0; i < control->gpu_count * MAX_MIGS; i++) {
+        const volatile struct gpu *gpu = &control->gpus[i / MAX_MIGS];
+        const volatile struct mig *mig = &gpu->migs[i % MAX_MIGS];
+        if (!gpu->mig_mode || strcmp((const char *)mig->uuid, uuid) != 0) continue;
+        int code = enter("nvmlDeviceGetHandleByUUID", i / MAX_MIGS);
+        if (code == SUCCESS)
+            *handle = (void *)(intptr_t)((i / MAX_MIGS + 1) | ((i % MAX_MIGS + 1) << 8));
+        return code;
+    }
     return NOT_FOUND;
 }
 
 int nvmlDeviceGetName(void *handle, char *name, unsigned int length) {
     ENTER("nvmlDeviceGetName", handle)
-    return copy(gpu->name, name, length);
+    return copy(mig == NULL ? gpu->name : mig->name, name, length);
 }
 
 int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned int length) {
     ENTER("nvmlDeviceGetUUID", handle)
-    return copy(gpu->uuid, uuid, length);
+    return copy(mig == NULL ? gpu->uuid : mig->uuid, uuid, length);
 }
 
 struct memory { unsigned long long total, free, used; };
 
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
     ENTER("nvmlDeviceGetMemoryInfo", handle)
-    memory->total = gpu->mem_total_bytes;
-    memory->used = gpu->mem_used_bytes + gpu->mem_reserved_bytes;
+    memory->total = mig == NULL ? gpu->mem_total_bytes : mig->mem_total_bytes;
+    memory->used = mig == NULL ? gpu->mem_used_bytes + gpu->mem_reserved_bytes
+                               : mig->mem_used_bytes;
     memory->free = memory->total - memory->used;
     return SUCCESS;
 }
@@ -271,39 +337,44 @@ struct memory_v2 { unsigned int version; unsigned long long total, reserved, fre
 
 int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *memory) {
     ENTER("nvmlDeviceGetMemoryInfo_v2", handle)
-    memory->total = gpu->mem_total_bytes;
-    memory->reserved = gpu->mem_reserved_bytes;
-    memory->used = gpu->mem_used_bytes;
+    memory->total = mig == NULL ? gpu->mem_total_bytes : mig->mem_total_bytes;
+    memory->reserved = mig == NULL ? gpu->mem_reserved_bytes : 0;
+    memory->used = mig == NULL ? gpu->mem_used_bytes : mig->mem_used_bytes;
     memory->free = memory->total - memory->used - memory->reserved;
     return SUCCESS;
 }
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts) {
-    ENTER("nvmlDeviceGetPowerUsage", handle)
-    *milliwatts = (unsigned int)(power_w(gpu, now_ns()) * 1000);
+    ENTER_BOARD("nvmlDeviceGetPowerUsage", handle)
+    *milliwatts = (unsigned int)(sensed_w(gpu, now_ns(), gpu->power_period_ns,
+                                          gpu->power_window_ns) * 1000);
     return SUCCESS;
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millijoules) {
-    ENTER("nvmlDeviceGetTotalEnergyConsumption", handle)
+    ENTER_BOARD("nvmlDeviceGetTotalEnergyConsumption", handle)
     int64_t step = gpu->counter_step_ns > 0 ? gpu->counter_step_ns : 1;
-    int64_t until = now_ns() / step * step;
-    *millijoules = gpu->counter_base_mj
-                 + (unsigned long long)(integral_j(gpu, gpu->counter_zero_ns, until) * 1000);
+    int64_t now = now_ns(), until = now / step * step, last = counter_read_ns[index];
+    if (last != 0 && now - last < gpu->counter_gap_ns)
+        counter_lost_j[index] += gpu->counter_loss * integral_j(gpu, last, now);
+    counter_read_ns[index] = now;
+    double joules = integral_j(gpu, gpu->counter_zero_ns, until) - counter_lost_j[index];
+    *millijoules = gpu->counter_base_mj + (unsigned long long)(joules * gpu->gain * 1000);
     return SUCCESS;
 }
 
 struct utilization { unsigned int gpu, memory; };
 
 int nvmlDeviceGetUtilizationRates(void *handle, struct utilization *utilization) {
-    ENTER("nvmlDeviceGetUtilizationRates", handle)
+    ENTER_BOARD("nvmlDeviceGetUtilizationRates", handle)
+    if (gpu->mig_mode) return NOT_SUPPORTED;
     utilization->gpu = (unsigned int)gpu->util_pct;
     utilization->memory = (unsigned int)gpu->mem_util_pct;
     return SUCCESS;
 }
 
 int nvmlDeviceGetTemperature(void *handle, unsigned int sensor, unsigned int *temperature) {
-    ENTER("nvmlDeviceGetTemperature", handle)
+    ENTER_BOARD("nvmlDeviceGetTemperature", handle)
     if (sensor != 0) return INVALID_ARGUMENT;
     *temperature = (unsigned int)gpu->temp_c;
     return SUCCESS;
@@ -312,27 +383,27 @@ int nvmlDeviceGetTemperature(void *handle, unsigned int sensor, unsigned int *te
 struct temperature { unsigned int version, sensor; int temperature; };
 
 int nvmlDeviceGetTemperatureV(void *handle, struct temperature *temperature) {
-    ENTER("nvmlDeviceGetTemperatureV", handle)
+    ENTER_BOARD("nvmlDeviceGetTemperatureV", handle)
     if (temperature->sensor != 0) return INVALID_ARGUMENT;
     temperature->temperature = (int)gpu->temp_c;
     return SUCCESS;
 }
 
 int nvmlDeviceGetClockInfo(void *handle, unsigned int type, unsigned int *clock_mhz) {
-    ENTER("nvmlDeviceGetClockInfo", handle)
+    ENTER_BOARD("nvmlDeviceGetClockInfo", handle)
     if (type != 1 && type != 2) return NOT_SUPPORTED;
     *clock_mhz = (unsigned int)(type == 1 ? gpu->sm_clock_mhz : gpu->mem_clock_mhz);
     return SUCCESS;
 }
 
 int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
-    ENTER("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    ENTER_BOARD("nvmlDeviceGetCurrentClocksEventReasons", handle)
     *reasons = gpu->event_reasons;
     return SUCCESS;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons) {
-    ENTER("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    ENTER_BOARD("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     *reasons = gpu->event_reasons;
     return SUCCESS;
 }
@@ -340,7 +411,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *
 struct violation { unsigned long long reference_us, violation_ns; };
 
 int nvmlDeviceGetViolationStatus(void *handle, unsigned int policy, struct violation *violation) {
-    ENTER("nvmlDeviceGetViolationStatus", handle)
+    ENTER_BOARD("nvmlDeviceGetViolationStatus", handle)
     if (policy > 1) return NOT_SUPPORTED;
     int64_t now = now_ns();
     violation->reference_us = (unsigned long long)(now / 1000);
@@ -367,13 +438,14 @@ static int list(const volatile uint64_t *pids, int64_t count, unsigned int *room
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *room, struct process *out) {
     ENTER("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    return list(gpu->pids, gpu->pid_count, room, out);
+    return mig == NULL ? list(gpu->pids, gpu->pid_count, room, out)
+                       : list(mig->pids, mig->pid_count, room, out);
 }
 
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *room,
                                                struct process *out) {
     ENTER("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle)
-    return list(gpu->mps_pids, gpu->mps_pid_count, room, out);
+    return list(gpu->mps_pids, mig == NULL ? gpu->mps_pid_count : 0, room, out);
 }
 
 struct process_utilization {
@@ -384,8 +456,9 @@ struct process_utilization {
 
 int nvmlDeviceGetProcessUtilization(void *handle, struct process_utilization *out,
                                     unsigned int *room, unsigned long long since_us) {
-    ENTER("nvmlDeviceGetProcessUtilization", handle)
+    ENTER_BOARD("nvmlDeviceGetProcessUtilization", handle)
     (void)since_us;
+    if (gpu->mig_mode) return NOT_SUPPORTED;
     unsigned int had = *room;
     *room = (unsigned int)gpu->busy_pid_count;
     if (gpu->busy_pid_count == 0) return NOT_FOUND;
@@ -400,7 +473,7 @@ int nvmlDeviceGetProcessUtilization(void *handle, struct process_utilization *ou
 
 int nvmlDeviceGetTotalEccErrors(void *handle, unsigned int error_type, unsigned int counter_type,
                                 unsigned long long *errors) {
-    ENTER("nvmlDeviceGetTotalEccErrors", handle)
+    ENTER_BOARD("nvmlDeviceGetTotalEccErrors", handle)
     *errors = error_type == 1 && counter_type == 0 ? gpu->ecc_uncorrected : 0;
     return SUCCESS;
 }
@@ -415,19 +488,81 @@ struct field {
 enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186, TYPE_UNSIGNED_INT = 1 };
 
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
-    ENTER("nvmlDeviceGetFieldValues", handle)
+    ENTER_BOARD("nvmlDeviceGetFieldValues", handle)
     int64_t now = now_ns();
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "field:%u", fields[i].id);
         double watts;
-        if (fields[i].id == FIELD_POWER_AVERAGE) watts = integral_j(gpu, now - 1000000000, now);
-        else if (fields[i].id == FIELD_POWER_INSTANT) watts = power_w(gpu, now);
+        if (fields[i].id == FIELD_POWER_AVERAGE)
+            watts = sensed_w(gpu, now, gpu->average_period_ns, gpu->average_window_ns);
+        else if (fields[i].id == FIELD_POWER_INSTANT)
+            watts = sensed_w(gpu, now, gpu->power_period_ns, gpu->power_window_ns);
         else { fields[i].code = NOT_SUPPORTED; continue; }
         fields[i].code = (unsigned int)scripted(name, index);
         fields[i].timestamp_us = now / 1000;
         fields[i].value_type = TYPE_UNSIGNED_INT;
         fields[i].value.ui = (unsigned int)(watts * 1000);
     }
+    return SUCCESS;
+}
+
+struct sample { unsigned long long time_us; union { double d; unsigned int ui; } value; };
+
+/* The driver's buffer of past power: the last `samples_kept` at one every `samples_period_ns`. */
+int nvmlDeviceGetSamples(void *handle, unsigned int type, unsigned long long seen_us,
+                         unsigned int *value_type, unsigned int *room, struct sample *out) {
+    ENTER_BOARD("nvmlDeviceGetSamples", handle)
+    if (type != 0 || gpu->samples_period_ns == 0) return NOT_SUPPORTED;
+    *value_type = TYPE_UNSIGNED_INT;
+    int64_t now = now_ns(), last = now / gpu->samples_period_ns;
+    unsigned int had = *room, count = 0;
+    for (int64_t k = last - gpu->samples_kept + 1; k <= last; k++) {
+        int64_t at = k * gpu->samples_period_ns;
+        unsigned long long time_us = (unsigned long long)(utc_ns(at) / 1000);
+        if (time_us <= seen_us) continue;
+        if (out != NULL && count < had) {
+            out[count].time_us = time_us;
+            out[count].value.ui =
+                (unsigned int)(sensed_w(gpu, at, 0, gpu->samples_period_ns) * 1000);
+        }
+        count++;
+    }
+    *room = out == NULL || count < had ? count : had;
+    return count == 0 ? NOT_FOUND : SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending) {
+    ENTER_BOARD("nvmlDeviceGetMigMode", handle)
+    *current = *pending = (unsigned int)gpu->mig_mode;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned int *count) {
+    ENTER_BOARD("nvmlDeviceGetMaxMigDeviceCount", handle)
+    *count = MAX_MIGS - 1;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned int mig_number, void **found) {
+    ENTER_BOARD("nvmlDeviceGetMigDeviceHandleByIndex", handle)
+    if (mig_number >= MAX_MIGS) return INVALID_ARGUMENT;
+    if (!gpu->mig_mode || gpu->migs[mig_number].slices == 0) return NOT_FOUND;
+    *found = (void *)(intptr_t)((index + 1) | ((int64_t)(mig_number + 1) << 8));
+    return SUCCESS;
+}
+
+struct attributes {
+    unsigned int multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gpu_slices,
+        compute_slices;
+    unsigned long long memory_mb;
+};
+
+int nvmlDeviceGetAttributes_v2(void *handle, struct attributes *attributes) {
+    ENTER("nvmlDeviceGetAttributes_v2", handle)
+    if (mig == NULL) return NOT_SUPPORTED;
+    memset(attributes, 0, sizeof *attributes);
+    attributes->gpu_slices = attributes->compute_slices = (unsigned int)mig->slices;
+    attributes->memory_mb = mig->mem_total_bytes >> 20;
     return SUCCESS;
 }
