@@ -25,6 +25,7 @@ Direction = Literal["up", "down", "both"]
 Level = Literal["info", "warning", "critical"]
 FaultName = Literal[
     "device_lost",
+    "energy_suspect",
     "sensor_restarting",
     "probe_failing",
     "sink_behind",

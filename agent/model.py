@@ -11,6 +11,7 @@ from typing import Literal
 FieldValue = float | int | str | bool
 DeviceKind = Literal["gpu", "mig", "cpu"]
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+EnergyScope = Literal["device", "parent"]
 Severity = Literal["info", "warning", "critical"]
 EventKind = Literal["drift", "anomaly", "price", "software", "fault"]
 
@@ -39,12 +40,15 @@ class Device:
     """Something that runs inferences and costs money.
 
     Attributes:
-        name: Short name on this host: `gpu0`, `cpu`.
+        name: Short name on this host: `gpu0`, `gpu0.mig1`, `cpu`.
         kind: What it is.
         uuid: The vendor's lasting identity; for a CPU the host's machine id or "cpu".
         model: The vendor's name of the product.
-        index: The NVML index; None for a CPU.
+        index: The NVML index of the board; None for a CPU.
         memory_bytes: Memory of the device in bytes; None where unknown.
+        parent: Name of the board that a MIG device is a part of; empty for any other.
+        slices: Compute slices of the board that a MIG device holds.
+        slices_of: Compute slices that the board has.
     """
 
     name: str
@@ -53,6 +57,9 @@ class Device:
     model: str
     index: int | None = None
     memory_bytes: int | None = None
+    parent: str = ""
+    slices: int = 0
+    slices_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +88,16 @@ class Energy:
         method: How it was found, in order of trust: counter, samples, poll, rapl, modelled.
         rel_err: Relative uncertainty (about 95 %), as a share of energy_j.
         idle_power_w: Learnt power of the idle device; None until learnt.
+        scope: "parent" where it is the whole board's, of which the device is a part.
+        suspect: Whether the device's sensors contradict each other; None until they were compared.
     """
 
     energy_j: float
     method: EnergyMethod
     rel_err: float
     idle_power_w: float | None = None
+    scope: EnergyScope = "device"
+    suspect: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,11 @@ SCHEMA: dict[str, Measurement] = {
         tags=("device", "kind", "uuid", "model"),
         fields=_typed(
             floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
-            " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost",
+            " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
+            " dram_energy_j",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
             strings="energy_method",
+            bools="energy_suspect",
         ),
     ),
     "probe": Measurement(
@@ -43,8 +45,8 @@ SCHEMA: dict[str, Measurement] = {
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
             " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct",
             ints="samples threads ecc_uncorrected",
-            strings="stop_reason energy_method fingerprint",
-            bools="contended",
+            strings="stop_reason energy_method energy_scope fingerprint",
+            bools="contended energy_suspect",
         ),
     ),
     "cost": Measurement(

@@ -67,7 +67,13 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = (
         {
             "name": "failing",
             "kind": "fault",
-            "faults": ("sensor_restarting", "probe_failing", "sink_behind", "notifier_failing"),
+            "faults": (
+                "energy_suspect",
+                "sensor_restarting",
+                "probe_failing",
+                "sink_behind",
+                "notifier_failing",
+            ),
             "for": "10m",
         }
     ),

@@ -18,7 +18,7 @@ from agent.clock import SystemClock
 from agent.config import Config, ProbeConfig
 from agent.daemon.accounts import Accounts, MemoryLedger
 from agent.daemon.measuring import Measurer
-from agent.daemon.running import host_name
+from agent.daemon.running import host_name, probed_devices
 from agent.daemon.status import report_document
 from agent.model import Device
 from agent.pricing.book import PriceBook
@@ -88,9 +88,7 @@ def _chosen(config: Config, name: str | None) -> ProbeConfig:
 
 def _device(devices: tuple[Device, ...], probe: ProbeConfig, name: str | None) -> Device:
     if name is None:
-        wanted = (
-            devices if probe.devices == "all" else [d for d in devices if d.name in probe.devices]
-        )
+        wanted = probed_devices(probe, devices)
         if not wanted:
             raise click.ClickException("no device was found; infercost doctor says why")
         return wanted[0]

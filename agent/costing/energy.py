@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.model import Energy, EnergyMethod, FieldValue, ProbeResult
+from agent.model import Energy, EnergyMethod, EnergyScope, FieldValue, ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,16 @@ class ProbeEnergy:
         above_idle_j: Joules per inference above the idle device's; None until that is learnt.
         method: How the energy was found; `last_known` if it is another run's.
         rel_err: Relative uncertainty of per_inference_j.
+        scope: "parent" where it is the whole board's, of which the device is a part.
+        suspect: Whether the device's sensors contradict each other; None until they were compared.
     """
 
     per_inference_j: float
     above_idle_j: float | None
     method: EnergyMethod
     rel_err: float
+    scope: EnergyScope = "device"
+    suspect: bool | None = None
 
     def fields(self) -> dict[str, FieldValue | None]:
         """The energy fields of the `probe` series."""
@@ -30,6 +34,8 @@ class ProbeEnergy:
             "energy_above_idle_j": self.above_idle_j,
             "energy_method": self.method,
             "energy_rel_err": self.rel_err,
+            "energy_scope": "parent" if self.scope == "parent" else None,
+            "energy_suspect": self.suspect,
         }
 
 
@@ -45,6 +51,8 @@ def energy_per_inference(energy: Energy, result: ProbeResult) -> ProbeEnergy:
         above_idle_j=above_idle_j,
         method=energy.method,
         rel_err=energy.rel_err,
+        scope=energy.scope,
+        suspect=energy.suspect,
     )
 
 
@@ -68,6 +76,4 @@ class LastKnownEnergy:
         identity, energy = self._by_key.get((result.device, result.probe), (None, None))
         if energy is None or identity != (result.batch, result.fingerprint):
             return None
-        return ProbeEnergy(
-            energy.per_inference_j, energy.above_idle_j, "last_known", energy.rel_err
-        )
+        return replace(energy, method="last_known")

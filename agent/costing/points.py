@@ -40,6 +40,9 @@ def device_point(
         energy_j = reading.fields.get("energy_j")
         duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
+        if device.kind == "mig":
+            # What it draws nobody can tell: its electricity stands in the board's row.
+            energy_j = 0.0
         fields["cost"] = device_cost(
             terms, duration_s, energy_j if isinstance(energy_j, float) else None
         )

@@ -64,6 +64,19 @@ def _device_lost(status: Status) -> Iterator[Fault]:
             )
 
 
+def _energy_suspect(status: Status) -> Iterator[Fault]:
+    for name, device in status["sensor"].get("devices", {}).items():
+        if device.get("suspect"):
+            yield Fault(
+                "energy_suspect",
+                name,
+                f"{name}: the energy counter and the power disagree (counter / power"
+                f" {device['counter_to_power']:.2f}); its energy is in doubt",
+                "warning",
+                {"device": name},
+            )
+
+
 def _sensor_restarting(status: Status) -> Iterator[Fault]:
     sensor = status["sensor"]
     if sensor["state"] not in {"running", "stopped"}:
@@ -130,6 +143,7 @@ def _config_refused(status: Status) -> Iterator[Fault]:
 
 RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _device_lost,
+    _energy_suspect,
     _sensor_restarting,
     _probe_failing,
     _sink_behind,

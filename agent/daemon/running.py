@@ -12,7 +12,7 @@ from threading import Event as Flag
 from typing import Any
 
 from agent.clock import Clock
-from agent.config import Config
+from agent.config import Config, ProbeConfig
 from agent.daemon.accounts import Accounts
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import Measurer
@@ -127,8 +127,7 @@ class Running:
                 listeners=self._parts.listeners,
             )
             for probe in config.probe
-            for device in devices
-            if probe.devices == "all" or device.name in probe.devices
+            for device in probed_devices(probe, devices)
         ]
 
     def _ran_lately(self, job: ProbeJob) -> bool:
@@ -149,6 +148,17 @@ class Running:
             for series in found
             for time_ns, value in zip(series.times_ns, series.values, strict=True)
         )
+
+
+def probed_devices(probe: ProbeConfig, devices: Sequence[Device]) -> list[Device]:
+    """The devices that a probe runs on: those it names, or all that can run one.
+
+    A board that is divided into MIG devices runs nothing itself.
+    """
+    if probe.devices != "all":
+        return [device for device in devices if device.name in probe.devices]
+    divided = {device.parent for device in devices}
+    return [device for device in devices if device.name not in divided]
 
 
 def host_name(config: Config) -> str:

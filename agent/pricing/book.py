@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -51,7 +51,8 @@ class PriceBook:
 
     A plan that names a device goes before the host's; the host's is divided equally over the
     host's accelerators, or falls to its CPU where there are none. With no plan at all the
-    device is priced by `assumed_rate`, and says so.
+    device is priced by `assumed_rate`, and says so. A MIG device takes its share of its board's
+    slices, and what no MIG device holds stays with the board, so that the sum is the board's price.
 
     Args:
         plans: The operator's plans, in any order.
@@ -71,7 +72,7 @@ class PriceBook:
         self._plans = sorted(plans, key=lambda plan: plan.valid_from)
         self._electricity = electricity
         self._devices = {device.name: device for device in devices}
-        accelerators = {device.name for device in devices if device.kind != "cpu"}
+        accelerators = {device.name for device in devices if device.kind == "gpu"}
         self._sharing = accelerators or set(self._devices)
 
     def terms(self, device: str, time_ns: int) -> Terms | None:
@@ -80,8 +81,28 @@ class PriceBook:
         Raises:
             KeyError: No device of that name.
         """
-        rate = self._rate(self._devices[device], _day(time_ns))
-        return None if rate is None else Terms(rate, self._electricity_per_j(rate, time_ns))
+        found = self._devices[device]
+        rate = self._own_rate(found, _day(time_ns))
+        if rate is None:
+            return None
+        # A MIG device's energy is its board's, of which it pays its share.
+        share = found.slices / found.slices_of if found.slices_of else 1.0
+        return Terms(rate, share * self._electricity_per_j(rate, time_ns))
+
+    def _own_rate(self, device: Device, day: date) -> Rate | None:
+        """The rate of what a device holds: all of a whole one, some slices of a divided one."""
+        named = any(plan.device == device.name and plan.valid_from <= day for plan in self._plans)
+        if device.kind == "mig" and not named:
+            board = self._devices.get(device.parent)
+            whole = None if board is None else self._rate(board, day)
+            return whole and _of_slices(whole, device.slices, device.slices_of)
+        whole = self._rate(device, day)
+        parts = [part for part in self._devices.values() if part.parent == device.name]
+        if whole is None or not parts:
+            return whole
+        slices_of = parts[0].slices_of
+        held = sum(part.slices for part in parts)
+        return _of_slices(whole, max(0, slices_of - held), slices_of)
 
     def _rate(self, device: Device, day: date) -> Rate | None:
         in_force = [plan for plan in self._plans if plan.valid_from <= day]
@@ -99,6 +120,17 @@ class PriceBook:
         if rate.electricity_included or electricity is None:
             return 0.0
         return float(tariff_per_kwh(electricity, time_ns) * electricity.pue) / KWH_J
+
+
+def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:
+    """The price of some of a board's slices; None where the driver did not tell how many."""
+    if slices_of <= 0:
+        return None
+    return replace(
+        rate,
+        per_hour=rate.per_hour * slices / slices_of,
+        source=f"{rate.source}, {slices} of {slices_of} slices",
+    )
 
 
 def _day(time_ns: int) -> date:

@@ -92,13 +92,18 @@ class Aggregator:
         self._samples += 1
 
     def close(
-        self, counter: CounterReading | None = None, method: CounterMethod | None = None
+        self,
+        counter: CounterReading | None = None,
+        method: CounterMethod | None = None,
+        *,
+        suspect: bool | None = None,
     ) -> Reading | None:
         """Ends the interval and gives its reading; None where it held no sample.
 
         Args:
             counter: The energy counter at the end, where there is one.
             method: What that counter is.
+            suspect: Whether the device's energy sensors contradict each other, where that is known.
         """
         first, last, base = self._first, self._last, self._base or self._first
         if not self._samples or first is None or last is None or base is None:
@@ -110,6 +115,8 @@ class Aggregator:
             "power_max_w": self._power_max_w,
             "energy_j": energy_j,
             "energy_method": energy_method,
+            "energy_suspect": suspect,
+            "dram_energy_j": _advance(base.dram_j, last.dram_j),
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
             "temp_c": self._temp_max_c,

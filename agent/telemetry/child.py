@@ -22,7 +22,7 @@ from agent.telemetry.activity import UNKNOWN
 from agent.telemetry.cpu import CpuSensor
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.gpu import GpuSensor
+from agent.telemetry.gpu import GpuSensor, part_name
 from agent.telemetry.nvml import NO_DRIVER, DriverInfo, Library
 from agent.telemetry.sample import Sensor
 from agent.telemetry.wire import (
@@ -35,6 +35,7 @@ from agent.telemetry.wire import (
     encode,
     energy_message,
     fault_message,
+    gpu_index,
     parse_command,
     parse_settings,
 )
@@ -182,10 +183,19 @@ class SensorChild:
                 self._command(message["command"])
             case "restart":
                 self._leave("library_mismatch", message["device"])
+            case "part":
+                self._start_part(str(message["device"]), int(message["number"]))
             case "flushed":
                 pass
             case _:
                 self._write(message)
+
+    def _start_part(self, board: str, number: int) -> None:
+        """Gives a MIG device that was found its own thread, once."""
+        index, name = gpu_index(board), part_name(board, number)
+        if index is not None and name not in self._workers:
+            tell = functools.partial(self._tell, name)
+            self._start([GpuSensor(index, self._library, self._clock, tell, number)])
 
     def _command(self, command: Message) -> None:
         """Passes a command of the daemon on to its device, or answers for one that is not there."""
@@ -245,7 +255,7 @@ class SensorChild:
         while flushing and (message := self._next(until_ns)) is not None:
             if message["type"] == "flushed":
                 flushing.discard(message["device"])
-            elif message["type"] not in ("command", "restart"):
+            elif message["type"] not in ("command", "part", "restart"):
                 self._write(message)
         self._write({"type": "bye", "reason": reason, "device": device})
         os._exit(0)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.clock import Clock
-from agent.model import NS_PER_S, Device
+from agent.model import NS_PER_S, Device, EnergyScope
 from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.rapl import RaplCounter, find_zones
+from agent.telemetry.rapl import RaplCounter, find_zones, is_dram
 from agent.telemetry.sample import CounterMethod, CounterReading, Sample
 
 # Average of AWS's processors per logical CPU, by Cloud Carbon Footprint's methodology (2021).
@@ -175,12 +175,14 @@ class CpuSensor:
         self.name = "cpu"
         self.call = ""
         self.counter_method: CounterMethod | None = None
+        self.energy_scope: EnergyScope = "device"
         self._root = root
         self._clock = clock
         self._tell = tell
         self._idle_w = idle_w
         self._max_w = max_w
         self._rapl: RaplCounter | None = None
+        self._dram: RaplCounter | None = None
         self._model: ModelledCounter | None = None
         self._temperature_files: tuple[Path, ...] = ()
         self._ticks: CpuTicks | None = None
@@ -206,10 +208,13 @@ class CpuSensor:
         zones = find_zones(self._root)
         if isinstance(zones, tuple):
             self._rapl, self._model, self.counter_method = RaplCounter(zones), None, "rapl"
+            dram = find_zones(self._root, is_dram)
+            self._dram = RaplCounter(dram) if isinstance(dram, tuple) else None
             return
         idle_w = IDLE_W_PER_CPU * cpus if self._idle_w is None else self._idle_w
         max_w = MAX_W_PER_CPU * cpus if self._max_w is None else self._max_w
-        self._rapl, self._model = None, ModelledCounter(idle_w, max(idle_w, max_w))
+        self._rapl, self._dram = None, None
+        self._model = ModelledCounter(idle_w, max(idle_w, max_w))
         self.counter_method = "modelled"
         detail = f"{zones.fix}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
         self._tell(SensorFault(zones.path, zones.code, Reaction.MODELLED, detail))
@@ -225,8 +230,9 @@ class CpuSensor:
         used_bytes, total_bytes = parse_meminfo(self._text("proc/meminfo"))
         reading = self.read_counter()
         power_w = self._power_w(reading)
+        t_ns = self._clock.monotonic_ns()
         return Sample(
-            t_ns=self._clock.monotonic_ns(),
+            t_ns=t_ns,
             power_w=power_w,
             power_instant_w=power_w,
             util_pct=None if before is None else 100 * utilization(before, ticks),
@@ -234,6 +240,7 @@ class CpuSensor:
             mem_total_bytes=total_bytes,
             temp_c=read_temperature_c(self._temperature_files),
             counter=reading,
+            dram_j=None if self._dram is None else self._dram.read_j(t_ns),
         )
 
     def read_counter(self) -> CounterReading | None:
@@ -256,6 +263,14 @@ class CpuSensor:
     def read_power_w(self) -> float | None:
         """The processors have a counter in every case, and their power is never polled."""
         return None
+
+    def read_samples(self) -> list[tuple[int, float]] | None:
+        """The kernel buffers no power."""
+        return None
+
+    def parts(self) -> list[int]:
+        """Processors are not divided."""
+        return []
 
     def busy_pids(self, since_ns: int) -> frozenset[int] | None:  # noqa: ARG002 - the protocol's
         """Every process of the host uses the processors: that says nothing."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 from agent.model import NS_PER_S, Energy
 from agent.telemetry.sample import CounterMethod, CounterReading
@@ -35,10 +36,23 @@ BASE_REL_ERR: Final[dict[CounterMethod, float]] = {
     "modelled": MODEL_REL_ERR,
 }
 
-# Counter readings must span this share of the region, polled power may miss this share of it.
+# What is left of the load's beginning when the region starts is not read: power rises within some
+# tens of ms (Yang et al. 2023), and the counter lags by its step.
+RISE_S: Final = 0.25
+# A power reading is the mean of up to a second, published every 100 ms: only from so long after
+# the load's beginning on does it hold nothing of the time before (Yang et al. 2023, table 2).
+POWER_LAG_S: Final = 1.1
+
+# Readings must span this share of the region, and miss at most this share of it.
 MIN_SPAN_SHARE: Final = 0.5
 MAX_GAP_SHARE: Final = 0.5
-MIN_POLLS: Final = 3
+MIN_POWERS: Final = 3
+
+# Power readings that follow each other overlap, so that the error of their mean is taken from the
+# means of blocks (batch means: Law, Simulation Modeling and Analysis, ch. 9), with Student's
+# 97.5 % quantile for the few that there are.
+BLOCKS: Final = 5
+STUDENT: Final[dict[int, float]] = {3: 4.303, 4: 3.182, 5: 2.776}
 
 IDLE_SAMPLES_MIN: Final = 10
 IDLE_SAMPLES_MAX: Final = 600
@@ -96,17 +110,33 @@ class IdlePower:
         return sorted(self._watts)[rank - 1]
 
 
-class History:
-    """The last counter readings and polled powers of a device, as many as an energy needs.
+PowerMethod = Literal["samples", "poll"]
+Powers = Sequence[tuple[int, float]]
 
-    At one reading a second and ten polls a second in a window of two minutes the longest region
-    fits twice.
+
+class History:
+    """The last counter readings and powers of a device, as many as an energy needs.
+
+    At one reading a second, ten polls a second and a hundred buffered samples a second in a window
+    of two minutes the longest region fits.
+
+    Attributes:
+        counter: Readings of the energy counter.
+        powers: Polled (CLOCK_MONOTONIC ns, W).
+        samples: The driver's own (CLOCK_MONOTONIC ns, W).
+        idle: Learns the idle device's power.
+        disagreement: How far the counter is from the power, as a share of it, where a self-test
+            has compared them.
+        suspect: Whether that is too far; None before the first comparison.
     """
 
     def __init__(self) -> None:
         self.counter: deque[CounterReading] = deque(maxlen=600)
         self.powers: deque[tuple[int, float]] = deque(maxlen=2400)
+        self.samples: deque[tuple[int, float]] = deque(maxlen=12_000)
         self.idle = IdlePower()
+        self.disagreement = 0.0
+        self.suspect: bool | None = None
 
     @property
     def power_ns(self) -> int:
@@ -114,7 +144,10 @@ class History:
         return self.powers[-1][0] if self.powers else 0
 
     def energy(self, region: Region, method: CounterMethod | None) -> Energy | Absent:
-        """Energy in the region: by the counter, else by polled power, else absent.
+        """Energy in the region: by the counter, by buffered samples, by polls, else absent.
+
+        A counter that disagrees with the power is not corrected, for nobody knows which of the two
+        is wrong: its energy is marked, and its uncertainty grows by the disagreement.
 
         Args:
             region: The steady region, at least 5 s long.
@@ -127,9 +160,14 @@ class History:
         if method is not None:
             by_counter = from_counter(self.counter, region, method, idle_w)
             if isinstance(by_counter, Energy):
-                return by_counter
+                rel_err = by_counter.rel_err + (self.disagreement if self.suspect else 0.0)
+                return replace(by_counter, rel_err=rel_err, suspect=self.suspect)
             reasons.append(by_counter.reason)
-        by_polls = from_polls(self.powers, region, idle_w)
+        if self.samples:
+            by_samples = from_powers(self.samples, region, "samples", idle_w)
+            if isinstance(by_samples, Energy):
+                return by_samples
+        by_polls = from_powers(self.powers, region, "poll", idle_w)
         if isinstance(by_polls, Energy):
             return by_polls
         return Absent("; ".join([*reasons, by_polls.reason]))
@@ -143,8 +181,8 @@ def from_counter(
 ) -> Energy | Absent:
     """Energy by a running total: mean power between two readings, times the region's length.
 
-    The readings are those nearest the region's edges among the ones in the steady stretch, so
-    that power at their instants is the region's. Uncertainty: the counter's step over the time
+    The readings are the outermost of the steady stretch after its rise, so that power between
+    them is the region's and the counter's step weighs least. Uncertainty: the step over the time
     between the readings, plus the sensor's own.
 
     Args:
@@ -153,16 +191,17 @@ def from_counter(
         method: What the readings are.
         idle_power_w: Is passed on.
     """
-    steady = [r for r in readings if region.steady_start_ns <= r.t_ns <= region.steady_end_ns]
+    since_ns = min(
+        region.start_ns, max(region.steady_start_ns, region.start_ns - int(RISE_S * NS_PER_S))
+    )
+    steady = [r for r in readings if since_ns <= r.t_ns <= region.steady_end_ns]
     if not steady:
         return Absent("the energy counter was not read in the window")
-    first = min(steady, key=lambda reading: abs(reading.t_ns - region.start_ns))
-    last = min(steady, key=lambda reading: abs(reading.t_ns - region.end_ns))
+    first, last = steady[0], steady[-1]
     span_s = (last.t_ns - first.t_ns) / NS_PER_S
     if span_s < MIN_SPAN_SHARE * region.length_s:
         return Absent(f"the energy counter's readings span {span_s:.2f} s of the window")
-    between = [r.energy_j for r in steady if first.t_ns <= r.t_ns <= last.t_ns]
-    if any(after < before for before, after in pairwise(between)):
+    if any(after.energy_j < before.energy_j for before, after in pairwise(steady)):
         return Absent("the energy counter was reset in the window")
     used_j = last.energy_j - first.energy_j
     if used_j <= 0:
@@ -171,51 +210,51 @@ def from_counter(
     return Energy(used_j / span_s * region.length_s, method, rel_err, idle_power_w)
 
 
-def from_polls(
-    powers: Sequence[tuple[int, float]], region: Region, idle_power_w: float | None = None
+def from_powers(
+    powers: Powers, region: Region, method: PowerMethod, idle_power_w: float | None = None
 ) -> Energy | Absent:
-    """Energy by polled power: the trapezoidal rule, clipped to the region.
+    """Energy by readings of power: their mean by the trapezoidal rule, times the region's length.
 
-    At the region's edges power is interpolated where a sample of the steady stretch lies beyond,
-    and else held.
-    Uncertainty: the longest gap between samples over the region, plus the board's own, plus
-    twice the standard error of the mean of the samples, which grows where they are few.
+    The readings are those of the steady stretch that hold nothing of the time before it, also
+    ones that were read behind the region.
+    Uncertainty: the longest gap between readings over the region, plus the board's own, plus the
+    half width of a 95 % interval of the mean.
 
     Args:
         powers: (CLOCK_MONOTONIC ns, W) in order of time.
         region: The region, in CLOCK_MONOTONIC ns.
+        method: Where the readings come from.
         idle_power_w: Is passed on.
     """
-    steady = [(t, w) for t, w in powers if region.steady_start_ns <= t <= region.steady_end_ns]
-    inside = [(t, w) for t, w in steady if region.start_ns <= t <= region.end_ns]
-    if len(inside) < MIN_POLLS:
-        return Absent(f"power was polled {len(inside)} times in the window")
-    before = max((p for p in steady if p[0] < region.start_ns), default=None)
-    after = min((p for p in steady if p[0] > region.end_ns), default=None)
-    start_w = _between(before, inside[0], region.start_ns)
-    end_w = _between(after, inside[-1], region.end_ns)
-    points = [(region.start_ns, start_w), *inside, (region.end_ns, end_w)]
-    energy_j = 0.0
-    longest_s = 0.0
-    for (t0, w0), (t1, w1) in pairwise(points):
-        step_s = (t1 - t0) / NS_PER_S
-        energy_j += step_s * (w0 + w1) / 2
-        longest_s = max(longest_s, step_s)
+    since_ns = region.steady_start_ns + int(POWER_LAG_S * NS_PER_S)
+    steady = [(t, w) for t, w in powers if since_ns <= t <= region.steady_end_ns]
+    if len(steady) < MIN_POWERS:
+        return Absent(f"power was polled {len(steady)} times in the window")
+    span_s = (steady[-1][0] - steady[0][0]) / NS_PER_S
+    longest_s = max((t1 - t0) / NS_PER_S for (t0, _), (t1, _) in pairwise(steady))
     gap_share = longest_s / region.length_s
-    if gap_share > MAX_GAP_SHARE:
-        return Absent(f"power was not polled for {longest_s:.1f} s of the window")
-    if energy_j <= 0:
+    if span_s < MIN_SPAN_SHARE * region.length_s or gap_share > MAX_GAP_SHARE:
+        return Absent(f"power was polled over {span_s:.1f} s with a gap of {longest_s:.1f} s")
+    mean_w = mean_power_w(steady)
+    if mean_w <= 0:
         return Absent("the polled power was zero")
-    watts = [w for _, w in inside]
-    mean_w = sum(watts) / len(watts)
-    variance = sum((w - mean_w) ** 2 for w in watts) / (len(watts) - 1)
-    noise = 2 * math.sqrt(variance / len(watts)) / mean_w
-    return Energy(energy_j, "poll", gap_share + BOARD_REL_ERR + noise, idle_power_w)
+    noise = mean_rel_err([w for _, w in steady])
+    return Energy(mean_w * region.length_s, method, gap_share + BOARD_REL_ERR + noise, idle_power_w)
 
 
-def _between(outside: tuple[int, float] | None, inside: tuple[int, float], t_ns: int) -> float:
-    """Power in W at an edge that lies between two samples; the inner one's without an outer."""
-    if outside is None:
-        return inside[1]
-    share = (t_ns - outside[0]) / (inside[0] - outside[0])
-    return outside[1] + share * (inside[1] - outside[1])
+def mean_power_w(powers: Powers) -> float:
+    """Mean power in W over the time between the first reading and the last, at least two."""
+    joules = sum((t1 - t0) * (w0 + w1) / 2 for (t0, w0), (t1, w1) in pairwise(powers))
+    return joules / (powers[-1][0] - powers[0][0])
+
+
+def mean_rel_err(watts: Sequence[float]) -> float:
+    """Half width of a 95 % interval of the mean of correlated readings, as a share of it.
+
+    Args:
+        watts: In order of time, at least three, their mean above zero.
+    """
+    blocks = min(BLOCKS, len(watts))
+    size = len(watts) // blocks
+    means = [statistics.fmean(watts[i * size : (i + 1) * size]) for i in range(blocks)]
+    return STUDENT[blocks] * statistics.stdev(means) / math.sqrt(blocks) / statistics.fmean(watts)

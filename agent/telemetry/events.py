@@ -76,6 +76,31 @@ def of_end(how: str, last_words: str, failures: int, wait_s: float, time_ns: int
     )
 
 
+def of_selftest(device: str, ratio: float, time_ns: int, *, suspect: bool) -> Event:
+    """The event for a device whose energy sensors contradict each other, or no longer do.
+
+    Args:
+        device: Name of the device.
+        ratio: The energy counter's energy over the integrated power's.
+        time_ns: UTC in ns since 1970.
+        suspect: Whether they contradict each other.
+    """
+    found = f"the energy counter counts {ratio * 100:.0f} % of the integrated power"
+    if not suspect:
+        return Event("fault", "info", f"{device}: the energy sensors agree again", time_ns, found)
+    return Event(
+        kind="fault",
+        severity="warning",
+        title=f"{device}: its energy is suspect",
+        time_ns=time_ns,
+        detail=f"{found}: one of the two is wrong, so every energy of this device is marked and"
+        " its uncertainty grows by as much. Compare with a meter at the plug; a driver update may"
+        " mend it.",
+        device=device,
+        cause="energy sensors disagree",
+    )
+
+
 def of_recovery(what: str, device: str, time_ns: int) -> Event:
     """The event for a device or a sensor process that is back."""
     return Event(kind="fault", severity="info", title=what, time_ns=time_ns, device=device)

@@ -1,4 +1,4 @@
-"""The sensors of one NVIDIA GPU, read through NVML."""
+"""The sensors of one NVIDIA GPU, or of a MIG device that is a part of it, read through NVML."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agent.clock import Clock, utc_ns
-from agent.model import Device
+from agent.model import Device, EnergyScope
 from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.gpu_metrics import METRICS, ThrottleClock, Values
+from agent.telemetry.gpu_metrics import (
+    BOARD_ONLY,
+    METRICS,
+    OF_A_PART,
+    TOTAL_POWER_SAMPLES,
+    ThrottleClock,
+    Values,
+    sample_powers,
+)
 from agent.telemetry.nvml import Library, fault_of, nvml_call
 from agent.telemetry.sample import CounterMethod, CounterReading, Sample
 
@@ -22,23 +30,37 @@ UNINITIALIZED: Final = 1
 Tell = Callable[[SensorFault], None]
 
 
+def part_name(board: str, number: int) -> str:
+    """The name of a MIG device on this host."""
+    return f"{board}.mig{number}"
+
+
 class GpuSensor:
     """One GPU; see `agent.telemetry.sample.Sensor` for the contract.
 
+    A MIG device has a memory and processes of its own. Clock, heat and energy are its board's, for
+    NVML tells no others; power and energy stand in the board's row of the series alone, so that
+    sums over the rows hold.
+
     Args:
-        index: NVML index.
+        index: NVML index of the board.
         library: The process's NVML, initialized.
         clock: Gives the time of each reading.
         tell: Is given the faults that do not end a sample, once each.
+        number: Number of the MIG device on the board; None for the board itself.
     """
 
     idle_below_pct = 0.0
 
-    def __init__(self, index: int, library: Library, clock: Clock, tell: Tell) -> None:
-        self.name = f"gpu{index}"
+    def __init__(
+        self, index: int, library: Library, clock: Clock, tell: Tell, number: int | None = None
+    ) -> None:
+        self.name = f"gpu{index}" if number is None else part_name(f"gpu{index}", number)
         self.call = ""
         self.counter_method: CounterMethod | None = "counter"
+        self.energy_scope: EnergyScope = "device" if number is None else "parent"
         self._index = index
+        self._number = number
         self._library = library
         self._clock = clock
         self._tell = tell
@@ -48,12 +70,15 @@ class GpuSensor:
 
     def _forget(self) -> None:
         self._handle: Any = None
+        self._part: Any = None
         self._generation = self._library.generation
         self._ways = {metric: list(ways) for metric, ways in METRICS.items()}
         self._failing: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
         self._throttle = ThrottleClock()
         self._tells_who_is_busy = True
+        self._buffers_samples = True
+        self._samples_seen_us = 0
 
     def _nvml(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
         self.call = function
@@ -83,15 +108,62 @@ class GpuSensor:
                 self._uuid = str(self._nvml("nvmlDeviceGetUUID", self._handle))
             else:
                 self._handle = self._nvml("nvmlDeviceGetHandleByUUID", self._uuid)
-            model = str(self._nvml("nvmlDeviceGetName", self._handle))
-            memory = self._read("memory").get("mem_total_bytes")
+            return self._found()
         except SensorFault as fault:
             if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
                 raise SensorFault(
                     fault.call, fault.code, Reaction.QUARANTINE, fault.detail
                 ) from fault
             raise
-        return Device(self.name, "gpu", self._uuid, model, self._index, memory)
+
+    def _found(self) -> Device:
+        """The device behind the handle of the board."""
+        uuid = str(self._uuid)
+        if self._number is None:
+            model = str(self._nvml("nvmlDeviceGetName", self._handle))
+            memory_bytes = self._read("memory").get("mem_total_bytes")
+            return Device(self.name, "gpu", uuid, model, self._index, memory_bytes)
+        by_number = "nvmlDeviceGetMigDeviceHandleByIndex"
+        self._part = self._nvml(by_number, self._handle, self._number)
+        return Device(
+            self.name,
+            "mig",
+            str(self._nvml("nvmlDeviceGetUUID", self._part)),
+            str(self._nvml("nvmlDeviceGetName", self._part)),
+            self._index,
+            self._read("memory").get("mem_total_bytes"),
+            parent=f"gpu{self._index}",
+            slices=int(self._nvml("nvmlDeviceGetAttributes_v2", self._part).gpuInstanceSliceCount),
+            slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
+        )
+
+    def parts(self) -> list[int]:
+        """Numbers of the MIG devices on this board; empty on one that is not divided.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if self._number is not None:
+            return []
+        try:
+            current, _ = self._nvml("nvmlDeviceGetMigMode", self._handle)
+            if not current:
+                return []
+            count = int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle))
+            return [number for number in range(count) if self._has_part(number)]
+        except SensorFault as fault:
+            if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+                return []
+            raise
+
+    def _has_part(self, number: int) -> bool:
+        try:
+            self._nvml("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, number)
+        except SensorFault as fault:
+            if fault.reaction is Reaction.ABSENT:
+                return False
+            raise
+        return True
 
     def sample(self) -> Sample:
         """Reads every metric that the GPU supports.
@@ -104,7 +176,8 @@ class GpuSensor:
             raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
         values: Values = {}
         for metric in METRICS:
-            values.update(self._read(metric))
+            if self._number is None or metric not in BOARD_ONLY:
+                values.update(self._read(metric))
         if not any(self._ways.values()):
             detail = "the driver answers nothing about this GPU"
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
@@ -143,13 +216,42 @@ class GpuSensor:
         return CounterReading((before_ns + after_ns) // 2, millijoules / 1000)
 
     def read_power_w(self) -> float | None:
-        """Reads the power of the moment in W.
+        """Reads the power in W: the driver's average of the last second where there is one.
+
+        The sensor behind the power of the moment looks 25 of 100 ms on some boards (Yang et al.,
+        "Part-time Power Measurements", 2023), and misses what happens in between.
 
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
-        watts: float | None = self._read("power").get("power_instant_w")
+        watts: float | None = self._read("power").get("power_w")
         return watts
+
+    def read_samples(self) -> list[tuple[int, float]] | None:
+        """Reads the driver's buffer of past power.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if not self._buffers_samples:
+            return None
+        arguments = (TOTAL_POWER_SAMPLES, self._samples_seen_us)
+        try:
+            kind, samples = self._nvml("nvmlDeviceGetSamples", self._handle, *arguments)
+        except SensorFault as fault:
+            if fault.code == "NOT_FOUND":  # none since the last one seen
+                return []
+            if fault.reaction is Reaction.ABSENT:
+                self._buffers_samples = False
+                return None
+            if fault.reaction is Reaction.TRANSIENT:
+                return []
+            raise
+        offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
+        powers = sample_powers(kind, samples, self._samples_seen_us)
+        if powers:
+            self._samples_seen_us = powers[-1][0]
+        return [(time_us * 1000 - offset_ns, watts) for time_us, watts in powers]
 
     def busy_pids(self, since_ns: int) -> frozenset[int] | None:
         """Processes that kept the multiprocessors busy, by the driver's own samples.
@@ -176,9 +278,10 @@ class GpuSensor:
     def _read(self, metric: str) -> Values:
         """One metric by the best way left; empty where it is absent, now or for ever."""
         ways = self._ways[metric]
+        handle = self._part if self._part is not None and metric in OF_A_PART else self._handle
         while ways:
             try:
-                values = ways[0](self._nvml, self._handle)
+                values = ways[0](self._nvml, handle)
             except SensorFault as fault:
                 if fault.reaction is Reaction.ABSENT:
                     ways.pop(0)

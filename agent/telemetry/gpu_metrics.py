@@ -7,7 +7,7 @@ ThrottleClock) and the two sets of processes, which the sensor joins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import pynvml
@@ -144,6 +144,33 @@ METRICS: Final[Mapping[str, tuple[Way, ...]]] = {
     "compute_processes": (_compute_processes,),
     "mps_processes": (_mps_processes,),
 }
+
+
+# What a MIG device has of its own, and what only its board can say of itself.
+OF_A_PART: Final = frozenset({"memory", "compute_processes"})
+BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes"})
+
+# nvml.h: NVML_TOTAL_POWER_SAMPLES, in mW.
+TOTAL_POWER_SAMPLES: Final = 0
+
+
+def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list[tuple[int, float]]:
+    """The driver's buffered samples as (UTC us, W), oldest first; those seen before are left out.
+
+    Args:
+        value_type: Which member of the union holds the value.
+        samples: What nvmlDeviceGetSamples gave.
+        seen_us: UTC us of the last one seen; 0 for none.
+    """
+    found = []
+    for sample in samples:
+        value = sample.sampleValue
+        unsigned_int = value_type == VALUE_TYPE_UNSIGNED_INT
+        milliwatts = value.uiVal if unsigned_int else value.ullVal
+        # A slot that was never filled holds zeros.
+        if int(sample.timeStamp) > seen_us and milliwatts:
+            found.append((int(sample.timeStamp), milliwatts / 1000))
+    return sorted(found)
 
 
 class ThrottleClock:

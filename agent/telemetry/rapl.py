@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -75,11 +75,19 @@ def is_package(directory: str, name: str) -> bool:
     return directory.startswith("intel-rapl:") and name.startswith("package-")
 
 
-def find_zones(root: Path) -> tuple[Zone, ...] | RaplMissing:
-    """The packages of this host, in order of their name.
+def is_dram(directory: str, name: str) -> bool:
+    """Tells the host's memory, which is a part of its package's directory but not of its energy."""
+    return directory.startswith("intel-rapl:") and name == "dram"
+
+
+def find_zones(
+    root: Path, wanted: Callable[[str, str], bool] = is_package
+) -> tuple[Zone, ...] | RaplMissing:
+    """The packages of this host, or its memories, in order of their name.
 
     Args:
         root: Root of the file system.
+        wanted: Which zones, by their directory and name.
     """
     base = root / POWERCAP
     zones: list[Zone] = []
@@ -88,7 +96,7 @@ def find_zones(root: Path) -> tuple[Zone, ...] | RaplMissing:
         counter = directory / "energy_uj"
         try:
             name = (directory / "name").read_text().strip()
-            if not is_package(directory.name, name):
+            if not wanted(directory.name, name):
                 continue
             range_uj = int((directory / "max_energy_range_uj").read_text())
             int(counter.read_text())

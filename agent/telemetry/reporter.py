@@ -81,6 +81,11 @@ class Reporter:
         event = events.of_recovery(title, device, self._clock.time_ns())
         self._guard(lambda: self._on_event(event))
 
+    def tested(self, device: str, ratio: float, *, suspect: bool) -> None:
+        """Tells that a device's energy sensors contradict each other, or no longer do."""
+        event = events.of_selftest(device, ratio, self._clock.time_ns(), suspect=suspect)
+        self._guard(lambda: self._on_event(event))
+
     def _guard(self, callback: Callable[[], None]) -> None:
         try:
             callback()

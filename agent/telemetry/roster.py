@@ -27,12 +27,13 @@ class Roster:
         self._retry_ns: dict[str, int] = {}
         self._hangs: dict[str, Backoff] = {}
         self._ages_s: dict[str, float] = {}
+        self._ratios: dict[str, tuple[float, bool]] = {}
 
     def devices(self) -> tuple[Device, ...]:
-        """Every device that was seen: the GPUs in order of their index, then the CPU."""
+        """Every device that was seen: each GPU with its MIG devices by index, then the CPU."""
         with self._lock:
             known = self._devices.values()
-            return tuple(sorted(known, key=lambda device: (device.index is None, device.index)))
+            return tuple(sorted(known, key=_order))
 
     def is_available(self, name: str) -> bool:
         """Whether a device is known and not set aside."""
@@ -54,6 +55,13 @@ class Roster:
         """Takes the age of each device's last sample in s."""
         with self._lock:
             self._ages_s = {str(name): float(age_s) for name, age_s in ages_s.items()}
+
+    def tested(self, name: str, ratio: float, *, suspect: bool) -> bool:
+        """Takes the verdict of a device's self-test; True if it is not the one known before."""
+        with self._lock:
+            _, was_suspect = self._ratios.get(name, (1.0, False))
+            self._ratios[name] = (ratio, suspect)
+            return suspect != was_suspect
 
     def set_aside(self, name: str, retry_after_s: float, now_ns: int) -> None:
         """Takes a device that the child left alone, and for how long, in s."""
@@ -87,10 +95,17 @@ class Roster:
 
     def _device_status(self, name: str, now_ns: int) -> dict[str, Any]:
         device, retry_ns = self._devices.get(name), self._retry_ns.get(name)
+        ratio, suspect = self._ratios.get(name, (None, None))
         return {
             "kind": device.kind if device else "gpu",
             "model": device.model if device else None,
             "state": "good" if retry_ns is None else "set aside",
             "age_s": self._ages_s.get(name),
+            "counter_to_power": ratio,
+            "suspect": suspect,
             "retry_in_s": None if retry_ns is None else max(0.0, (retry_ns - now_ns) / NS_PER_S),
         }
+
+
+def _order(device: Device) -> tuple[bool, int, str]:
+    return (device.index is None, device.index or 0, device.name)

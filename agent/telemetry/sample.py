@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from agent.model import Device
+from agent.model import Device, EnergyScope
 
 CounterMethod = Literal["counter", "rapl", "modelled"]
 
@@ -30,7 +30,7 @@ class Sample:
     Attributes:
         t_ns: CLOCK_MONOTONIC ns at which it was taken.
         power_w: Power in W, averaged over about the last second where the driver does that.
-        power_instant_w: Power of the moment in W, for the maximum and for integration.
+        power_instant_w: Power of the moment in W, for the maximum.
         util_pct: Share of time in which the device computed, in percent.
         mem_util_pct: Share of time in which its memory was read or written, in percent.
         mem_used_bytes: Memory in use in bytes.
@@ -43,6 +43,7 @@ class Sample:
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         pids: Processes that compute on the device.
         counter: The energy counter, where a sample reads it anyway.
+        dram_j: Joules of the host's memory since some instant, apart from all else.
     """
 
     t_ns: int
@@ -60,6 +61,7 @@ class Sample:
     ecc_uncorrected: int | None = None
     pids: tuple[int, ...] | None = None
     counter: CounterReading | None = None
+    dram_j: float | None = None
 
 
 class Sensor(Protocol):
@@ -72,12 +74,14 @@ class Sensor(Protocol):
         name: Short name of the device on this host.
         call: The driver's function that was called last, for the report of a hang.
         counter_method: What its energy counter is; None where it has none.
+        energy_scope: "parent" where its energy is the whole board's, of which it is a part.
         idle_below_pct: Utilization in percent at or below which nothing runs on it.
     """
 
     name: str
     call: str
     counter_method: CounterMethod | None
+    energy_scope: EnergyScope
     idle_below_pct: float
 
     def open(self) -> Device:
@@ -96,7 +100,18 @@ class Sensor(Protocol):
         ...
 
     def read_power_w(self) -> float | None:
-        """Reads the power of the moment alone, in W."""
+        """Reads the power alone, in W: averaged where the driver does that, for it misses nothing."""
+        ...
+
+    def read_samples(self) -> list[tuple[int, float]] | None:
+        """Power that the driver has buffered since the last call, as (CLOCK_MONOTONIC ns, W).
+
+        None where the driver buffers none.
+        """
+        ...
+
+    def parts(self) -> list[int]:
+        """Numbers of the MIG devices that the board is divided into; empty for all else."""
         ...
 
     def busy_pids(self, since_ns: int) -> frozenset[int] | None:

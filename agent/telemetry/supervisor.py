@@ -275,6 +275,8 @@ class SensorSupervisor:
                 self._reporter.reading(message)
             case "energy" | "activity":
                 self._questions.answer(message)
+            case "selftest":
+                self._tested(message)
             case "fault":
                 self._fault(message)
             case "device":
@@ -295,6 +297,11 @@ class SensorSupervisor:
         if self._down:
             self._down = False
             self._reporter.recovered("sensors: the sensor process runs again")
+
+    def _tested(self, message: Message) -> None:
+        name, ratio = str(message["device"]), float(message["ratio"])
+        if self._roster.tested(name, ratio, suspect=bool(message["suspect"])):
+            self._reporter.tested(name, ratio, suspect=bool(message["suspect"]))
 
     def _appeared(self, message: Message) -> None:
         if self._roster.appeared(message):

@@ -2,7 +2,7 @@
 
 All times on the wire are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come
 commands (`mark`, `energy`, `activity`, `stop`). The child answers with `hello`, then `beat`,
-`reading`, `energy`, `activity`, `fault`, `device` and `bye` lines. A closed pipe means stop.
+`reading`, `energy`, `activity`, `selftest`, `fault`, `device` and `bye` lines. A closed pipe means stop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal
 
-from agent.model import Device, Energy, Reading
+from agent.model import Device, Energy, EnergyScope, Reading
 from agent.telemetry.activity import Activity
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import SensorFault
@@ -52,6 +52,7 @@ class SensorSettings:
         cpu_max_w: Modelled power of all busy processors in W; None likewise.
         quarantine_first_s: How long a device that failed is left alone at first, in s.
         quarantine_max_s: How long at most, after doubling each time, in s.
+        selftest_s: For so long, in s, is a GPU's energy counter compared with its power; 0: never.
     """
 
     sample_every_s: float = 1.0
@@ -65,6 +66,7 @@ class SensorSettings:
     cpu_max_w: float | None = None
     quarantine_first_s: float = 60.0
     quarantine_max_s: float = 3600.0
+    selftest_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,8 @@ def device_message(device: Device) -> Message:
 
 
 def gpu_index(name: str) -> int | None:
-    """The NVML index in a GPU's name; None for any other device."""
-    match = re.fullmatch(r"gpu(\d{1,4})", name)
+    """The NVML index of the board in a GPU's or a MIG device's name; None for any other device."""
+    match = re.fullmatch(r"gpu(\d{1,4})(?:\.mig\d{1,2})?", name)
     return int(match[1]) if match else None
 
 
@@ -159,7 +161,14 @@ def fault_message(device: str | None, fault: SensorFault, **more: float) -> Mess
     return {**message, **more}
 
 
-def energy_message(identity: int, result: Energy | Absent) -> Message:
+def selftest_message(device: str, ratio: float, *, suspect: bool) -> Message:
+    """The verdict of a device's self-test as it stands on the wire."""
+    return {"type": "selftest", "device": device, "ratio": ratio, "suspect": suspect}
+
+
+def energy_message(
+    identity: int, result: Energy | Absent, scope: EnergyScope = "device"
+) -> Message:
     """The answer to an `energy` command as it stands on the wire."""
     if isinstance(result, Absent):
         return {"type": "energy", "id": identity, "absent": result.reason}
@@ -170,6 +179,8 @@ def energy_message(identity: int, result: Energy | Absent) -> Message:
         "method": result.method,
         "rel_err": result.rel_err,
         "idle_power_w": result.idle_power_w,
+        "scope": scope,
+        "suspect": result.suspect,
     }
 
 
@@ -204,7 +215,9 @@ def parse_energy(message: Message) -> Energy | Absent:
     if "absent" in message:
         return Absent(str(message["absent"]))
     keys = ("energy_j", "method", "rel_err", "idle_power_w")
-    return Energy(*(message[key] for key in keys))
+    scope, suspect = message.get("scope", "device"), message.get("suspect")
+    energy_j, method, rel_err, idle_power_w = (message[key] for key in keys)
+    return Energy(energy_j, method, rel_err, idle_power_w, scope, suspect)
 
 
 def parse_activity(message: Message) -> Activity:

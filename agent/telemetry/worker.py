@@ -12,29 +12,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.clock import Clock
-from agent.model import NS_PER_S, Energy
+from agent.model import NS_PER_S
 from agent.telemetry.activity import ActivityLog
 from agent.telemetry.aggregate import Aggregator
 from agent.telemetry.backoff import Backoff
-from agent.telemetry.energy import History, Region
 from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.sample import CounterReading, Sample, Sensor
+from agent.telemetry.metering import Metering
+from agent.telemetry.sample import CounterReading, Sensor
 from agent.telemetry.wire import (
     Message,
     SensorSettings,
     activity_message,
     device_message,
-    energy_message,
     fault_message,
     reading_message,
 )
 
 Emit = Callable[[Message], None]
 
-# Reading an energy counter much more often than once a second makes it lie.
-EDGE_SPACING_NS: Final = NS_PER_S
-POLL_EVERY_NS: Final = NS_PER_S // 10
-POLL_AT_MOST_NS: Final = 120 * NS_PER_S
+# A board may be divided anew at any time.
+PARTS_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
 
@@ -96,13 +93,10 @@ class DeviceWorker:
         self._reinits = 0
         self._ended = False
         self._fresh = True
-        self._history = History()
+        self._metering = Metering(sensor, clock, emit, settings.selftest_s)
+        self._parts_ns = 0
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
-        self._edge_due_ns: int | None = None
-        self._last_edge_ns = -EDGE_SPACING_NS
-        self._poll_ns: int | None = None
-        self._poll_until_ns = 0
         self._questions: list[_Question] = []
         self._busy_pids: frozenset[int] | None = None
 
@@ -130,8 +124,7 @@ class DeviceWorker:
             return min([self._clock.monotonic_ns() + NS_PER_S, *questions])
         if not self.opened:
             return min([self._retry_ns, *questions])
-        dues = (self._edge_due_ns, self._poll_ns)
-        return min([self._next_sample_ns, *(due for due in dues if due is not None), *questions])
+        return min([self._next_sample_ns, *self._metering.wakes_ns(), *questions])
 
     def step(self) -> None:
         """Does what is due."""
@@ -141,10 +134,8 @@ class DeviceWorker:
                 self._guard(self._open)
         elif now_ns >= self._next_sample_ns:
             self._guard(self._sample)
-        elif self._edge_due_ns is not None and now_ns >= self._edge_due_ns:
-            self._guard(self._read_edge)
-        elif self._poll_ns is not None and now_ns >= self._poll_ns:
-            self._guard(self._poll)
+        elif (visit := self._metering.due(now_ns)) is not None:
+            self._guard(visit)
         self._answer()
 
     def command(self, message: Message) -> None:
@@ -152,7 +143,7 @@ class DeviceWorker:
         now_ns = self._clock.monotonic_ns()
         match message["cmd"]:
             case "mark" if self.opened:
-                self._edge_due_ns = max(now_ns, self._last_edge_ns + EDGE_SPACING_NS)
+                self._metering.mark()
             case "energy" | "activity" if len(self._questions) < INBOX_MAX:
                 give_up_ns = now_ns + max(2 * NS_PER_S, 2 * self._every_ns)
                 self._questions.append(_Question(message, int(message["end_ns"]), give_up_ns))
@@ -186,57 +177,41 @@ class DeviceWorker:
             self._next_sample_ns = pace(self._start_ns, self._every_ns, now_ns)
             self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, now_ns)
         self.opened = True
+        self._metering.opened()
         self._emit({"type": "device", "device": device_message(device)})
+        self._look_for_parts()
 
     def _sample(self) -> None:
         due_ns = self._next_sample_ns
         sample = self.sensor.sample()
         if self._fresh:
-            self._aggregator.restart(sample.counter or self._read_counter())
+            self._aggregator.restart(sample.counter or self._own_counter())
             self._fresh = False
-        self._remember(sample)
+        self._aggregator.add(sample)
+        self._activity.add(sample)
+        self._metering.remember(sample)
         self._reinits = 0
         if due_ns >= self._next_aggregate_ns:
-            counter = sample.counter or self._read_counter()
-            self._close_interval(counter)
+            self._close_interval(sample.counter or self._own_counter())
             self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, due_ns)
+        if self._clock.monotonic_ns() - self._parts_ns >= PARTS_EVERY_NS:
+            self._look_for_parts()
         self.sampled_ns = self._clock.monotonic_ns()
         self._next_sample_ns = pace(self._start_ns, self._every_ns, max(due_ns, self.sampled_ns))
 
-    def _remember(self, sample: Sample) -> None:
-        self._aggregator.add(sample)
-        self._activity.add(sample)
-        if sample.counter is not None:
-            self._history.counter.append(sample.counter)
-        if sample.power_instant_w is not None:
-            self._history.powers.append((sample.t_ns, sample.power_instant_w))
-        idle = sample.util_pct is not None and sample.util_pct <= self.sensor.idle_below_pct
-        if idle and sample.power_w is not None:
-            self._history.idle.add(sample.power_w)
+    def _look_for_parts(self) -> None:
+        """Tells of MIG devices; those that are known already are told again, which does nothing."""
+        self._parts_ns = self._clock.monotonic_ns()
+        for number in self.sensor.parts():
+            self._emit({"type": "part", "device": self.sensor.name, "number": number})
 
-    def _read_counter(self) -> CounterReading | None:
-        reading = self.sensor.read_counter()
-        if reading is not None:
-            self._history.counter.append(reading)
-        return reading
-
-    def _read_edge(self) -> None:
-        self._edge_due_ns = None
-        self._last_edge_ns = now_ns = self._clock.monotonic_ns()
-        self._read_counter()
-        if self.sensor.counter_method is None:
-            self._poll_ns = now_ns
-            self._poll_until_ns = now_ns + POLL_AT_MOST_NS
-
-    def _poll(self) -> None:
-        watts = self.sensor.read_power_w()
-        now_ns = self._clock.monotonic_ns()
-        if watts is not None:
-            self._history.powers.append((now_ns, watts))
-        self._poll_ns = now_ns + POLL_EVERY_NS if now_ns < self._poll_until_ns else None
+    def _own_counter(self) -> CounterReading | None:
+        """The energy counter for the series; a part's is its board's, and stands in its row."""
+        return self._metering.read_counter() if self.sensor.energy_scope == "device" else None
 
     def _close_interval(self, counter: CounterReading | None) -> None:
-        reading = self._aggregator.close(counter, self.sensor.counter_method)
+        suspect = self._metering.history.suspect
+        reading = self._aggregator.close(counter, self.sensor.counter_method, suspect=suspect)
         if reading is not None:
             self._emit(reading_message(reading))
 
@@ -247,10 +222,10 @@ class DeviceWorker:
         for question in self._questions:
             of_energy = question.message["cmd"] == "energy"
             # Conditions are in the samples alone; power is polled between them at times.
-            seen_ns = self._history.power_ns if of_energy else self._activity.seen_ns
+            seen_ns = self._metering.history.power_ns if of_energy else self._activity.seen_ns
             last = not self.opened or now_ns >= question.give_up_ns or seen_ns >= question.end_ns
             if of_energy:
-                answer = self._energy(question.message, last=last)
+                answer = self._metering.answer(question.message, last=last)
             else:
                 answer = self._conditions(question.message) if last else None
             if answer is None:
@@ -258,18 +233,6 @@ class DeviceWorker:
             else:
                 self._emit(answer)
         self._questions = waiting
-
-    def _energy(self, message: Message, *, last: bool) -> Message | None:
-        """The answer, or None while a better one may come with the next reading."""
-        if self._edge_due_ns is not None:
-            return None
-        region = Region(*(int(message[key]) for key in Region.__slots__))
-        result = self._history.energy(region, self.sensor.counter_method)
-        by_counter = isinstance(result, Energy) and result.method == self.sensor.counter_method
-        if not last and not by_counter:
-            return None
-        self._poll_ns = None
-        return energy_message(int(message["id"]), result)
 
     def _conditions(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
@@ -304,8 +267,7 @@ class DeviceWorker:
         if self.opened:
             self._close_interval(None)
         self.opened = False
-        self._edge_due_ns = None
-        self._poll_ns = None
+        self._metering.retire()
 
     def tell(self, fault: SensorFault, **more: float) -> None:
         """Tells the daemon of a fault of this device."""

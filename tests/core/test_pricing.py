@@ -138,3 +138,37 @@ def test_a_tariff_by_the_hour_holds_in_its_place():
     assert per_kwh(2026, 3, 2, 16) == pytest.approx(0.50)  # a Monday
     assert per_kwh(2026, 3, 3, 18, 59) == pytest.approx(0.40)
     assert per_kwh(2026, 3, 3, 19) == pytest.approx(0.20)
+
+
+def mig(number, slices, board="gpu0"):
+    name = f"{board}.mig{number}"
+    return Device(
+        name, "mig", f"MIG-{number}", "H100 MIG", 0, parent=board, slices=slices, slices_of=7
+    )
+
+
+def test_mig_devices_and_what_is_left_of_their_board_cost_what_the_board_costs():
+    devices = [*GPUS[:2], mig(0, 3), mig(1, 2)]
+    tariff = ElectricityConfig.model_validate({"tariff_per_kwh": Decimal("0.36")})
+    plan = on_demand(Decimal(14), electricity_included=False)
+    book = PriceBook([plan], tariff, devices)
+    names = ("gpu0", "gpu0.mig0", "gpu0.mig1", "gpu1")
+    terms = [book.terms(name, ns(2026, 1, 1)) for name in names]
+    # The host's 14 an hour are 7 a board; the board keeps the two slices that nobody holds.
+    assert [t.rate.per_hour for t in terms] == [2, 3, 2, 7]
+    assert terms[1].rate.source.endswith("3 of 7 slices")
+    # A window's energy on a MIG device is the board's, and it pays for its slices' share.
+    whole = terms[0].electricity_per_j
+    assert terms[1].electricity_per_j == pytest.approx(whole * 3 / 7)
+
+
+def test_a_mig_device_with_a_plan_of_its_own_goes_by_that():
+    devices = [GPUS[0], mig(0, 3)]
+    book = PriceBook([on_demand(Decimal(7)), on_demand(1, device="gpu0.mig0")], None, devices)
+    assert book.terms("gpu0.mig0", ns(2026, 1, 1)).rate.per_hour == 1
+
+
+def test_a_mig_device_whose_slices_are_unknown_has_no_price():
+    unknown = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", 0, parent="gpu0")
+    book = PriceBook([on_demand(Decimal(7))], None, [GPUS[0], unknown])
+    assert book.terms("gpu0.mig0", ns(2026, 1, 1)) is None

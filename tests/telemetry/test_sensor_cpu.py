@@ -182,3 +182,22 @@ def test_with_rapl_power_is_the_counters_advance(tmp_path):
     sample = sensor.sample()
     assert sample.power_w == pytest.approx(40)
     assert sample.counter.energy_j == pytest.approx(80)
+    assert sample.dram_j is None
+
+
+def test_the_hosts_memory_is_counted_apart_from_the_processors(tmp_path):
+    make_host(tmp_path)
+    for directory, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:1", "dram")):
+        folder = tmp_path / "sys/class/powercap" / directory
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "energy_uj").write_text("1000000\n")
+        (folder / "max_energy_range_uj").write_text("262143328850\n")
+    clock = ManualClock()
+    sensor = CpuSensor(tmp_path, clock, [].append)
+    sensor.open()
+    assert sensor.sample().dram_j == 0
+    clock.now_ns += 2 * 10**9
+    (tmp_path / "sys/class/powercap/intel-rapl:0:1/energy_uj").write_text("9000000\n")
+    sample = sensor.sample()
+    assert (sample.dram_j, sample.counter.energy_j) == (8, 0)

@@ -11,7 +11,8 @@ from agent.telemetry.energy import (
     IdlePower,
     Region,
     from_counter,
-    from_polls,
+    from_powers,
+    mean_rel_err,
 )
 from agent.telemetry.sample import CounterReading
 
@@ -28,19 +29,21 @@ def readings(*pairs):
 
 
 def test_counter_energy_by_hand():
-    # 300 W between 9.5 s and 15.5 s, over a region of 5 s.
-    energy = from_counter(readings((9.5, 1000.0), (15.5, 2800.0)), region(10, 15), "counter", 60.0)
+    # 300 W between 9.8 s and 15.8 s, over a region of 5 s.
+    energy = from_counter(readings((9.8, 1000.0), (15.8, 2800.0)), region(10, 15), "counter", 60.0)
     assert energy == Energy(pytest.approx(1500), "counter", pytest.approx(0.1 / 6 + 0.05), 60.0)
 
 
-def test_the_readings_nearest_the_edges_within_the_steady_stretch_count():
-    power_changed_before, power_changed_after = (8.9, 0.0), (16.1, 90000.0)
-    steady = [(9.1, 1000.0), (9.9, 1240.0), (12.0, 1870.0), (15.2, 2830.0), (15.9, 3040.0)]
+def test_the_outermost_readings_of_the_steady_stretch_count_but_not_those_of_its_rise():
+    power_changed_before, rising, power_changed_after = (8.9, 0.0), (9.1, 1000.0), (16.1, 90000.0)
+    steady = [(9.9, 1240.0), (12.0, 1870.0), (15.2, 2830.0), (15.9, 3040.0)]
     energy = from_counter(
-        readings(power_changed_before, *steady, power_changed_after), region(10, 15), "counter"
+        readings(power_changed_before, rising, *steady, power_changed_after),
+        region(10, 15),
+        "counter",
     )
-    assert energy.energy_j == pytest.approx((2830 - 1240) / 5.3 * 5)
-    assert energy.rel_err == pytest.approx(0.1 / 5.3 + 0.05)
+    assert energy.energy_j == pytest.approx((3040 - 1240) / 6 * 5)
+    assert energy.rel_err == pytest.approx(0.1 / 6 + 0.05)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ def test_each_method_carries_its_own_uncertainty(method, rel_err):
     power_w=st.floats(1, 2000),
     step_ms=st.sampled_from([1, 10, 20, 50, 100]),
     region_s=st.floats(5, 60),
-    early_s=st.floats(0, 1),
+    early_s=st.floats(0, 0.25),
     late_s=st.floats(0, 1),
     phase_s=st.floats(0, 1),
 )
@@ -95,26 +98,31 @@ def test_a_stepping_counter_is_right_within_its_stated_uncertainty(
     assert abs(energy.energy_j / true_j - 1) <= energy.rel_err - 0.05 + 1e-6
 
 
-def test_polled_energy_by_hand():
-    # 100 W, rising by 10 W a second from 10 s on: the trapezoidal rule is exact.
-    powers = [(int(t * S), 100.0 + 10 * max(0, t - 10)) for t in range(5, 20)]
-    energy = from_polls(powers, region(10.5, 15.5), 42.0)
-    assert energy.energy_j == pytest.approx(5 * 130)
-    assert (energy.method, energy.idle_power_w) == ("poll", 42.0)
-    watts = [110, 120, 130, 140, 150]
-    noise = 2 * math.sqrt(sum((w - 130) ** 2 for w in watts) / 4 / 5) / 130
+@pytest.mark.parametrize("method", ["poll", "samples"])
+def test_energy_of_powers_by_hand(method):
+    # 100 W, rising by 10 W a second from 10 s on; what was read within 1.1 s of the load's
+    # beginning at 9.5 s may hold what was before it.
+    powers = [(t * S, 100.0 + 10 * max(0, t - 10)) for t in range(5, 20)]
+    energy = from_powers(powers, region(10.5, 15.5), method, 42.0)
+    watts = [110, 120, 130, 140, 150, 160]
+    assert energy.energy_j == pytest.approx(5 * 135)
+    assert (energy.method, energy.idle_power_w) == (method, 42.0)
+    noise = 2.776 * math.sqrt(250) / math.sqrt(5) / 135
+    assert mean_rel_err(watts) == pytest.approx(noise)
     assert energy.rel_err == pytest.approx(1 / 5 + 0.05 + noise)
 
 
-def test_polled_power_is_held_at_an_edge_without_a_sample_beyond():
-    powers = [(int(t * S / 10), 200.0) for t in range(101, 149)]
-    assert from_polls(powers, region(10, 15)).energy_j == pytest.approx(1000)
+def test_an_average_that_holds_the_rise_does_not_count():
+    # The sensor shows the mean of its last second: too little until 10.5 s.
+    powers = [(int(t * S / 10), 200.0 * min(1, max(0, t - 95) / 10)) for t in range(90, 160)]
+    energy = from_powers(powers, region(10, 15, lead_s=0.5), "poll")
+    assert energy.energy_j == pytest.approx(1000)
 
 
-def test_a_sample_outside_the_steady_stretch_says_nothing_about_the_edge():
+def test_readings_behind_the_region_count_while_the_load_goes_on():
     idle_before, idle_after = (8 * S, 20.0), (17 * S, 20.0)
-    powers = [idle_before, *((t * S, 200.0) for t in range(10, 16)), idle_after]
-    assert from_polls(powers, region(9.5, 15.5)).energy_j == pytest.approx(1200)
+    powers = [idle_before, *((t * S, 200.0) for t in range(11, 17)), idle_after]
+    assert from_powers(powers, region(9.5, 15.5), "poll").energy_j == pytest.approx(1200)
 
 
 @pytest.mark.parametrize(
@@ -122,24 +130,25 @@ def test_a_sample_outside_the_steady_stretch_says_nothing_about_the_edge():
     [
         ([], 100.0, "polled 0 times"),
         ([11, 12], 100.0, "polled 2 times"),
-        ([10.1, 10.2, 10.3, 15], 100.0, "not polled for 4.7 s"),
+        ([11.1, 11.2, 11.3], 100.0, "over 0.2 s"),
+        ([11.1, 11.2, 11.3, 15], 100.0, "gap of 3.7 s"),
         ([11, 12, 13, 14], 0.0, "zero"),
     ],
 )
 def test_polls_that_cannot_answer_say_why(times_s, watts, reason):
-    answer = from_polls([(int(t * S), watts) for t in times_s], region(10, 15))
+    answer = from_powers([(int(t * S), watts) for t in times_s], region(10, 15), "poll")
     assert isinstance(answer, Absent)
     assert reason in answer.reason
 
 
 @given(
     watts=st.lists(st.floats(1, 1000), min_size=60, max_size=60),
-    start_s=st.floats(100, 101),
+    start_s=st.floats(102, 103),
     length_s=st.floats(5, 50),
 )
 def test_polled_energy_lies_between_the_extremes_of_power(watts, start_s, length_s):
     powers = [((100 + i) * S, w) for i, w in enumerate(watts)]
-    energy = from_polls(powers, region(start_s, start_s + length_s))
+    energy = from_powers(powers, region(start_s, start_s + length_s), "poll")
     slack = 1e-6 * length_s * 1000
     assert min(watts) * length_s - slack <= energy.energy_j <= max(watts) * length_s + slack
     assert energy.rel_err > 0.05
@@ -148,7 +157,7 @@ def test_polled_energy_lies_between_the_extremes_of_power(watts, start_s, length
 @given(st.floats(1, 1000), st.integers(1, 20), st.floats(5, 30))
 def test_steady_power_is_integrated_exactly(power_w, polls_per_s, length_s):
     powers = [(i * S // polls_per_s, power_w) for i in range(100 * polls_per_s)]
-    energy = from_polls(powers, region(10, 10 + length_s))
+    energy = from_powers(powers, region(10, 10 + length_s), "poll")
     assert energy.energy_j == pytest.approx(power_w * length_s)
 
 
@@ -166,6 +175,27 @@ class TestHistory:
         history.powers.extend((t * S, 300.0) for t in range(9, 17))
         energy = history.energy(region(10, 15), "counter")
         assert (energy.method, energy.energy_j) == ("poll", pytest.approx(1500))
+
+    def test_buffered_samples_come_before_polls_and_after_the_counter(self):
+        history = History()
+        history.powers.extend((t * S, 300.0) for t in range(9, 17))
+        history.samples.extend((t * S // 50, 310.0) for t in range(9 * 50, 17 * 50))
+        energy = history.energy(region(10, 15), None)
+        assert (energy.method, energy.energy_j) == ("samples", pytest.approx(1550))
+        assert energy.rel_err == pytest.approx(0.05 + 0.02 / 5)
+        history.counter.extend(readings((10, 0.0), (15, 500.0)))
+        assert history.energy(region(10, 15), "counter").method == "counter"
+
+    def test_a_counter_that_contradicts_the_power_is_marked_and_less_certain(self):
+        history = History()
+        history.counter.extend(readings((10, 0.0), (15, 500.0)))
+        before = history.energy(region(10, 15), "counter")
+        history.disagreement, history.suspect = 0.04, False
+        assert history.energy(region(10, 15), "counter").rel_err == before.rel_err
+        history.disagreement, history.suspect = 0.25, True
+        after = history.energy(region(10, 15), "counter")
+        assert (before.suspect, after.suspect) == (None, True)
+        assert after.rel_err == pytest.approx(before.rel_err + 0.25)
 
     def test_absent_is_absent_with_both_reasons(self):
         answer = History().energy(region(10, 15), "counter")

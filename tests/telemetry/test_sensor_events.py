@@ -101,6 +101,8 @@ class TestRoster:
             "model": None,
             "state": "set aside",
             "age_s": None,
+            "counter_to_power": None,
+            "suspect": None,
             "retry_in_s": 5.0,
         }
         assert roster.devices() == ()

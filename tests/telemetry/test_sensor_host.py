@@ -41,6 +41,9 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
             "model": "Fake CPU",
             "index": None,
             "memory_bytes": 1000 * 1024,
+            "parent": "",
+            "slices": 0,
+            "slices_of": 0,
         }
     ]
     # A counter that stands still is no energy of 0 J.

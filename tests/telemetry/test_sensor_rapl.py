@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.telemetry.rapl import RaplCounter, RaplMissing, Zone, find_zones, is_package, unwrap_uj
+from agent.telemetry.rapl import (
+    RaplCounter,
+    RaplMissing,
+    Zone,
+    find_zones,
+    is_dram,
+    is_package,
+    unwrap_uj,
+)
 
 RANGE_UJ = 262_143_328_850
 
@@ -69,6 +77,16 @@ def test_the_counter_sums_the_packages_from_the_files(two_packages):
     counters[0].write_text("3000000\n")
     counters[1].write_text("5500000\n")
     assert counter.read_j(10**9) == 2.5
+
+
+def test_the_hosts_memory_is_a_sum_of_its_own(two_packages):
+    root, _ = two_packages
+    (zone,) = find_zones(root, is_dram)
+    assert (zone.name, zone.path) == ("dram", root / "sys/class/powercap/intel-rapl:0:1/energy_uj")
+    counter = RaplCounter([zone])
+    assert counter.read_j(0) == 0
+    zone.path.write_text("2000007\n")
+    assert counter.read_j(10**9) == 2.0
 
 
 def test_a_host_without_rapl_is_told_from_one_that_denies_it(tmp_path):

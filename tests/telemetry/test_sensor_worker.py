@@ -12,7 +12,7 @@ from agent.telemetry.wire import SensorSettings
 from agent.telemetry.worker import INBOX_MAX, DeviceWorker, pace
 
 S = 10**9
-SETTINGS = SensorSettings(sample_every_s=1.0, aggregate_every_s=10.0)
+SETTINGS = SensorSettings(sample_every_s=1.0, aggregate_every_s=10.0, selftest_s=0.0)
 
 
 class ManualClock:
@@ -32,6 +32,7 @@ class ScriptedGpu:
     name = "gpu0"
     call = "nvmlDeviceGetPowerUsage"
     idle_below_pct = 0.0
+    energy_scope = "device"
 
     def __init__(self, clock, counter_method="counter"):
         self._clock = clock
@@ -41,6 +42,7 @@ class ScriptedGpu:
         self.sm_clock_mhz = 1900.0
         self.fault = None
         self.opens = 0
+        self.divided = ()
         self.counter_read_ns = []
         self.power_read_ns = []
 
@@ -74,7 +76,13 @@ class ScriptedGpu:
     def read_power_w(self):
         self._check()
         self.power_read_ns.append(self._clock.now_ns)
-        return 100.0
+        return self.power_w
+
+    def read_samples(self):
+        self._check()
+
+    def parts(self):
+        return list(self.divided)
 
 
 class Bench:

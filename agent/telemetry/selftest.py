@@ -1,0 +1,134 @@
+"""The self-test of a device's energy sensors: the counter against the power, over some seconds.
+
+Both come from the same board, so that their agreement proves neither; where they disagree, one of
+them is wrong, and every energy of the device is in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agent.model import NS_PER_S
+from agent.telemetry.energy import POWER_LAG_S, mean_power_w, mean_rel_err
+from agent.telemetry.sample import CounterReading
+
+SUSPECT_BEYOND: Final = 0.10
+# Power that moves by more than this, as a share of its mean, compares nothing: the two sensors
+# see the same change at different times.
+UNSTEADY_BEYOND: Final = 0.05
+POLL_EVERY_NS: Final = NS_PER_S // 10
+# Two halves of at least two readings each.
+MIN_READINGS: Final = 4
+AGAIN_FIRST_S: Final = 60.0
+AGAIN_MAX_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a self-test came to.
+
+    Attributes:
+        ratio: The counter's energy over the integrated power's.
+    """
+
+    ratio: float
+
+    @property
+    def disagreement(self) -> float:
+        """How far the counter is from the power, as a share of it."""
+        return abs(self.ratio - 1)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether that is too far to trust either."""
+        return self.disagreement > SUSPECT_BEYOND
+
+
+def compare(
+    first: CounterReading, last: CounterReading, powers: Sequence[tuple[int, float]]
+) -> Verdict | None:
+    """Compares a counter's advance with the mean of the powers; None where power was not steady.
+
+    Args:
+        first: The counter at the beginning.
+        last: The counter at the end.
+        powers: (CLOCK_MONOTONIC ns, W) in order of time.
+    """
+    since_ns = first.t_ns + int(POWER_LAG_S * NS_PER_S)
+    steady = [(t, w) for t, w in powers if since_ns <= t <= last.t_ns]
+    span_s = (last.t_ns - first.t_ns) / NS_PER_S
+    enough = len(steady) >= span_s * NS_PER_S / POLL_EVERY_NS / 2
+    if not enough or len(steady) < MIN_READINGS or last.energy_j < first.energy_j:
+        return None
+    mean_w = mean_power_w(steady)
+    middle = len(steady) // 2
+    halves = mean_power_w(steady[: middle + 1]), mean_power_w(steady[middle:])
+    watts = [w for _, w in steady]
+    if mean_w <= 0 or abs(halves[1] - halves[0]) > UNSTEADY_BEYOND * mean_w:
+        return None
+    if mean_rel_err(watts) > UNSTEADY_BEYOND:
+        return None
+    return Verdict((last.energy_j - first.energy_j) / span_s / mean_w)
+
+
+class SelfTest:
+    """When a device's sensors are compared, and with what.
+
+    It begins anew a minute after a comparison that power did not stand still for, then after two,
+    and so on up to an hour; after a verdict it does not.
+
+    Args:
+        start_ns: CLOCK_MONOTONIC ns at which it may begin.
+        length_s: How long it takes in s.
+    """
+
+    def __init__(self, start_ns: int, length_s: float) -> None:
+        self.due_ns: int | None = start_ns
+        self._length_ns = int(length_s * NS_PER_S)
+        self._again_s = AGAIN_FIRST_S
+        self._first: CounterReading | None = None
+        self._powers: list[tuple[int, float]] = []
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a comparison has begun."""
+        return self._first is not None
+
+    @property
+    def wants_counter(self) -> bool:
+        """Whether the next step begins or ends a comparison, by a reading of the counter."""
+        return self._first is None or self._is_over(self.due_ns or 0)
+
+    def begin(self, reading: CounterReading) -> None:
+        """Takes the counter at the beginning."""
+        self._first = reading
+        self._powers = []
+        self.due_ns = reading.t_ns + POLL_EVERY_NS
+
+    def add(self, t_ns: int, power_w: float | None) -> None:
+        """Takes a power in W read at an instant."""
+        if power_w is not None:
+            self._powers.append((t_ns, power_w))
+        self.due_ns = t_ns + POLL_EVERY_NS
+
+    def end(self, reading: CounterReading) -> Verdict | None:
+        """Takes the counter at the end; None where the comparison has to be made again."""
+        first, self._first = self._first, None
+        verdict = None if first is None else compare(first, reading, self._powers)
+        self._powers = []
+        if verdict is None:
+            self.put_off(reading.t_ns)
+        else:
+            self.due_ns = None
+        return verdict
+
+    def put_off(self, now_ns: int) -> None:
+        """Tries again later: the counter could not be read, or power was not steady."""
+        self._first = None
+        self.due_ns = now_ns + int(self._again_s * NS_PER_S)
+        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+
+    def _is_over(self, now_ns: int) -> bool:
+        return self._first is not None and now_ns >= self._first.t_ns + self._length_ns

@@ -1,0 +1,157 @@
+"""The counter against the power: on the pure comparison, and on a scripted board."""
+
+import random
+
+import pytest
+from fakes.nvml import FakeNvml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.telemetry.gpu import GpuSensor
+from agent.telemetry.nvml import Library
+from agent.telemetry.sample import CounterReading
+from agent.telemetry.selftest import SelfTest, compare
+from agent.telemetry.wire import SensorSettings
+from agent.telemetry.worker import DeviceWorker
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+
+
+def comparison(ratio, watts=lambda _: 300.0, length_s=10):
+    powers = [(100 * S + i * S // 10, watts(i / 10)) for i in range(length_s * 10 + 1)]
+    counted_j = ratio * sum(w for _, w in powers) / len(powers) * length_s
+    first = CounterReading(100 * S, 5000.0)
+    last = CounterReading((100 + length_s) * S, 5000.0 + counted_j)
+    return compare(first, last, powers)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "suspect"), [(1.0, False), (0.92, False), (1.08, False), (0.8, True), (1.25, True)]
+)
+def test_beyond_ten_percent_the_sensors_are_suspect(ratio, suspect):
+    verdict = comparison(ratio)
+    assert verdict.ratio == pytest.approx(ratio, rel=0.01)
+    assert verdict.suspect is suspect
+    assert verdict.disagreement == pytest.approx(abs(ratio - 1), abs=0.01)
+
+
+def test_power_that_steps_or_swings_compares_nothing():
+    assert comparison(1.0, lambda t_s: 60.0 if t_s < 6 else 400.0) is None
+    rng = random.Random(3)
+    assert comparison(1.0, lambda _: rng.choice((60.0, 700.0))) is None
+
+
+def test_power_that_is_hardly_read_compares_nothing():
+    first, last = CounterReading(0, 0.0), CounterReading(10 * S, 3000.0)
+    assert compare(first, last, []) is None
+    assert compare(first, last, [(i * S, 300.0) for i in range(10)]) is None
+    zeros = [(i * S // 10, 0.0) for i in range(100)]
+    assert compare(first, last, zeros) is None
+
+
+def test_a_counter_that_was_reset_meanwhile_compares_nothing():
+    powers = [(i * S // 10, 300.0) for i in range(101)]
+    assert compare(CounterReading(0, 900.0), CounterReading(10 * S, 5.0), powers) is None
+
+
+@given(st.integers(0, 10**15))
+def test_it_is_tried_again_later_and_later_up_to_an_hour(now_ns):
+    test = SelfTest(now_ns, 10.0)
+    waits_s = []
+    for _ in range(10):
+        test.put_off(now_ns)
+        waits_s.append((test.due_ns - now_ns) / S)
+        now_ns = test.due_ns
+    assert waits_s[:3] == [60, 120, 240]
+    assert waits_s[-1] == 3600
+
+
+class Board:
+    """A fake GPU under the agent's own worker, in simulated time."""
+
+    def __init__(self, folder, **sensors):
+        self.fake = FakeNvml(folder, simulated_utc_ns=NOON_NS)
+        self.clock, self.gpu, self.messages = self.fake.clock, self.fake.gpus[0], []
+        self.gpu.set(**sensors)
+
+    def start(self, **settings):
+        library = Library()
+        library.open()
+        sensor = GpuSensor(0, library, self.clock, lambda _: None)
+        self.worker = DeviceWorker(
+            sensor,
+            SensorSettings(**settings),
+            self.clock,
+            self.messages.append,
+            self.clock.monotonic_ns(),
+        )
+
+    def run(self, seconds):
+        end_ns = self.clock.monotonic_ns() + int(seconds * S)
+        self.worker.step()
+        while (wake_ns := self.worker.next_wake_ns()) <= end_ns:
+            self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
+            self.worker.step()
+
+    def of(self, kind):
+        return [message for message in self.messages if message["type"] == kind]
+
+
+def test_sensors_that_agree_are_found_so_within_a_quarter_of_a_minute(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.start()
+        board.run(25)
+        polls = board.fake.calls("nvmlDeviceGetFieldValues")
+        board.run(20)
+    (verdict,) = board.of("selftest")
+    assert (verdict["device"], verdict["suspect"]) == ("gpu0", False)
+    assert verdict["ratio"] == pytest.approx(1, abs=0.02)
+    # The power is polled for the test alone: afterwards once a second, with the samples.
+    assert board.fake.calls("nvmlDeviceGetFieldValues") - polls <= 21
+    assert [r["fields"].get("energy_suspect") for r in board.of("reading")][-2:] == [False] * 2
+
+
+def test_a_counter_that_loses_energy_makes_the_device_suspect(tmp_path):
+    # The power reads 20 % less than the counter counts: nobody knows which one is right.
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.fake.fail("field:185", 3)
+        board.fake.fail("field:186", 3)
+        board.gpu.set(power_period_ns=S // 10, power_window_ns=S // 40)
+        watts_ns = board.clock.monotonic_ns()
+        for i in range(900):  # what falls between the sensor's looks draws twice as much
+            board.gpu.set_power(200.0, at_ns=watts_ns + i * S // 10)
+            board.gpu.set_power(100.0, at_ns=watts_ns + i * S // 10 + 74 * S // 1000)
+        board.start()
+        board.run(25)
+        (verdict,) = board.of("selftest")
+        assert verdict["suspect"] is True
+        assert verdict["ratio"] == pytest.approx(1.74, abs=0.05)
+        assert board.of("reading")[-1]["fields"]["energy_suspect"] is True
+
+
+def test_a_load_that_begins_meanwhile_puts_the_test_off_by_a_minute(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.gpu.set_power(500.0, at_ns=board.clock.monotonic_ns() + 6 * S)
+        board.start()
+        board.run(30)
+        assert board.of("selftest") == []
+        board.run(60)
+        (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is False
+
+
+def test_it_can_be_switched_off_and_boards_without_a_counter_have_none(tmp_path):
+    for i, (settings, code) in enumerate((({"selftest_s": 0.0}, 0), ({}, 3))):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        board = Board(folder)
+        with board.fake.in_this_process():
+            board.fake.fail("nvmlDeviceGetTotalEnergyConsumption", code)
+            board.start(**settings)
+            board.run(60)
+        assert board.of("selftest") == []
+        assert "energy_suspect" not in board.of("reading")[-1]["fields"]
