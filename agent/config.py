@@ -22,15 +22,13 @@ from agent.config_fields import (
     Duration,
     Money,
     Name,
-    Pause,
-    Region,
     Section,
     Share,
-    Size,
     Weekday,
     Zone,
     key,
 )
+from agent.config_probe import AnyProbeConfig
 
 
 class HostConfig(Section):
@@ -50,42 +48,6 @@ class TelemetryConfig(Section):
     cpu: bool | Literal["auto"] = "auto"
     cpu_idle_w: float | None = Field(None, ge=0)
     cpu_max_w: float | None = Field(None, gt=0)
-
-
-class ProbeConfig(Section):
-    """One controlled inference, run again and again."""
-
-    name: Name
-    kind: Literal["transformer", "cnn", "module"] = "transformer"
-    module: str | None = Field(None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    devices: Literal["all"] | list[Name] = "all"
-    dtype: Literal["fp32", "bf16", "fp16"] | None = None
-    batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
-    max_batch: int = Field(256, ge=1, le=65536)
-    every_s: Duration = key("every", 300.0)
-    stagger_s: Pause = key("stagger", 0.0)
-    deadline_s: Duration = key("deadline", 180.0)
-    region_s: Region = key("region", 5.0)
-    sample_cap_s: Duration = key("sample_cap", 10.0)
-    energy: bool = True
-    latency_bound_s: Duration | None = key("latency_bound", None)
-    memory_cap_bytes: Size | None = key("memory_cap", None)
-    threads: int | None = Field(None, ge=1, le=4096)
-    python: Path | None = None
-    keep_alive: bool = False
-
-    @model_validator(mode="after")
-    def _module_goes_with_its_kind(self) -> ProbeConfig:
-        if (self.kind == "module") != (self.module is not None):
-            raise ValueError('kind = "module" and module = "package.mod:factory" go together')
-        if self.deadline_s <= self.region_s:
-            raise ValueError("deadline must be longer than region, or no run can end in time")
-        return self
-
-    @property
-    def measured_dtype(self) -> str | None:
-        """As configured; else fp32 for a built-in model, and an own one as it was made."""
-        return self.dtype or (None if self.kind == "module" else "fp32")
 
 
 class ProbingConfig(Section):
@@ -213,7 +175,7 @@ class Config(Section):
     host: HostConfig = HostConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     probing: ProbingConfig = ProbingConfig()
-    probe: tuple[ProbeConfig, ...] = ()
+    probe: tuple[AnyProbeConfig, ...] = ()
     price: tuple[PlanConfig, ...] = ()
     electricity: ElectricityConfig | None = None
     store: StoreConfig = StoreConfig()
@@ -227,5 +189,5 @@ class Config(Section):
 
 # What `infercost run` does on a host where nobody has configured anything yet.
 TRY_OUT = Config.model_validate(
-    {"probing": {"duty": 1}, "probe": [{"name": "transformer", "every": "1m"}]}
+    {"probing": {"duty": 1}, "probe": [{"name": "transformer", "every": "1m", "when_busy": "run"}]}
 )

@@ -113,7 +113,8 @@ class ProbeResult:
         stop_reason: Why sampling ended.
         region_start_ns: CLOCK_MONOTONIC ns at which the steady-state region began.
         region_end_ns: CLOCK_MONOTONIC ns at which it ended.
-        inferences: Items inferred in the region (passes times batch).
+        inferences: Items inferred in the region (passes times batch), or requests answered, of
+            which a part may lie outside.
         has_energy_window: True if the region was long enough (5 s) for an energy figure.
         h2d_ms: Host-to-device copy of one batch in ms; None where there is none.
         launch_overhead_pct: Wall time over device time minus one, in percent; None on a CPU.
@@ -121,6 +122,14 @@ class ProbeResult:
         fingerprint: Hash of the software and model that were measured.
         software: What the fingerprint was made of.
         threads: Intra-op threads on a CPU; None on a GPU.
+        inference_s: Seconds of the region that went into inferences, where not all of it did.
+        latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
+        outliers: Timed passes far from the others; they are in all statistics.
+        wall_ms: Mean wall time of a pass in ms beside its device time; None on a CPU.
+        tags: Further tags of its rows: how a pass was run.
+        fields: Further fields of its row of `probe`.
+        tokens_in: Input tokens in the region; None where nothing says.
+        tokens_out: Output tokens in the region; None where there are none.
     """
 
     probe: str
@@ -131,7 +140,7 @@ class ProbeResult:
     stop_reason: str
     region_start_ns: int
     region_end_ns: int
-    inferences: int
+    inferences: float
     has_energy_window: bool
     h2d_ms: float | None
     launch_overhead_pct: float | None
@@ -139,6 +148,14 @@ class ProbeResult:
     fingerprint: str
     software: Mapping[str, str]
     threads: int | None = None
+    inference_s: float | None = None
+    latency_rel_err: float | None = None
+    outliers: int | None = None
+    wall_ms: float | None = None
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
+    tokens_in: float | None = None
+    tokens_out: float | None = None
 
     @property
     def region_s(self) -> float:
@@ -146,9 +163,14 @@ class ProbeResult:
         return (self.region_end_ns - self.region_start_ns) / NS_PER_S
 
     @property
+    def inferring_s(self) -> float:
+        """Seconds that went into the region's inferences: all of it unless it says otherwise."""
+        return self.region_s if self.inference_s is None else self.inference_s
+
+    @property
     def throughput_per_s(self) -> float:
         """Inferences per second in the steady-state region."""
-        return self.inferences / self.region_s
+        return self.inferences / self.inferring_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,14 +38,26 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "probe": Measurement(
-        tags=("device", "probe", "batch"),
+        tags=(
+            "device",
+            "probe",
+            "batch",
+            "cold",
+            "compile",
+            "cuda_graph",
+            "weights",
+            "concurrency",
+        ),
         fields=_typed(
             floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
             " throughput_per_s h2d_ms launch_overhead_pct energy_per_inference_j"
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
-            " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct",
-            ints="samples threads ecc_uncorrected",
-            strings="stop_reason energy_method energy_scope fingerprint",
+            " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct"
+            " latency_rel_err latency_wall_ms"
+            " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
+            " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out",
+            ints="samples outliers threads ecc_uncorrected requests errors",
+            strings="stop_reason energy_method energy_scope fingerprint token_source",
             bools="contended energy_suspect",
         ),
     ),
@@ -55,7 +67,8 @@ SCHEMA: dict[str, Measurement] = {
             floats="cost_per_inference cost_hardware cost_energy cost_reference"
             " rolling_1h rolling_1h_iqr rolling_1h_coverage"
             " rolling_24h rolling_24h_iqr rolling_24h_coverage"
-            " rolling_7d rolling_7d_iqr rolling_7d_coverage",
+            " rolling_7d rolling_7d_iqr rolling_7d_coverage"
+            " cost_per_million_tokens_in cost_per_million_tokens_out",
             strings="energy_method",
         ),
     ),
@@ -81,6 +94,16 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="cpu_s outbox_lag_s",
             ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
+        ),
+    ),
+    "sweep": Measurement(
+        tags=("device", "probe", "batch", "currency"),
+        fields=_typed(
+            floats="latency_p50_ms latency_p90_ms throughput_per_s energy_per_inference_j"
+            " energy_rel_err cost_per_inference",
+            ints="peak_memory_bytes",
+            strings="energy_method fingerprint",
+            bools="cheapest",
         ),
     ),
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
@@ -12,6 +15,10 @@ from probes.errors import DeviceError
 from probes.hostmemory import HostMemory
 
 GIB = 1 << 30
+# A cache is emptied by writing this many times its size, within these bounds.
+FLUSHES = 2
+FLUSH_LEAST_BYTES = 32 << 20
+FLUSH_MOST_BYTES = GIB
 RESERVE_BYTES = 2 * GIB
 RESERVE_SHARE = 0.1
 
@@ -25,8 +32,24 @@ class Device(Protocol):
         """Returns when all that was launched has ended."""
         ...
 
-    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
-        """Times single runs: their latencies in ms, and the block's wall time in ms."""
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
+        """Times single runs: their latencies in ms, and the block's wall time in ms.
+
+        Args:
+            run: What is timed.
+            runs: How often.
+            before: Runs before each timed run, outside its time.
+        """
+        ...
+
+    def cache_flush(self) -> Runnable:
+        """What, when it has run, has taken the place of all that its last-level cache held."""
+        ...
+
+    def in_background(self) -> AbstractContextManager[None]:
+        """Work launched within gives way to other work of this process's device context."""
         ...
 
     def peak_bytes(self) -> int:
@@ -69,9 +92,13 @@ class CpuDevice:
     def synchronize(self) -> None:
         """A CPU run has ended when it returns."""
 
-    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
         """Times single runs with perf_counter_ns."""
         clock = time.perf_counter_ns
+        if before is not None:
+            return self._time_apart(run, runs, before)
         stamps = [0] * (runs + 1)
         stamps[0] = clock()
         for index in range(1, runs + 1):
@@ -79,6 +106,26 @@ class CpuDevice:
             stamps[index] = clock()
         latencies_ms = [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
         return latencies_ms, (stamps[-1] - stamps[0]) / 1e6
+
+    @staticmethod
+    def _time_apart(run: Runnable, runs: int, before: Runnable) -> tuple[list[float], float]:
+        clock = time.perf_counter_ns
+        latencies_ms = []
+        started_ns = clock()
+        for _ in range(runs):
+            before()
+            start_ns = clock()
+            run()
+            latencies_ms.append((clock() - start_ns) / 1e6)
+        return latencies_ms, (clock() - started_ns) / 1e6
+
+    def cache_flush(self) -> Runnable:
+        """Writes twice the size of the largest cache."""
+        return _writer(last_level_cache_bytes(), self.torch_device)
+
+    def in_background(self) -> AbstractContextManager[None]:
+        """The process is a nice one already."""
+        return nullcontext()
 
     def peak_bytes(self) -> int:
         """Peak resident memory of this process."""
@@ -100,13 +147,20 @@ class CudaDevice:
     def __init__(self, index: int = 0) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
+        # Of its priorities the larger number is the lower one (CUDA C++ Programming Guide,
+        # "Stream Priorities").
+        stream: Any = torch.cuda.Stream
+        least, _ = stream.priority_range()
+        self._stream = stream(self.torch_device, priority=least)
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def synchronize(self) -> None:
         """Waits for the device."""
         torch.cuda.synchronize(self.torch_device)
 
-    def time_block(self, run: Runnable, runs: int) -> tuple[list[float], float]:
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
         """Times single runs between events; one synchronize ends the block."""
         while len(self._events) < runs:
             pair = (_timed_event(), _timed_event())
@@ -115,12 +169,27 @@ class CudaDevice:
         self.synchronize()
         started_ns = time.perf_counter_ns()
         for start, end in events:
+            if before is not None:
+                before()
             start.record()
             run()
             end.record()
         self.synchronize()
         wall_ms = (time.perf_counter_ns() - started_ns) / 1e6
         return [start.elapsed_time(end) for start, end in events], wall_ms
+
+    def cache_flush(self) -> Runnable:
+        """Writes twice the size of the L2 cache."""
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        return _writer(int(properties.L2_cache_size), self.torch_device)
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Launches on a stream of the lowest priority."""
+        self._stream.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
 
     def peak_bytes(self) -> int:
         """Peak of what the allocator reserved: what a neighbour cannot have."""
@@ -136,6 +205,33 @@ class CudaDevice:
         free, total = torch.cuda.mem_get_info(self.torch_device)
         own = torch.cuda.memory_reserved(self.torch_device)
         return own + free - reserved_bytes(total)
+
+
+def _writer(cache_bytes: int, device: torch.device) -> Runnable:
+    """Writes a buffer of twice a cache, which leaves no line of anything else in it."""
+    size = min(max(FLUSHES * cache_bytes, FLUSH_LEAST_BYTES), FLUSH_MOST_BYTES)
+    buffer = torch.empty(size // 4, dtype=torch.int32, device=device)
+    return buffer.zero_
+
+
+def last_level_cache_bytes(root: str = "/") -> int:
+    """The largest cache of the host's first processor in bytes; 0 where the kernel does not say.
+
+    Args:
+        root: Root of the file system.
+    """
+    found = [0]
+    for path in Path(root).glob("sys/devices/system/cpu/cpu0/cache/index*/size"):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        match = re.fullmatch(r"(\d+)([KMG]?)", text)
+        if match:
+            found.append(
+                int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
+            )
+    return max(found)
 
 
 def _timed_event() -> torch.cuda.Event:

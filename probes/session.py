@@ -11,10 +11,11 @@ import torch
 
 from probes import batch as batches
 from probes.device import Device, open_device
-from probes.errors import ConfigError, kind_of
+from probes.errors import ConfigError, kind_of, words_on
 from probes.fingerprint import fingerprint, model_facts, software
 from probes.region import Edges, Region, steady_region
-from probes.stats import StopRule, quantile, summary
+from probes.replay import captured
+from probes.stats import StopRule, outliers, quantile, summary
 from probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
 from probes.wire import Wire
 from probes.workload import Inputs, Workload, load
@@ -23,6 +24,8 @@ ENERGY_REGION_MIN_S = 5.0
 SEARCH_STEP_MS = 300.0
 SEARCH_STEP_MAX_RUNS = 1000
 SEARCH_CAP_S = 30.0
+# Switches of a request that change how a pass runs.
+WAYS = ("cold", "compile", "cuda_graph")
 
 
 class Loaded(NamedTuple):
@@ -65,17 +68,20 @@ class Session:
             torch.set_num_threads(request["threads"])
         self._wire.progress("load", 0.0)
         loaded = self._model(request)
-        with torch.inference_mode():
+        with torch.inference_mode(), self._device.in_background():
             Probe(self._wire, request, self._device, loaded, started_s).run()
 
     def _model(self, request: dict[str, Any]) -> Loaded:
         kind, path, dtype = request["kind"], request.get("module"), request.get("dtype")
-        wanted = (kind, path, dtype, request["seed"])
+        wanted = (kind, path, dtype, request["seed"], bool(request.get("compile")))
         if self._loaded is None or self._loaded_as != wanted:
             self._loaded = None  # the old one goes before the new one comes
             workload = load(kind, path, dtype, request["seed"])
             facts = model_facts(workload, name=path or kind, dtype=dtype)
             workload.module.to(self._device.torch_device)
+            if request.get("compile"):
+                compiled: Any = torch.compile(workload.module)
+                workload = workload._replace(module=compiled)
             self._loaded, self._loaded_as = Loaded(workload, facts), wanted
         return self._loaded
 
@@ -103,7 +109,9 @@ class Probe:
         self._request = request
         self._device = device
         self._workload = loaded.workload
-        self._software = {**software(device.torch_device), **loaded.facts}
+        # How a pass is run, as tags: only what differs from the plain way.
+        self._ways = {name: "true" for name in WAYS if request.get(name)}
+        self._software = {**software(device.torch_device), **loaded.facts, **self._ways}
         self._mark = fingerprint(self._software)
         self._started_s = started_s
 
@@ -112,6 +120,7 @@ class Probe:
         request = self._request
         batch = self._batch()
         run, inputs = self._forward_pass(batch)
+        flush = self._device.cache_flush() if request.get("cold") else None
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
         sampled = sample(
             self._device,
@@ -120,8 +129,11 @@ class Probe:
             rule=StopRule(request["min_runs"], request["sample_cap_s"]),
             min_runs=request["min_runs"],
             on_progress=lambda done: self._progress("latency", done, batch),
+            before=flush,
         )
-        region = self._region(run, batch, sampled) if request["energy"] else None
+        # What flushing draws cannot be told from what a pass draws: a cold probe is one of latency.
+        has_region = request["energy"] and flush is None
+        region = self._region(run, batch, sampled) if has_region else None
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
         self._report(batch, sampled, region, h2d_ms)
 
@@ -129,7 +141,29 @@ class Probe:
         """A forward pass over inputs that lie on the device, and the inputs on the host."""
         inputs = self._workload.inputs(batch)
         staged = inputs.each(lambda x: x.to(self._device.torch_device))
-        return self._workload.forward_pass(staged), inputs
+        run = self._workload.forward_pass(staged)
+        if self._request.get("compile"):
+            self._compile(run)
+        if self._request.get("cuda_graph"):
+            run = captured(self._device, run)
+        return run, inputs
+
+    @staticmethod
+    def _compile(run: Callable[[], object]) -> None:
+        """Runs a pass for its compilation.
+
+        Raises:
+            ConfigError: It cannot be compiled here.
+        """
+        try:
+            run()
+        except Exception as error:
+            if kind_of(error) in {"oom", "device"}:
+                raise
+            raise ConfigError(
+                f"torch.compile failed ({words_on(error, None)}); remove compile from this probe, or"
+                " give its interpreter a C++ compiler and, on a GPU, triton"
+            ) from error
 
     def _batch(self) -> int:
         """The batch as asked, as remembered for the same software, or as searched."""
@@ -141,15 +175,18 @@ class Probe:
             return known
         self._device.reset_peak()
         started_s = time.monotonic()
-        best, _ = batches.search(
+        search = batches.Search(
             self._measured_batch,
             self._device.headroom_bytes,
             lambda: time.monotonic() - started_s >= SEARCH_CAP_S,
-            base_bytes=self._device.peak_bytes(),
-            max_batch=request["max_batch"],
-            latency_bound_ms=request.get("latency_bound_ms"),
-            memory_cap_bytes=request.get("memory_cap_bytes"),
+            batches.Limits(
+                base_bytes=self._device.peak_bytes(),
+                max_batch=request["max_batch"],
+                latency_bound_ms=request.get("latency_bound_ms"),
+                memory_cap_bytes=request.get("memory_cap_bytes"),
+            ),
         )
+        best, _ = search.run()
         self._device.reset_peak()
         return best
 
@@ -205,10 +242,15 @@ class Probe:
         self, batch: int, sampled: Sampled, region: Region | None, h2d_ms: float | None
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
+        is_cold = bool(self._request.get("cold"))
+        device_ms = sum(sampled.latencies_ms)
+        inference_s = None
         if region is None:
             start_ns, end_ns = sampled.start_ns, sampled.end_ns
             region = Region(start_ns, start_ns, end_ns, end_ns, len(sampled.latencies_ms))
-        device_ms = sum(sampled.latencies_ms)
+            # Between the passes the cache was flushed: that is no part of an inference.
+            inference_s = device_ms / 1000 if is_cold else None
+        has_wall = not on_cpu and not is_cold
         self._wire.report(
             "result",
             probe=self._request["probe"],
@@ -216,14 +258,19 @@ class Probe:
             latency_ms=summary(sampled.latencies_ms),
             samples=len(sampled.latencies_ms),
             stop_reason=sampled.stop_reason,
+            latency_rel_err=sampled.rel_err,
+            outliers=outliers(sampled.latencies_ms),
+            wall_ms=sampled.wall_ms / len(sampled.latencies_ms) if has_wall else None,
+            tags=self._ways,
             steady_start_ns=region.steady_start_ns,
             region_start_ns=region.start_ns,
             region_end_ns=region.end_ns,
             steady_end_ns=region.steady_end_ns,
             inferences=region.runs * batch,
-            has_energy_window=bool(self._request["energy"]),
+            inference_s=inference_s,
+            has_energy_window=bool(self._request["energy"]) and not is_cold,
             h2d_ms=h2d_ms,
-            launch_overhead_pct=None if on_cpu else (sampled.wall_ms / device_ms - 1) * 100,
+            launch_overhead_pct=(sampled.wall_ms / device_ms - 1) * 100 if has_wall else None,
             busy_s=time.monotonic() - self._started_s,
             fingerprint=self._mark,
             software=self._software,

@@ -10,6 +10,12 @@ from collections.abc import Sequence
 SAMPLES_NEEDED = {"p90": 64, "p99": 662}
 PRECISE_REL_STD_ERR = 0.005
 MIN_BLOCKS = 5
+# Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): a modified z-score above 3.5.
+OUTLIER_SCORE = 3.5
+# The median absolute deviation of a normal distribution is so much of its standard deviation.
+MAD_PER_SIGMA = 0.6745
+# Timers tick: values nearer to the median than this share of it are never outliers.
+LEAST_DISTANCE = 0.01
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -45,15 +51,31 @@ def summary(latencies_ms: Sequence[float]) -> dict[str, float]:
     return found
 
 
+def outliers(values: Sequence[float]) -> int:
+    """How many values lie so far from the median that they are of another kind.
+
+    They are counted and kept: an inference that took ten times as long did take so long, and a
+    mean without it would flatter.
+
+    Args:
+        values: At least one.
+    """
+    middle = quantile(sorted(values), 0.5)
+    distances = [abs(value - middle) for value in values]
+    deviation = quantile(sorted(distances), 0.5)
+    bound = max(OUTLIER_SCORE * deviation / MAD_PER_SIGMA, LEAST_DISTANCE * middle)
+    return sum(distance > bound for distance in distances)
+
+
 def rel_std_err(block_means: Sequence[float]) -> float:
-    """Relative standard error of the overall mean, by the method of batch means.
+    """Relative standard error of the overall mean, or median, by the method of batch means.
 
     Runs that follow each other are correlated, so the error of single runs would flatter; the
     means of blocks are nearly independent (Law, Simulation Modeling and Analysis, ch. 9).
 
     Args:
-        block_means: Means of equally long blocks; with fewer than MIN_BLOCKS the error is
-            infinite.
+        block_means: Means, or medians, of equally long blocks; with fewer than MIN_BLOCKS the
+            error is infinite.
     """
     if len(block_means) < MIN_BLOCKS:
         return math.inf
@@ -66,35 +88,43 @@ def rel_std_err(block_means: Sequence[float]) -> float:
 class StopRule:
     """When sampling may end, and why.
 
-    At least `min_runs` runs; then as soon as the mean is known to 0.5 %, or when twice as many
-    runs no longer make it better known (the noise has settled and more runs will not help).
+    At least `min_runs` runs; then as soon as mean and median are known to 0.5 %, or when twice as
+    many runs no longer make them better known (the noise has settled and more runs will not help).
     The time cap ends it in any case.
 
     Args:
         min_runs: Least number of timed runs.
         cap_s: Longest time in seconds.
+
+    Attributes:
+        rel_err: Relative standard error of the mean or the median, whichever is known worse;
+            infinite while there are too few blocks.
     """
 
     def __init__(self, min_runs: int, cap_s: float) -> None:
         self._min_runs = min_runs
         self._cap_s = cap_s
         self._block_means: list[float] = []
+        self._block_medians: list[float] = []
         self._halfway_err = math.inf
+        self.rel_err = math.inf
 
-    def update(self, block_mean: float, runs: int, elapsed_s: float) -> str:
-        """Takes a block's mean latency; says why to stop, or "" to go on.
+    def update(self, block: Sequence[float], runs: int, elapsed_s: float) -> str:
+        """Takes a block's latencies; says why to stop, or "" to go on.
 
         Args:
-            block_mean: Mean of the block, in any unit.
+            block: The block's latencies in any unit, at least one.
             runs: Runs so far.
             elapsed_s: Seconds since sampling began.
 
         Returns:
             "runs" (enough, and precise), "settled", "time_cap", or "".
         """
-        self._block_means.append(block_mean)
+        self._block_means.append(statistics.fmean(block))
+        self._block_medians.append(quantile(sorted(block), 0.5))
+        self.rel_err = max(rel_std_err(self._block_means), rel_std_err(self._block_medians))
         if runs >= self._min_runs:
-            err = rel_std_err(self._block_means)
+            err = self.rel_err
             if err <= PRECISE_REL_STD_ERR:
                 return "runs"
             if runs < 2 * self._min_runs:

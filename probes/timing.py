@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import torch
 
@@ -34,6 +35,8 @@ class Sampled(NamedTuple):
         stop_reason: "runs", "settled" or "time_cap".
         start_ns: CLOCK_MONOTONIC ns before the first run.
         end_ns: CLOCK_MONOTONIC ns after the last.
+        rel_err: Relative standard error of mean and median, the larger of the two; None where
+            there were too few blocks to tell.
     """
 
     latencies_ms: list[float]
@@ -41,6 +44,7 @@ class Sampled(NamedTuple):
     stop_reason: str
     start_ns: int
     end_ns: int
+    rel_err: Optional[float]  # noqa: UP045 - evaluated on Python 3.9
 
 
 @contextmanager
@@ -93,6 +97,7 @@ def sample(
     rule: StopRule,
     min_runs: int,
     on_progress: OnProgress,
+    before: Runnable | None = None,
 ) -> Sampled:
     """Times runs in blocks until the rule ends them.
 
@@ -103,6 +108,7 @@ def sample(
         rule: Ends the sampling.
         min_runs: What progress is measured by.
         on_progress: Told the share that is done.
+        before: Runs before each timed run, outside its time.
     """
     runs_a_block = block_runs(latency_ms)
     latencies_ms: list[float] = []
@@ -112,15 +118,14 @@ def sample(
         # Within: what the collector takes beforehand is no part of the runs.
         start_ns = end_ns = time.monotonic_ns()
         while not stop_reason:
-            block_ms, block_wall_ms = device.time_block(run, runs_a_block)
+            block_ms, block_wall_ms = device.time_block(run, runs_a_block, before)
             end_ns = time.monotonic_ns()
             latencies_ms += block_ms
             wall_ms += block_wall_ms
-            stop_reason = rule.update(
-                sum(block_ms) / len(block_ms), len(latencies_ms), (end_ns - start_ns) / 1e9
-            )
+            stop_reason = rule.update(block_ms, len(latencies_ms), (end_ns - start_ns) / 1e9)
             on_progress(min(len(latencies_ms) / min_runs, 1.0))
-    return Sampled(latencies_ms, wall_ms, stop_reason, start_ns, end_ns)
+    rel_err = rule.rel_err if math.isfinite(rule.rel_err) else None
+    return Sampled(latencies_ms, wall_ms, stop_reason, start_ns, end_ns, rel_err)
 
 
 def copy_to_device_ms(device: Device, inputs: list[torch.Tensor]) -> float | None:

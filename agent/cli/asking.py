@@ -9,11 +9,15 @@ from typing import Any
 
 import click
 
-from agent.cli.settings import Settings, bad_input
+from agent.cli.settings import SYSTEM_STORE, Settings, bad_input
 from agent.control_wire import MAX_LINE_BYTES, control_path, decoded, encoded
 
 SYSTEM_SOCKET = Path("/run/infercost/control.sock")
 TIMEOUT_S = 5.0
+
+
+class NoDaemonError(click.ClickException):
+    """No daemon answers."""
 
 
 def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
@@ -25,9 +29,13 @@ def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_
         timeout_s: How long the daemon may take.
 
     Raises:
-        click.ClickException: No daemon answers; with exit code 2 where it refuses.
+        NoDaemonError: No daemon answers.
+        click.ClickException: With exit code 2 where it refuses.
     """
-    places = dict.fromkeys([control_path(settings.store_path, os.environ), SYSTEM_SOCKET])
+    places = [control_path(settings.store_path, os.environ)]
+    # The service's socket is not beside its store; a store of one's own is not the service's.
+    if settings.path is None or settings.store_path == SYSTEM_STORE:
+        places.append(SYSTEM_SOCKET)
     reasons = []
     for place in places:
         try:
@@ -38,7 +46,7 @@ def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_
         if "error" in answer:
             raise bad_input(str(answer["error"]))
         return answer["answer"]
-    raise click.ClickException(
+    raise NoDaemonError(
         f"no daemon answers ({'; '.join(reasons)}); is it running? look with: infercost status"
     )
 

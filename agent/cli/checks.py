@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agent.cli.discovery import short_lived_sensor
-from agent.config import ProbeConfig, SinkConfig, TelemetryConfig
+from agent.config import SinkConfig, TelemetryConfig
 from agent.config_alerting import NotifierConfig
+from agent.config_probe import ProbeConfig
+from agent.daemon.measuring import AnyProbe
 from agent.daemon.pushing import sink_settings
 from agent.notifying.registry import check_notifier
 from agent.sinks.registry import check_sink
@@ -81,9 +83,10 @@ def _rapl_check(powercap: Path) -> Check:
     return Check("RAPL", "good", f"{len(counters)} counters", "")
 
 
-def torch_checks(probes: Sequence[ProbeConfig]) -> Iterator[Check]:
-    """Torch in every interpreter that a probe runs under."""
-    for python in sorted({str(probe.python or sys.executable) for probe in probes}):
+def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
+    """Torch in every interpreter that a probe runs a model under."""
+    models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
+    for python in sorted({str(probe.python or sys.executable) for probe in models}):
         yield _torch_check(python)
 
 

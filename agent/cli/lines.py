@@ -19,25 +19,59 @@ def money(amount: float, currency: str) -> str:
 
 def probe_line(document: dict[str, Any]) -> str:
     """One line of a probe report, from the document that `status` and `probe --json` print."""
+    if "concurrency" in document["tags"]:
+        return _served_line(document)
     parts = [
         f"{document['device']} {document['probe']}",
-        f"batch {document['batch']}",
+        " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
         f"p50 {document['latency_ms']['p50']:.3f} ms",
         f"{document['throughput_per_s']:,.1f} inf/s",
-        _energy(document),
+        _energy(document, "inf"),
         _cost(document),
     ]
     return "  ".join(parts)
 
 
-def _energy(document: dict[str, Any]) -> str:
+def _served_line(document: dict[str, Any]) -> str:
+    """One line of a probe of a server: a request stands where an inference does."""
+    fields = document["fields"]
+    parts = [
+        f"{document['device']} {document['probe']}",
+        f"{document['tags']['concurrency']} at a time",
+        f"p50 {document['latency_ms']['p50']:.1f} ms",
+    ]
+    if "ttft_p50_ms" in fields:
+        parts.append(f"first token {fields['ttft_p50_ms']:.1f} ms")
+    if "tpot_p50_ms" in fields:
+        parts.append(f"then {fields['tpot_p50_ms']:.2f} ms a token")
+    parts += [
+        f"{document['throughput_per_s']:,.2f} req/s",
+        _energy(document, "req"),
+        _cost(document),
+    ]
+    per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
+    if per_million is not None:
+        parts.append(f"{money(per_million, document['cost']['currency'])} per million tokens out")
+    if fields.get("errors"):
+        parts.append(f"{fields['errors']} of {fields['requests']} failed")
+    return "  ".join(parts)
+
+
+def _ways(tags: dict[str, str]) -> list[str]:
+    """How a pass was run, where that is not the plain way."""
+    return [name if value == "true" else f"{value} {name}" for name, value in sorted(tags.items())]
+
+
+def _energy(document: dict[str, Any], unit: str) -> str:
     energy = document["energy"]
     if energy is None:
         return f"no energy ({document['energy_absent'] or 'no energy source'})"
     per_inference_j = energy["energy_per_inference_j"]
+    board = " of the whole board" if energy.get("energy_scope") == "parent" else ""
+    suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
-        f"{per_inference_j:.3g} J/inf"
-        f" ({energy['energy_method'].replace('_', ' ')} ±{energy['energy_rel_err']:.0%})"
+        f"{per_inference_j:.3g} J/{unit}{board}"
+        f" ({energy['energy_method'].replace('_', ' ')} ±{energy['energy_rel_err']:.0%}{suspect})"
     )
 
 

@@ -15,12 +15,11 @@ from agent.cli.lines import price_words, probe_line
 from agent.cli.progress import ProgressBar
 from agent.cli.settings import Settings
 from agent.clock import SystemClock
-from agent.config import ProbeConfig
 from agent.daemon.accounts import ProbeReport
+from agent.daemon.measuring import AnyProbe, Target
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.service import Daemon
 from agent.daemon.status import report_document, terms_document
-from agent.model import Device
 from agent.probing.outcome import ProbeFault, ProbeProgress
 from agent.storage.errors import StoreError
 
@@ -104,13 +103,13 @@ class Console:
         """One line per probe run."""
         self.line(probe_line(report_document(report)))
 
-    def fault(self, probe: ProbeConfig, device: Device, fault: ProbeFault) -> None:
+    def fault(self, probe: AnyProbe, target: Target, fault: ProbeFault) -> None:
         """One line per run that came to nothing."""
-        self.line(f"{device.name} {probe.name}  no result: {fault.title}")
+        self.line(f"{target.name} {probe.name}  no result: {fault.title}")
 
-    def progress(self, probe: ProbeConfig, device: Device, progress: ProbeProgress) -> None:
+    def progress(self, probe: AnyProbe, target: Target, progress: ProbeProgress) -> None:
         """The bar of the run that spoke last."""
-        self._bar.show(f"{device.name} {probe.name}", progress)
+        self._bar.show(f"{target.name} {probe.name}", progress)
 
     def line(self, text: str) -> None:
         """A line with the time of day."""

@@ -113,6 +113,11 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
             lines.append(
                 f"  FAULT  {name} is set aside, tried again in {ago(device['retry_in_s'])}"
             )
+        if device["suspect"]:
+            lines.append(
+                f"  FAULT  {name}: its energy is suspect, the counter counts"
+                f" {device['counter_to_power']:.0%} of the integrated power"
+            )
     return lines
 
 
@@ -133,6 +138,11 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
         lines.append(
             f"         probing took {probe['budget_used_share']:.2%} of the last hour,"
             f" budget {probe['budget_share']:.2%}, {probe['skipped_for_budget']} runs skipped"
+        )
+    if probe["skipped_for_neighbour"] or probe["deferred"]:
+        lines.append(
+            f"         for work of others {probe['deferred']} runs waited and"
+            f" {probe['skipped_for_neighbour']} were left out"
         )
     if probe["fault"]:
         lines.append(f"  FAULT  {local(probe['fault']['time_ns'])}  {probe['fault']['title']}")

@@ -22,6 +22,8 @@ from agent.pricing.book import Terms
 from agent.series import make_point
 from agent.units import HOUR_S
 
+MILLION = 1_000_000
+
 
 def device_point(
     reading: Reading, device: Device, terms: Terms | None, tags: Mapping[str, str], time_ns: int
@@ -78,10 +80,16 @@ def probe_point(
         "launch_overhead_pct": result.launch_overhead_pct,
         "fingerprint": result.fingerprint,
         "threads": result.threads,
+        "latency_rel_err": result.latency_rel_err,
+        "latency_wall_ms": result.wall_ms,
+        "outliers": result.outliers,
+        **result.fields,
         **(energy.fields() if energy else {}),
         **activity,
     }
-    own = {"device": result.device, "probe": result.probe, "batch": str(result.batch)}
+    # A server chooses its batches itself: of it the concurrency is known.
+    batch = "" if "concurrency" in result.tags else str(result.batch)
+    own = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
     return make_point("probe", {**tags, **own}, fields, time_ns)
 
 
@@ -109,6 +117,8 @@ def cost_point(
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
         "energy_method": energy_method if cost.energy else None,
+        "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
+        "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
     }
     for name, summary in rolled.items():
         fields[f"rolling_{name}"] = summary.median
@@ -122,6 +132,20 @@ def cost_point(
         "currency": cost.currency,
     }
     return make_point("cost", {**tags, **own}, fields, time_ns)
+
+
+def per_million_tokens(cost: CostSample, result: ProbeResult, tokens: float | None) -> float | None:
+    """Currency for a million tokens of one kind, which then pay for all that the requests cost.
+
+    Input and output are two views of the same money, and never added: nothing measured from
+    outside tells what part of a request went into reading and what into writing.
+
+    Args:
+        cost: The price of a request.
+        result: What the probe measured.
+        tokens: Tokens of that kind in the region.
+    """
+    return cost.per_inference * result.inferences / tokens * MILLION if tokens else None
 
 
 def event_point(event: Event, tags: Mapping[str, str]) -> Point:

@@ -15,7 +15,7 @@ def cost_sample(
     reference: Terms,
     *,
     region_s: float,
-    inferences: int,
+    inferences: float,
     energy_per_inference_j: float | None,
 ) -> CostSample | None:
     """Money for one inference of a region, or None where it cannot be known.
@@ -26,7 +26,7 @@ def cost_sample(
     Args:
         terms: The terms in force during the region.
         reference: The terms in force when the baseline began.
-        region_s: Length of the region in seconds.
+        region_s: Seconds of the region that went into its inferences.
         inferences: Inferences in the region.
         energy_per_inference_j: Joules per inference; None where it was not measured.
 

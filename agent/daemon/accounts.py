@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from agent.model import (
     ProbeResult,
     Reading,
 )
-from agent.pricing.book import PriceBook, Terms
+from agent.pricing.book import TOGETHER, PriceBook, Terms
 from agent.units import KWH_J
 
 
@@ -73,6 +73,7 @@ class Measured:
         energy_absent: Why it is not known.
         activity: The device's conditions in the region, as fields, where they are known.
         every_s: Seconds between runs.
+        curve: Points of a search of the batch; empty if there was none.
     """
 
     result: ProbeResult
@@ -80,6 +81,7 @@ class Measured:
     energy_absent: str
     activity: Mapping[str, FieldValue | None]
     every_s: float
+    curve: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,10 @@ class Accounts:
         terms = self._terms(device.name, time_ns)
         self._ledger.append([device_point(reading, device, terms, self._tags, time_ns)])
 
+    def keep(self, rows: Iterable[Point]) -> None:
+        """Keeps rows that were measured and priced elsewhere."""
+        self._ledger.append(rows)
+
     def take_event(self, event: Event) -> None:
         """Keeps an event."""
         self._ledger.append([event_point(event, self._tags)])
@@ -185,7 +191,7 @@ class Accounts:
         return cost_sample(
             terms,
             self._reference(result, terms),
-            region_s=result.region_s,
+            region_s=result.inferring_s,
             inferences=result.inferences,
             energy_per_inference_j=energy.per_inference_j if energy else None,
         )
@@ -226,7 +232,8 @@ class Accounts:
             self._last_terms[device] = terms
         if before != terms:
             self._ledger.put_state(name, terms.to_document())
-            if before is not None:
+            # Of several devices that work as one, each tells of its own.
+            if before is not None and TOGETHER not in device:
                 for event in price_events(device, before, terms, time_ns):
                     self.take_event(event)
         return terms

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agent.alert import Silence
 from agent.daemon.running import Running
+from agent.model import Point
 
 
 class Asked:
-    """Silences and tests, for whichever configuration is at work.
+    """Silences, tests and rows to keep, for whichever configuration is at work.
 
     Args:
         running: The present one; None while there is none.
@@ -33,6 +34,10 @@ class Asked:
     def send_test(self, notifier: str | None) -> Mapping[str, str]:
         """Tells a test through a notifier, or all."""
         return self._present().notifying.send_test(notifier)
+
+    def keep(self, rows: Sequence[Point]) -> None:
+        """Keeps rows that a command measured."""
+        self._present().accounts.keep(rows)
 
     def _present(self) -> Running:
         running = self._running()

@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 from agent.alert import Silence
 from agent.daemon.control import Handler
+from agent.model import Point
+from agent.series import make_point
 
 MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20
+MAX_ROWS = 64
 
 
-class Alerting(Protocol):
+class Asked(Protocol):
     """What can be asked for."""
 
     def add_silence(self, silence: Silence) -> None:
@@ -44,33 +47,70 @@ class Alerting(Protocol):
         """
         ...
 
+    def keep(self, rows: Sequence[Point]) -> None:
+        """Keeps rows that a command measured."""
+        ...
 
-def handlers(alerting: Alerting) -> dict[str, Handler]:
+
+def handlers(asked: Asked) -> dict[str, Handler]:
     """The requests, by name."""
 
     def silence(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         added = silence_of(request)
-        alerting.add_silence(added)
+        asked.add_silence(added)
         return silence_document(added)
 
     def unsilence(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         wanted = str(request.get("id"))
         try:
-            return silence_document(alerting.end_silence(wanted))
+            return silence_document(asked.end_silence(wanted))
         except KeyError:
             raise ValueError(f"there is no silence {wanted}") from None
 
     def silences(_: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-        return [silence_document(found) for found in alerting.silences()]
+        return [silence_document(found) for found in asked.silences()]
 
     def test(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         notifier = request.get("notifier")
         try:
-            return dict(alerting.send_test(None if notifier is None else str(notifier)))
+            return dict(asked.send_test(None if notifier is None else str(notifier)))
         except KeyError:
             raise ValueError(f"there is no notifier {notifier}") from None
 
-    return {"silence": silence, "unsilence": unsilence, "silences": silences, "test": test}
+    def keep(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        rows = rows_of(request)
+        asked.keep(rows)
+        return len(rows)
+
+    return {
+        "silence": silence,
+        "unsilence": unsilence,
+        "silences": silences,
+        "test": test,
+        "keep": keep,
+    }
+
+
+def rows_of(request: Mapping[str, Any]) -> list[Point]:
+    """The rows of a sweep that a request brings; of other measurements the daemon is the one source.
+
+    Raises:
+        ValueError: They are none, too many, or not as the schema has them.
+    """
+    rows = request.get("rows")
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
+        raise ValueError(f"a sweep has 1 to {MAX_ROWS} rows")
+    try:
+        return [_row_of(row) for row in rows]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no row of a sweep: {error}") from error
+
+
+def _row_of(row: Mapping[str, Any]) -> Point:
+    if row["measurement"] != "sweep":
+        raise ValueError(f"rows of {row['measurement']} are the daemon's own")
+    tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
+    return make_point("sweep", tags, row["fields"], int(row["time_ns"]))
 
 
 def silence_of(request: Mapping[str, Any]) -> Silence:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from agent.clock import Clock
-from agent.config import ProbeConfig
+from agent.config_probe import ProbeConfig
 from agent.daemon.accounts import Accounts, Measured, ProbeReport
-from agent.daemon.measuring import Measurer
+from agent.daemon.measuring import AnyProbe, Measurer, Target
 from agent.daemon.status import report_document
-from agent.model import NS_PER_S, Device, Event
+from agent.model import NS_PER_S, Event
 from agent.probing.duty import DutyBudget
+from agent.probing.neighbour import is_busy
 from agent.probing.outcome import ProbeFault, ProbeProgress
 
 logger = logging.getLogger(__name__)
 
 FULL_DUTY = 1.0
+LOOK_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,9 @@ class Listeners:
         on_fault: Why a run came to nothing.
     """
 
-    on_progress: Callable[[ProbeConfig, Device, ProbeProgress], None]
+    on_progress: Callable[[AnyProbe, Target, ProbeProgress], None]
     on_report: Callable[[ProbeReport], None]
-    on_fault: Callable[[ProbeConfig, Device, ProbeFault], None]
+    on_fault: Callable[[AnyProbe, Target, ProbeFault], None]
 
 
 class DeviceQueue:
@@ -51,12 +54,12 @@ class DeviceQueue:
 
 
 class ProbeJob:
-    """One probe on one device, run by the schedule.
+    """One probe on its devices, run by the schedule.
 
     Args:
         probe: What to run.
-        device: Where.
-        queue: Shared with the device's other probes.
+        target: Where.
+        queues: One for each device of the target, shared with the device's other probes.
         measurer: Runs it.
         accounts: Prices and keeps what it measured.
         clock: The host's clocks.
@@ -65,9 +68,9 @@ class ProbeJob:
 
     def __init__(
         self,
-        probe: ProbeConfig,
-        device: Device,
-        queue: DeviceQueue,
+        probe: AnyProbe,
+        target: Target,
+        queues: Sequence[DeviceQueue],
         measurer: Measurer,
         accounts: Accounts,
         *,
@@ -75,8 +78,10 @@ class ProbeJob:
         listeners: Listeners,
     ) -> None:
         self.probe = probe
-        self.device = device
-        self._queue = queue
+        self.target = target
+        # In the order of the devices' names: two jobs never wait for each other.
+        named = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
+        self._queues = [queue for _, queue in named]
         self._measurer = measurer
         self._accounts = accounts
         self._clock = clock
@@ -86,26 +91,32 @@ class ProbeJob:
         self._last: dict[str, Any] | None = None
         self._last_fault: dict[str, Any] | None = None
         self._skipped = 0
+        self._skipped_busy = 0
+        self._deferred = 0
 
     @property
     def name(self) -> str:
         """Name of the job in the schedule."""
-        return f"probe {self.probe.name} on {self.device.name}"
+        return f"probe {self.probe.name} on {self.target.name}"
 
     def __call__(self) -> None:
-        """Runs the probe if the budget allows it."""
-        with self._queue.lock:
+        """Runs the probe if its budget and its neighbours allow it."""
+        with ExitStack() as locks:
+            for queue in self._queues:
+                locks.enter_context(queue.lock)
             energy = self._planned()
             if energy is None:
                 self._skipped += 1
                 return
+            if not self._gives_way():
+                return
             started_s = self._now_s()
             outcome = self._measurer.run(
                 self.probe,
-                self.device,
+                self.target,
                 energy=energy,
                 on_progress=lambda progress: self._listeners.on_progress(
-                    self.probe, self.device, progress
+                    self.probe, self.target, progress
                 ),
             )
             if isinstance(outcome, ProbeFault):
@@ -120,11 +131,15 @@ class ProbeJob:
         """What `infercost status` shows of the job."""
         return {
             "probe": self.probe.name,
-            "device": self.device.name,
+            "device": self.target.name,
             "every_s": self.probe.every_s,
             "skipped_for_budget": self._skipped,
-            "budget_share": self._queue.share,
-            "budget_used_share": self._queue.budget.used_share(self._now_s()),
+            "skipped_for_neighbour": self._skipped_busy,
+            "deferred": self._deferred,
+            "budget_share": min(queue.share for queue in self._queues),
+            "budget_used_share": max(
+                queue.budget.used_share(self._now_s()) for queue in self._queues
+            ),
             "last": self._last,
             "fault": self._last_fault,
         }
@@ -134,16 +149,44 @@ class ProbeJob:
 
     def _planned(self) -> bool | None:
         """True for a run with an energy window, False for latency alone, None for no run."""
-        if self._queue.share >= FULL_DUTY:
-            return self.probe.energy
-        full_s = self._full_s if self.probe.energy else self._latency_only_s
-        plan = self._queue.budget.plan(self.probe.name, self._now_s(), full_s, self._latency_only_s)
-        if plan == "skip":
+        has_energy = self.probe.carries_energy
+        if all(queue.share >= FULL_DUTY for queue in self._queues):
+            return has_energy
+        full_s = self._full_s if has_energy else self._latency_only_s
+        name, now_s = self.probe.name, self._now_s()
+        plans = {
+            queue.budget.plan(name, now_s, full_s, self._latency_only_s) for queue in self._queues
+        }
+        if "skip" in plans:
             return None
-        return plan == "full" and self.probe.energy
+        return plans == {"full"} and has_energy
+
+    def _gives_way(self) -> bool:
+        """Looks at the device's load as the operator wants it; False where the run is left out."""
+        probe = self.probe
+        if not isinstance(probe, ProbeConfig) or probe.when_busy == "run" or not self._is_busy():
+            return True
+        if probe.when_busy == "skip":
+            self._skipped_busy += 1
+            return False
+        self._deferred += 1
+        ends_s = self._now_s() + probe.deferral_s
+        while self._now_s() < ends_s:
+            if self._measurer.is_ended_within(min(LOOK_AGAIN_S, probe.deferral_s)):
+                return False
+            if not self._is_busy():
+                break
+        return not self._measurer.is_ended_within(0)
+
+    def _is_busy(self) -> bool:
+        device, probe = self.target.devices[0], self.probe
+        if not isinstance(probe, ProbeConfig):
+            return False
+        return is_busy(self._measurer.load(device), probe.busy_share(device.kind))
 
     def _record(self, busy_s: float, *, energy: bool) -> None:
-        self._queue.budget.record(self.probe.name, self._now_s(), busy_s, energy=energy)
+        for queue in self._queues:
+            queue.budget.record(self.probe.name, self._now_s(), busy_s, energy=energy)
 
     def _measured(self, measured: Measured, *, energy: bool) -> None:
         busy_s = measured.result.busy_s
@@ -173,12 +216,12 @@ class ProbeJob:
             Event(
                 kind="fault",
                 severity="warning",
-                title=f"probe {self.probe.name} on {self.device.name}: {fault.title}",
+                title=f"probe {self.probe.name} on {self.target.name}: {fault.title}",
                 time_ns=time_ns,
                 detail=last_words,
-                device=self.device.name,
+                device=self.target.name,
                 subject={"probe": self.probe.name},
                 cause=fault.kind,
             )
         )
-        self._listeners.on_fault(self.probe, self.device, fault)
+        self._listeners.on_fault(self.probe, self.target, fault)

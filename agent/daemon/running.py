@@ -12,10 +12,11 @@ from threading import Event as Flag
 from typing import Any
 
 from agent.clock import Clock
-from agent.config import Config, ProbeConfig
+from agent.config import Config
+from agent.config_probe import ProbeConfig
 from agent.daemon.accounts import Accounts
 from agent.daemon.ledger import StoreLedger
-from agent.daemon.measuring import Measurer
+from agent.daemon.measuring import AnyProbe, Measurer, Target
 from agent.daemon.notifying import Notifying
 from agent.daemon.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
 from agent.daemon.pushing import Pushing
@@ -70,7 +71,9 @@ class Running:
         self.watching = Watching(config, parts.store, parts.ledger, parts.clock, self.tags)
         ledger = WatchedLedger(parts.ledger, self.watching.take)
         self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history)
-        self._measurer = Measurer(parts.sensor, parts.ledger, lock_folder, self._stop)
+        self._measurer = Measurer(
+            parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns
+        )
         self._probe_jobs = self._jobs_of(config, devices)
         self.schedule = Schedule(workers=len(self._probe_jobs) + SPARE_WORKERS)
         self.pushing = Pushing(config.sink, parts.store, self._stop)
@@ -119,21 +122,21 @@ class Running:
         return [
             ProbeJob(
                 probe,
-                device,
-                queues[device.name],
+                target,
+                [queues[device.name] for device in target.devices],
                 self._measurer,
                 self.accounts,
                 clock=self._parts.clock,
                 listeners=self._parts.listeners,
             )
             for probe in config.probe
-            for device in probed_devices(probe, devices)
+            for target in targets(probe, devices)
         ]
 
     def _ran_lately(self, job: ProbeJob) -> bool:
         """True if a probe's last sample is younger than its period: a restart needs no other."""
         since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
-        tags = {"device": job.device.name, "probe": job.probe.name}
+        tags = {"device": job.target.name, "probe": job.probe.name}
         with closing(StoreReader.open(self._parts.store.path)) as reader:
             return any(reader.points("probe", since_ns, END_OF_TIME_NS, tags))
 
@@ -150,15 +153,20 @@ class Running:
         )
 
 
-def probed_devices(probe: ProbeConfig, devices: Sequence[Device]) -> list[Device]:
-    """The devices that a probe runs on: those it names, or all that can run one.
+def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[Target]:
+    """What a probe runs on: each of its devices by itself, or for a server all of them as one.
 
     A board that is divided into MIG devices runs nothing itself.
     """
-    if probe.devices != "all":
-        return [device for device in devices if device.name in probe.devices]
     divided = {device.parent for device in devices}
-    return [device for device in devices if device.name not in divided]
+    wanted = [
+        device
+        for device in devices
+        if (device.name in probe.devices if probe.devices != "all" else device.name not in divided)
+    ]
+    if isinstance(probe, ProbeConfig):
+        return [Target((device,)) for device in wanted]
+    return [Target(tuple(wanted))] if wanted else []
 
 
 def host_name(config: Config) -> str:

@@ -6,7 +6,9 @@ import os
 import resource
 from typing import Any
 
+from agent.costing.points import per_million_tokens
 from agent.daemon.accounts import ProbeReport
+from agent.model import present
 from agent.pricing.book import Terms
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -42,7 +44,12 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "throughput_per_s": result.throughput_per_s,
         "h2d_ms": result.h2d_ms,
         "launch_overhead_pct": result.launch_overhead_pct,
+        "wall_ms": result.wall_ms,
+        "latency_rel_err": result.latency_rel_err,
+        "outliers": result.outliers,
         "threads": result.threads,
+        "tags": dict(result.tags),
+        "fields": present(result.fields),
         "fingerprint": result.fingerprint,
         "software": dict(result.software),
         "energy": None,
@@ -57,6 +64,8 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "energy_above_idle_j": energy.above_idle_j,
             "energy_method": energy.method,
             "energy_rel_err": energy.rel_err,
+            "energy_scope": energy.scope,
+            "energy_suspect": energy.suspect,
         }
     if terms is not None:
         document["price"] = terms_document(terms)
@@ -67,6 +76,8 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "cost_hardware": cost.hardware,
             "cost_energy": cost.energy,
             "cost_reference": cost.reference,
+            "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
+            "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
         }
         document["rolling"] = {
             name: {

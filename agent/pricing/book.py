@@ -15,6 +15,9 @@ from agent.pricing.plans import Rate, device_rate
 from agent.pricing.tariff import tariff_per_kwh
 from agent.units import KWH_J
 
+# Between the names of devices that work as one.
+TOGETHER = "+"
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -78,9 +81,18 @@ class PriceBook:
     def terms(self, device: str, time_ns: int) -> Terms | None:
         """The terms in force for a device at UTC time_ns; None if nothing prices it then.
 
+        Several devices that work as one, named "gpu0+gpu1", cost what each of them costs.
+
         Raises:
             KeyError: No device of that name.
         """
+        terms = [self._terms(name, time_ns) for name in device.split(TOGETHER)]
+        known = [found for found in terms if found is not None]
+        if len(known) < len(terms):
+            return None
+        return known[0] if len(known) == 1 else _together(known)
+
+    def _terms(self, device: str, time_ns: int) -> Terms | None:
         found = self._devices[device]
         rate = self._own_rate(found, _day(time_ns))
         if rate is None:
@@ -120,6 +132,20 @@ class PriceBook:
         if rate.electricity_included or electricity is None:
             return 0.0
         return float(tariff_per_kwh(electricity, time_ns) * electricity.pue) / KWH_J
+
+
+def _together(terms: Sequence[Terms]) -> Terms:
+    """The terms of devices that work as one; their energy is taken to be shared equally."""
+    rates = [found.rate for found in terms]
+    plans = dict.fromkeys(rate.plan for rate in rates)
+    rate = Rate(
+        plan="+".join(plans),
+        currency=rates[0].currency,
+        per_hour=sum((rate.per_hour for rate in rates), Decimal(0)),
+        electricity_included=all(rate.electricity_included for rate in rates),
+        source="; ".join(dict.fromkeys(rate.source for rate in rates)),
+    )
+    return Terms(rate, sum(found.electricity_per_j for found in terms) / len(terms))
 
 
 def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:

@@ -10,6 +10,9 @@ from typing import Any, Literal
 from agent.model import ProbeResult
 
 MAX_NOTE_CHARS = 200
+# What a worker may add to the tags of its rows: how a pass was run.
+WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
+MAX_TAG_CHARS = 64
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
 FaultKind = Literal[
@@ -84,35 +87,59 @@ def read_outcome(
             probe=request_probe,
             device=device,
             batch=int(message["batch"]),
-            latency_ms={str(k): _finite(v) for k, v in dict(message["latency_ms"]).items()},
+            latency_ms={str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
             samples=int(message["samples"]),
             stop_reason=str(message["stop_reason"]),
             region_start_ns=int(message["region_start_ns"]),
             region_end_ns=int(message["region_end_ns"]),
             inferences=int(message["inferences"]),
             has_energy_window=bool(message["has_energy_window"]),
-            h2d_ms=_optional(message["h2d_ms"]),
-            launch_overhead_pct=_optional(message["launch_overhead_pct"]),
-            busy_s=_finite(message["busy_s"]),
+            h2d_ms=optional(message["h2d_ms"]),
+            launch_overhead_pct=optional(message["launch_overhead_pct"]),
+            busy_s=finite(message["busy_s"]),
             fingerprint=str(message["fingerprint"]),
             software={str(k): str(v) for k, v in dict(message["software"]).items()},
             threads=None if message["threads"] is None else int(message["threads"]),
+            inference_s=optional(message.get("inference_s")),
+            latency_rel_err=optional(message.get("latency_rel_err")),
+            outliers=None if message.get("outliers") is None else int(message["outliers"]),
+            wall_ms=optional(message.get("wall_ms")),
+            tags=_ways(message.get("tags")),
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
     except (KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+    check_result(result, steady)
+    if result.inferences < 1 or result.batch < 1:
+        raise ValueError("it holds no inference")
+    if result.inference_s is not None and not 0 < result.inference_s <= result.region_s:
+        raise ValueError("its inferences took longer than its region")
+    return ProbeOutcome(result, *steady, pids, tuple(curve))
+
+
+def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:
+    """Checks what every result must hold.
+
+    Raises:
+        ValueError: It does not.
+    """
     if not (steady[0] <= result.region_start_ns < result.region_end_ns <= steady[1]):
         raise ValueError("its region's edges are out of order")
-    if result.inferences < 1 or result.batch < 1 or result.samples < 1:
+    if result.samples < 1 or result.inferences <= 0:
         raise ValueError("it holds no inference")
     if not {"p50", "mean", "cv"} <= set(result.latency_ms):
         raise ValueError("it lacks p50, mean or cv")
-    return ProbeOutcome(result, *steady, pids, tuple(curve))
+
+
+def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
+    if not isinstance(tags, dict):
+        return {}
+    return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
 
 
 def read_progress(message: Mapping[str, Any]) -> ProbeProgress:
     """A worker's word on where it is, whatever it says."""
-    share = _number(message.get("done"))
+    share = number(message.get("done"))
     return ProbeProgress(
         phase=str(message.get("phase", ""))[:MAX_NOTE_CHARS],
         done=0.0 if share is None else min(max(share, 0.0), 1.0),
@@ -122,11 +149,12 @@ def read_progress(message: Mapping[str, Any]) -> ProbeProgress:
 
 def read_batch_point(message: Mapping[str, Any]) -> dict[str, float]:
     """A point of the batch search; what is no number is left out."""
-    found = {name: _number(message.get(name)) for name in BATCH_POINT_FIELDS}
+    found = {name: number(message.get(name)) for name in BATCH_POINT_FIELDS}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _number(value: Any) -> float | None:  # noqa: ANN401 - from another process
+def number(value: Any) -> float | None:  # noqa: ANN401 - from another process
+    """A finite number as it is; None for all else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -135,12 +163,22 @@ def _number(value: Any) -> float | None:  # noqa: ANN401 - from another process
         return None
 
 
-def _finite(value: Any) -> float:  # noqa: ANN401 - from another process
-    number = float(value)
-    if not math.isfinite(number):
+def finite(value: Any) -> float:  # noqa: ANN401 - from another process
+    """A value as a finite number.
+
+    Raises:
+        ValueError, TypeError: It is none.
+    """
+    found = float(value)
+    if not math.isfinite(found):
         raise ValueError(f"{value!r} is no number")
-    return number
+    return found
 
 
-def _optional(value: Any) -> float | None:  # noqa: ANN401 - from another process
-    return None if value is None else _finite(value)
+def optional(value: Any) -> float | None:  # noqa: ANN401 - from another process
+    """A value as a finite number; None as it is.
+
+    Raises:
+        ValueError, TypeError: It is neither.
+    """
+    return None if value is None else finite(value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +14,11 @@ class ProbeRequest:
 
     Attributes:
         probe: Name of the probe.
-        kind: A built-in model's name, or "module".
+        kind: A built-in model's name, "module", or a source such as "torchvision".
         module: "package.mod:factory" where kind is "module".
+        model: What a source loads: a name, or a path.
+        weights: A file with the model's weights; None for random ones.
+        inputs: One item's inputs, for a source that does not know them.
         torch_device: Torch's name of the device.
         gpu_uuid: NVML's identity of the GPU, which is how the child is shown that one alone.
         dtype: "fp32", "bf16" or "fp16"; None leaves an operator's module as it was made.
@@ -31,6 +35,9 @@ class ProbeRequest:
         region_s: Its least length in seconds.
         tail_s: How long the load goes on behind it, at most, in seconds.
         seed: Of weights and inputs.
+        cold: True to flush the device's cache before each timed pass.
+        compile: True to run the model through torch.compile.
+        cuda_graph: True to replay the pass as a CUDA graph.
     """
 
     probe: str
@@ -40,6 +47,9 @@ class ProbeRequest:
     batch: int | Literal["auto"]
     energy: bool
     module: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    inputs: tuple[Mapping[str, Any], ...] = ()
     gpu_uuid: str | None = None
     known_batch: int | None = None
     known_fingerprint: str | None = None
@@ -52,6 +62,67 @@ class ProbeRequest:
     region_s: float = 5.0
     tail_s: float = 2.0
     seed: int = 0
+    cold: bool = False
+    compile: bool = False
+    cuda_graph: bool = False
+
+    def to_wire(self) -> str:
+        """The request as a line of JSON, without its line end."""
+        return json.dumps({"cmd": "probe", **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """One run of a probe of a server, as the worker reads it.
+
+    Attributes:
+        probe: Name of the probe.
+        kind: "openai" or "kserve".
+        url: The server's base address.
+        model: Name of the served model.
+        requests: Least number of timed requests.
+        warmup_requests: Requests before them.
+        concurrency: Requests at the same time.
+        timeout_s: Longest time of a request in seconds.
+        energy: True to keep a steady-state region for an energy figure.
+        region_s: Its least length in seconds.
+        sample_cap_s: Longest timing in seconds.
+        tail_s: How long the load goes on behind the region, at most, in seconds.
+        api: "chat" or "completions" where kind is "openai".
+        prompt: What is asked.
+        max_tokens: Longest answer in tokens.
+        version: The served model's version where kind is "kserve"; None for the server's choice.
+        inputs: Tensors of a request where kind is "kserve".
+        token_path: File that holds the bearer token.
+        ca_file: Certificates that the server's is checked with; None for the system's.
+        seed: Of the server's sampling.
+    """
+
+    probe: str
+    kind: str
+    url: str
+    model: str
+    requests: int
+    warmup_requests: int
+    concurrency: int
+    timeout_s: float
+    energy: bool
+    region_s: float
+    sample_cap_s: float
+    tail_s: float = 2.0
+    api: str | None = None
+    prompt: str | None = None
+    max_tokens: int | None = None
+    version: str | None = None
+    inputs: tuple[Mapping[str, Any], ...] = ()
+    token_path: str | None = None
+    ca_file: str | None = None
+    seed: int = 0
+
+    @property
+    def gpu_uuid(self) -> None:
+        """The server has the devices; the worker needs none."""
+        return
 
     def to_wire(self) -> str:
         """The request as a line of JSON, without its line end."""

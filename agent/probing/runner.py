@@ -17,7 +17,8 @@ from agent.probing.outcome import (
     read_outcome,
     read_progress,
 )
-from agent.probing.request import ProbeRequest
+from agent.probing.request import ProbeRequest, ServedRequest
+from agent.probing.served_outcome import read_served_outcome
 
 POLL_S = 0.2
 MAX_CURVE_POINTS = 64
@@ -26,7 +27,7 @@ _ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "devi
 
 
 class ProbeRunner:
-    """Runs one probe on one device, one run at a time.
+    """Runs one probe on one device, or of one server, one run at a time.
 
     Args:
         python: Interpreter to run the worker under.
@@ -54,7 +55,7 @@ class ProbeRunner:
 
     def run(
         self,
-        request: ProbeRequest,
+        request: ProbeRequest | ServedRequest,
         device: str,
         *,
         on_edge: Callable[[], None],
@@ -64,7 +65,7 @@ class ProbeRunner:
 
         Args:
             request: What to run.
-            device: Our name of the device.
+            device: Our name of the device, or devices.
             on_edge: Called at both edges of the steady-state region, while the load goes on:
                 the moment for the sensors to read.
             on_progress: Told where the run is.
@@ -95,7 +96,7 @@ class ProbeRunner:
 
     def _run(
         self,
-        request: ProbeRequest,
+        request: ProbeRequest | ServedRequest,
         device: str,
         on_edge: Callable[[], None],
         on_progress: Callable[[ProbeProgress], None],
@@ -135,8 +136,10 @@ class ProbeRunner:
         curve: Sequence[Mapping[str, float]],
     ) -> ProbeOutcome | ProbeFault | None:
         """What the run came to, if this message says so."""
-        if message["type"] == "result":
+        if message["type"] in {"result", "served_result"}:
             try:
+                if message["type"] == "served_result":
+                    return read_served_outcome(probe, device, message, child.pids)
                 return read_outcome(probe, device, message, child.pids, curve)
             except ValueError as error:
                 return _fault("rubbish", f"its result is no result: {error}", child)
@@ -178,7 +181,7 @@ class ProbeRunner:
             child.kill()
 
 
-def _environment(request: ProbeRequest) -> dict[str, str]:
+def _environment(request: ProbeRequest | ServedRequest) -> dict[str, str]:
     """Shows the child its one GPU, whatever order CUDA would give them."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if request.gpu_uuid is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from agent.model import NS_PER_S, FieldValue
 from agent.telemetry.sample import Sample
@@ -33,6 +33,8 @@ class Activity:
         temp_max_c: Highest temperature in degrees Celsius.
         mem_used_pct: Mean share of the device's memory in use, in percent.
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
+        util_pct: Mean utilization over the window's time, in percent; no field, for of a probe's own
+            region it says nothing.
     """
 
     contended: bool | None = None
@@ -43,13 +45,50 @@ class Activity:
     temp_max_c: float | None = None
     mem_used_pct: float | None = None
     ecc_uncorrected: int | None = None
+    util_pct: float | None = None
 
     def fields(self) -> dict[str, FieldValue | None]:
         """These conditions as fields of the `probe` series."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "util_pct"}
+
+    def without_neighbour(self) -> Activity:
+        """The same conditions where other processes are no neighbours."""
+        return replace(self, contended=None)
 
 
 UNKNOWN = Activity()
+
+
+def worst_of(activities: Sequence[Activity]) -> Activity:
+    """The conditions of devices that work as one: each waits for the slowest.
+
+    Args:
+        activities: One for each device, at least one.
+    """
+
+    def found(name: str) -> list[Any]:
+        values = (getattr(activity, name) for activity in activities)
+        return [value for value in values if value is not None]
+
+    if len(activities) == 1:
+        return activities[0]
+    highest = {name: max(found(name), default=None) for name in _HIGHEST}
+    return Activity(
+        **highest,
+        contended=any(found("contended")) if found("contended") else None,
+        sm_clock_mhz=min(found("sm_clock_mhz"), default=None),
+        ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
+    )
+
+
+_HIGHEST = (
+    "throttled_pct",
+    "throttled_power_pct",
+    "throttled_thermal_pct",
+    "temp_max_c",
+    "mem_used_pct",
+    "util_pct",
+)
 
 
 class ActivityLog:
@@ -122,6 +161,7 @@ class ActivityLog:
             temp_max_c=max(temps_c, default=None),
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
+            util_pct=_mean_over(_series(near, "util_pct"), start_ns, end_ns),
         )
 
     def _around(self, start_ns: int, end_ns: int) -> list[Sample]:

@@ -63,7 +63,7 @@ def test_the_error_of_correlated_runs_is_not_flattered():
 
 def feed(rule, block_means, runs_a_block=10, seconds_a_block=0.1):
     for index, mean in enumerate(block_means, start=1):
-        reason = rule.update(mean, index * runs_a_block, index * seconds_a_block)
+        reason = rule.update([mean], index * runs_a_block, index * seconds_a_block)
         if reason:
             return reason, index * runs_a_block
     return "", len(block_means) * runs_a_block

@@ -27,8 +27,9 @@ class Scripted:
         self.blocks = []
         self.collecting = []
 
-    def time_block(self, run, runs):
+    def time_block(self, run, runs, before=None):
         for _ in range(runs):
+            (before or nothing)()
             run()
         self.blocks.append(runs)
         self.collecting.append(gc.isenabled())
