@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 LEAST_GAIN = 0.05
 REFINEMENTS = 2
@@ -33,16 +33,18 @@ class Limits(NamedTuple):
         max_batch: Largest batch to try.
         latency_bound_ms: A batch slower than this is not chosen.
         memory_cap_bytes: The operator's own bound on the peak.
+        min_batch: The batch to begin with.
     """
 
     base_bytes: int
     max_batch: int
-    latency_bound_ms: float | None = None
-    memory_cap_bytes: int | None = None
+    latency_bound_ms: Optional[float] = None  # noqa: UP045 - evaluated on Python 3.9
+    memory_cap_bytes: Optional[int] = None  # noqa: UP045 - as above
+    min_batch: int = 1
 
 
 class Search:
-    """Doubles the batch from 1, then halves what lies between.
+    """Doubles the batch from the smallest, then halves what lies between.
 
     Doubling ends where it brings less than 5 %, where the latency bound is passed, or where the
     next batch may not fit. In the first case a batch between the last two that is within 5 % of
@@ -79,7 +81,7 @@ class Search:
         Raises:
             MemoryError: Not even one item fits.
         """
-        best = self._measure(1)
+        best = self._measure(self._limits.min_batch)
         if best is None:
             raise MemoryError("one item does not fit beside what else uses the device")
         self._curve = [best]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 import sys
@@ -36,8 +35,12 @@ def software(
         "torch": torch.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
+    found["matmul_precision"] = torch.get_float32_matmul_precision()
     if device.type == "cuda":
         found["cuda"] = str(torch.version.cuda)
+        found["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
+        found["cudnn_deterministic"] = str(torch.backends.cudnn.deterministic)
+        found["allow_tf32"] = str(torch.backends.cuda.matmul.allow_tf32)
         found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call] # torch does not type it
         found["device_name"] = torch.cuda.get_device_name(device)
         driver = _driver_version(driver_file)
@@ -67,21 +70,20 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
         digest.update(
             f"{key} {tuple(tensor.shape)} {tensor.dtype} {_sum_of_bits(tensor)}\n".encode()
         )
-    inputs = workload.inputs(1)
+    inputs = workload.inputs(workload.min_batch)
     shapes = [f"{tuple(x.shape)} {x.dtype}" for x in inputs.args]
     shapes += [f"{key} {tuple(x.shape)} {x.dtype}" for key, x in sorted(inputs.kwargs.items())]
-    return {
+    facts = {
         "model": name,
         "dtype": dtype or "as made",
         "inputs": ", ".join(shapes),
         "weights": digest.hexdigest()[:LENGTH],
     }
-
-
-def fingerprint(facts: dict[str, str]) -> str:
-    """Twelve hex digits of the facts' SHA-256; the same in every process."""
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    if workload.weights:
+        facts["weights_source"] = workload.weights
+    if workload.digest:
+        facts["file"] = workload.digest
+    return facts
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> str:

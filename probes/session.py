@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -11,10 +12,12 @@ import torch
 
 from probes import batch as batches
 from probes.device import Device, open_device
+from probes.digest import fingerprint
 from probes.errors import ConfigError, kind_of, words_on
-from probes.fingerprint import fingerprint, model_facts, software
+from probes.fingerprint import model_facts, software
 from probes.region import Edges, Region, steady_region
 from probes.replay import captured
+from probes.spec import Spec
 from probes.stats import StopRule, outliers, quantile, summary
 from probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
 from probes.wire import Wire
@@ -72,13 +75,13 @@ class Session:
             Probe(self._wire, request, self._device, loaded, started_s).run()
 
     def _model(self, request: dict[str, Any]) -> Loaded:
-        kind, path, dtype = request["kind"], request.get("module"), request.get("dtype")
-        wanted = (kind, path, dtype, request["seed"], bool(request.get("compile")))
+        spec = Spec.of(request)
+        wanted = (json.dumps(spec), request["seed"], bool(request.get("compile")))
         if self._loaded is None or self._loaded_as != wanted:
             self._loaded = None  # the old one goes before the new one comes
-            workload = load(kind, path, dtype, request["seed"])
-            facts = model_facts(workload, name=path or kind, dtype=dtype)
-            workload.module.to(self._device.torch_device)
+            workload = load(spec, request["seed"])
+            facts = model_facts(workload, name=spec.name, dtype=spec.dtype)
+            workload = workload.on(self._device.torch_device)
             if request.get("compile"):
                 compiled: Any = torch.compile(workload.module)
                 workload = workload._replace(module=compiled)
@@ -111,6 +114,8 @@ class Probe:
         self._workload = loaded.workload
         # How a pass is run, as tags: only what differs from the plain way.
         self._ways = {name: "true" for name in WAYS if request.get(name)}
+        tags = {"weights": "random"} if loaded.workload.weights == "random" else {}
+        self._tags = {**self._ways, **tags}
         self._software = {**software(device.torch_device), **loaded.facts, **self._ways}
         self._mark = fingerprint(self._software)
         self._started_s = started_s
@@ -167,9 +172,18 @@ class Probe:
 
     def _batch(self) -> int:
         """The batch as asked, as remembered for the same software, or as searched."""
-        request = self._request
+        request, workload = self._request, self._workload
+        most = workload.max_batch
         if request["batch"] != "auto":
-            return int(request["batch"])
+            batch = int(request["batch"])
+            if batch < workload.min_batch or (most is not None and batch > most):
+                takes = (
+                    f"{workload.min_batch} to {most}" if most else f"at least {workload.min_batch}"
+                )
+                raise ConfigError(f"batch {batch}: the program was exported for {takes}")
+            return batch
+        if most is not None and most <= workload.min_batch:
+            return most
         known: int | None = request.get("known_batch")
         if known is not None and request.get("known_fingerprint") == self._mark:
             return known
@@ -181,7 +195,8 @@ class Probe:
             lambda: time.monotonic() - started_s >= SEARCH_CAP_S,
             batches.Limits(
                 base_bytes=self._device.peak_bytes(),
-                max_batch=request["max_batch"],
+                max_batch=min(request["max_batch"], most or request["max_batch"]),
+                min_batch=workload.min_batch,
                 latency_bound_ms=request.get("latency_bound_ms"),
                 memory_cap_bytes=request.get("memory_cap_bytes"),
             ),
@@ -197,7 +212,7 @@ class Probe:
             point = self._timed_batch(batch)
         except (MemoryError, RuntimeError) as error:
             # A neighbour may have grown between the look at what is free and the step.
-            if batch == 1 or kind_of(error) != "oom":
+            if batch == self._workload.min_batch or kind_of(error) != "oom":
                 raise
             return None
         self._wire.report(
@@ -261,7 +276,7 @@ class Probe:
             latency_rel_err=sampled.rel_err,
             outliers=outliers(sampled.latencies_ms),
             wall_ms=sampled.wall_ms / len(sampled.latencies_ms) if has_wall else None,
-            tags=self._ways,
+            tags=self._tags,
             steady_start_ns=region.steady_start_ns,
             region_start_ns=region.start_ns,
             region_end_ns=region.end_ns,

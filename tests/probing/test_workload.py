@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from probes.digest import fingerprint
 from probes.errors import ConfigError, DeviceError, kind_of, words_on
-from probes.fingerprint import fingerprint, model_facts, software
+from probes.fingerprint import model_facts, software
 from probes.models import KINDS
+from probes.spec import Spec
 from probes.timing import block_runs
 from probes.workload import Inputs, Workload, load
 
@@ -17,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 def test_every_built_in_model_runs_in_every_dtype(kind, dtype):
-    workload = load(kind, None, dtype, 0)
+    workload = load(Spec(kind, module=None, dtype=dtype), 0)
     inputs = workload.inputs(3)
     with torch.inference_mode():
         out = workload.forward_pass(inputs)()
@@ -27,7 +29,7 @@ def test_every_built_in_model_runs_in_every_dtype(kind, dtype):
 
 
 def test_seeds_make_weights_and_inputs():
-    first, same, other = (load("cnn", None, "fp32", seed) for seed in (0, 0, 1))
+    first, same, other = (load(Spec("cnn", module=None, dtype="fp32"), seed) for seed in (0, 0, 1))
     assert torch.equal(first.inputs(4).args[0], same.inputs(4).args[0])
     assert not torch.equal(first.inputs(4).args[0], other.inputs(4).args[0])
     assert model_facts(first, name="cnn", dtype="fp32") == model_facts(
@@ -53,7 +55,7 @@ def factory(tmp_path, monkeypatch):
 
 def test_rows_are_repeated_to_the_batch(factory):
     path = factory("def make(): return torch.nn.ReLU(), [torch.tensor([[1.], [2.]])]\n")
-    inputs = load("module", path, "fp32", 0).inputs
+    inputs = load(Spec("module", module=path, dtype="fp32"), 0).inputs
     assert inputs(1).args[0].flatten().tolist() == [1]
     assert inputs(5).args[0].flatten().tolist() == [1, 2, 1, 2, 1]
 
@@ -63,7 +65,7 @@ def test_a_function_of_the_batch_makes_inputs_that_are_not_repeated(factory):
         "def make(): return torch.nn.Bilinear(2, 3, 1), "
         "lambda batch: (torch.ones(batch, 2), torch.ones(batch, 3))\n"
     )
-    workload = load("module", path, "bf16", 0)
+    workload = load(Spec("module", module=path, dtype="bf16"), 0)
     inputs = workload.inputs(7)
     assert [tuple(x.shape) for x in inputs.args] == [(7, 2), (7, 3)]
     assert {x.dtype for x in inputs.args} == {torch.bfloat16}
@@ -75,7 +77,7 @@ def test_without_a_dtype_an_operators_module_stays_as_it_was_made(factory):
         "def make(): return torch.nn.Linear(2, 2).double(), "
         "{'input': torch.ones(1, 2, dtype=torch.float64)}\n"
     )
-    workload = load("module", path, None, 0)
+    workload = load(Spec("module", module=path, dtype=None), 0)
     assert workload.forward_pass(workload.inputs(2))().dtype == torch.float64
     assert model_facts(workload, name=path, dtype=None)["dtype"] == "as made"
 
@@ -84,7 +86,7 @@ def test_integers_are_left_alone_where_floats_are_brought_to_the_dtype(factory):
     path = factory(
         "def make(): return torch.nn.Embedding(4, 2), torch.ones(1, 3, dtype=torch.int64)\n"
     )
-    workload = load("module", path, "bf16", 0)
+    workload = load(Spec("module", module=path, dtype="bf16"), 0)
     assert workload.inputs(1).args[0].dtype == torch.int64
     assert workload.forward_pass(workload.inputs(1))().dtype == torch.bfloat16
 
@@ -103,7 +105,7 @@ def test_integers_are_left_alone_where_floats_are_brought_to_the_dtype(factory):
 )
 def test_what_is_not_there_is_said(kind, module, dtype, words):
     with pytest.raises(ConfigError, match=words):
-        load(kind, module, dtype, 0)
+        load(Spec(kind, module=module, dtype=dtype), 0)
 
 
 class Odd(torch.nn.Module):
@@ -134,7 +136,7 @@ def test_weights_of_any_kind_enter_the_fingerprint():
 
 
 def test_the_number_of_threads_does_not_change_the_weights():
-    workload = load("transformer", None, "fp32", 0)
+    workload = load(Spec("transformer", module=None, dtype="fp32"), 0)
     threads = torch.get_num_threads()
     facts = []
     try:

@@ -1,0 +1,99 @@
+"""Interpreters as a serving stack has them: with torch and nothing of infercost.
+
+They are virtual environments of their own, made once for each version of what is in them. Torch
+itself is linked in, with copies of what it requires; nothing else of this interpreter is there.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+LIBRARIES = ("timm==1.0.31", "transformers==5.23.0", "safetensors==0.8.0")
+# Where torchvision's compiled part is for another build of torch it does not load; its image
+# models need nothing of it but that these two operators are known.
+SITECUSTOMIZE = """
+import importlib.util
+if importlib.util.find_spec("torchvision"):
+    import torch
+    library = torch.library.Library("torchvision", "DEF")
+    try:
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    except RuntimeError:
+        pass
+"""
+
+
+def torch_alone() -> Path:
+    """An interpreter that has torch and nothing else."""
+    return _made("torch", ())
+
+
+def with_model_libraries() -> Path:
+    """An interpreter that has torch, torchvision, timm, transformers and safetensors."""
+    minor = int(re.match(r"2\.(\d+)", distribution("torch").version)[1])
+    return _made("models", (f"torchvision==0.{minor + 15}.*", *LIBRARIES))
+
+
+def _made(name: str, packages: tuple[str, ...]) -> Path:
+    """The interpreter of an environment, made where there is none yet."""
+    what = f"{sys.version} {distribution('torch').version} {packages} {SITECUSTOMIZE}"
+    digest = hashlib.sha256(what.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"infercost-python-{name}-{digest}"
+    python = folder / "bin" / "python"
+    done = folder / "done"
+    if not done.exists():
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True
+        )
+        (site,) = folder.glob("lib/python*/site-packages")
+        for found in _closure("torch"):
+            _bring(found, site)
+        if packages:
+            # It finds torch there, and so brings no other build of it.
+            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+            subprocess.run(
+                [*pip, "--disable-pip-version-check", *packages], check=True, timeout=600
+            )
+            (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        done.touch()
+    return python
+
+
+def _closure(name: str) -> list[Distribution]:
+    """A distribution and all that it requires here."""
+    found: dict[str, Distribution] = {}
+    waiting = [name]
+    while waiting:
+        wanted = waiting.pop().lower().replace("_", "-")
+        if wanted in found:
+            continue
+        try:
+            found[wanted] = distribution(wanted)
+        except PackageNotFoundError:
+            continue  # an optional requirement, or one of another platform
+        required = [text for text in found[wanted].requires or () if "extra ==" not in text]
+        waiting += [re.match(r"[\w.-]+", text)[0] for text in required]
+    return list(found.values())
+
+
+def _bring(found: Distribution, site: Path) -> None:
+    """Puts a distribution into an environment: torch by links, for its size, the others as copies."""
+    tops = {
+        path.parts[0] for path in found.files or () if path.parts[0] not in ("..", "__pycache__")
+    }
+    for top in tops:
+        source, place = Path(found.locate_file(top)), site / top
+        if place.exists() or not source.exists():
+            continue
+        if found.name == "torch":
+            place.symlink_to(source)
+        elif source.is_dir():
+            shutil.copytree(source, place)
+        else:
+            shutil.copy(source, place)

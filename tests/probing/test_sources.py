@@ -1,0 +1,248 @@
+"""Models where they really run: under interpreters of a serving stack, by the real worker."""
+
+import json
+import pickle
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from fakes.serving_python import torch_alone, with_model_libraries
+
+from agent.probing.outcome import ProbeFault, ProbeOutcome
+from agent.probing.request import ProbeRequest
+from agent.probing.runner import ProbeRunner
+
+QUICK = {"batch": 2, "min_runs": 30, "sample_cap_s": 0.3, "threads": 1}
+
+
+@pytest.fixture(scope="session")
+def bare_python():
+    return torch_alone()
+
+
+@pytest.fixture(scope="session")
+def models_python():
+    return with_model_libraries()
+
+
+def run(python, kind, model=None, **more):
+    request = ProbeRequest(
+        "p", kind, "cpu", energy=False, model=model, **{"dtype": None, **QUICK, **more}
+    )
+    runner = ProbeRunner(str(python), 100.0, threading.Event())
+    return runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+
+
+def good(outcome):
+    assert isinstance(outcome, ProbeOutcome), outcome
+    assert outcome.result.samples >= 5
+    return outcome.result
+
+
+def refused(outcome, *words):
+    assert isinstance(outcome, ProbeFault), outcome
+    assert outcome.kind == "config", outcome
+    for word in words:
+        assert word in outcome.title
+    return outcome
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The same small model as a TorchScript file and as exported programs."""
+    folder = tmp_path_factory.mktemp("programs")
+    torch.manual_seed(3)
+    net = Net().eval()
+    # Tracing is written with warnings of its own deprecation: in a process that does not mind.
+    torch.save(net.state_dict(), folder / "net.pth")
+    batch = torch.export.Dim("batch", min=2, max=64)
+    dynamic = torch.export.export(net, (torch.ones(4, 8),), dynamic_shapes=({0: batch},))
+    torch.export.save(dynamic, folder / "dynamic.pt2")
+    torch.export.save(torch.export.export(net, (torch.ones(4, 8),)), folder / "static.pt2")
+    script = (
+        "import torch, warnings; warnings.simplefilter('ignore')\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()\n"
+        f"torch.jit.save(torch.jit.trace(net, torch.ones(2, 8)), {str(folder / 'net.pt')!r})\n"
+    )
+    subprocess.run([torch_alone(), "-c", script], check=True, cwd=folder, capture_output=True)
+    return folder
+
+
+def test_a_built_in_model_runs_where_there_is_torch_and_nothing_else(bare_python):
+    result = good(run(bare_python, "cnn", dtype="fp32"))
+    assert result.tags == {}
+    assert result.software["python"]
+
+
+def test_a_torchscript_program_runs_with_the_inputs_that_are_described(bare_python, programs):
+    inputs = ({"shape": [8], "dtype": "fp32"},)
+    path = str(programs / "net.pt")
+    result = good(run(bare_python, "torchscript", path, inputs=inputs))
+    assert result.software["model"] == f"torchscript:{path}"
+    assert result.software["weights_source"] == "file"
+    assert len(result.software["file"]) == 12
+    refused(run(bare_python, "torchscript", path), "does not say what it takes", "set inputs")
+
+
+def test_an_exported_program_runs_at_the_batches_it_was_exported_for(bare_python, programs):
+    static, dynamic = str(programs / "static.pt2"), str(programs / "dynamic.pt2")
+    assert good(run(bare_python, "pt2", static, batch="auto")).batch == 4
+    assert good(run(bare_python, "pt2", static, batch=4)).batch == 4
+    refused(run(bare_python, "pt2", static, batch=8), "exported for 4 to 4")
+    searched = run(bare_python, "pt2", dynamic, batch="auto", max_batch=256)
+    assert good(searched).batch <= 64
+    assert min(point["batch"] for point in searched.curve) == 2
+    refused(run(bare_python, "pt2", dynamic, batch=1), "exported for 2 to 64")
+
+
+def test_another_file_is_another_fingerprint(bare_python, programs, tmp_path):
+    first = good(run(bare_python, "pt2", str(programs / "static.pt2"), batch=4))
+    again = good(run(bare_python, "pt2", str(programs / "static.pt2"), batch=4))
+    torch.manual_seed(4)
+    other = tmp_path / "static.pt2"
+    torch.export.save(torch.export.export(Net().eval(), (torch.ones(4, 8),)), other)
+    changed = good(run(bare_python, "pt2", str(other), batch=4))
+    assert first.fingerprint == again.fingerprint != changed.fingerprint
+    assert first.software["file"] != changed.software["file"]
+
+
+@pytest.mark.parametrize("kind", ["torchscript", "pt2"])
+def test_a_file_that_is_no_program_is_named_with_what_to_do(bare_python, kind, tmp_path, programs):
+    inputs = ({"shape": [8]},)
+    missing = str(tmp_path / "none.pt")
+    refused(run(bare_python, kind, missing, inputs=inputs), missing, "cannot be read")
+    text = tmp_path / "text.pt"
+    text.write_text("no program")
+    refused(run(bare_python, kind, str(text), inputs=inputs), str(text))
+    half = tmp_path / "half.pt"
+    whole = (programs / ("net.pt" if kind == "torchscript" else "static.pt2")).read_bytes()
+    half.write_bytes(whole[: len(whole) // 2])
+    refused(run(bare_python, kind, str(half), inputs=inputs), str(half))
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm", "transformers"])
+def test_a_package_that_is_not_there_is_named_with_the_interpreter(bare_python, kind, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    model = str(tmp_path) if kind == "transformers" else "resnet18"
+    refused(run(bare_python, kind, model), kind, str(bare_python), "set python")
+
+
+def test_a_torchvision_model_runs_with_random_weights_and_says_so(models_python):
+    result = good(run(models_python, "torchvision", "squeezenet1_1", batch=1))
+    assert result.tags == {"weights": "random"}
+    assert result.software["weights_source"] == "random"
+    assert "(1, 3, 224, 224)" in result.software["inputs"]
+    refused(run(models_python, "torchvision", "squeezenet1_2"), "squeezenet1_1")
+
+
+def test_a_torchvision_model_runs_with_the_weights_of_a_file(models_python, tmp_path):
+    path = tmp_path / "weights.pth"
+    program = (
+        "import torch, torchvision\n"
+        "net = torchvision.models.squeezenet1_1(weights=None)\n"
+        f"torch.save(net.state_dict(), {str(path)!r})\n"
+    )
+    subprocess.run([models_python, "-c", program], check=True, cwd=tmp_path)
+    result = good(run(models_python, "torchvision", "squeezenet1_1", weights=str(path), batch=1))
+    assert result.tags == {}
+    assert result.software["weights_source"] == "file"
+    refused(run(models_python, "torchvision", "alexnet", weights=str(path)), "does not fit")
+
+
+class Payload:
+    """What a hostile file of weights brings: a program that runs when it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return (open, (str(self.place), "w"))
+
+
+def test_a_pickle_as_weights_is_not_executed(models_python, tmp_path):
+    place = tmp_path / "executed"
+    plain, zipped = tmp_path / "plain.pth", tmp_path / "zipped.pth"
+    plain.write_bytes(pickle.dumps(Payload(place)))
+    torch.save({"layer": Payload(place)}, zipped)
+    place.unlink(missing_ok=True)
+    for path in (plain, zipped):
+        outcome = run(models_python, "torchvision", "squeezenet1_1", weights=str(path))
+        refused(outcome, str(path))
+        assert not place.exists()
+
+
+def test_a_timm_model_runs_at_its_own_image_size(models_python):
+    result = good(run(models_python, "timm", "test_vit", batch=1))
+    assert result.tags == {"weights": "random"}
+    assert "(1, 3, 160, 160)" in result.software["inputs"]
+    refused(run(models_python, "timm", "test_vitt"), "no model 'test_vitt'")
+
+
+def bert_folder(folder):
+    config = {
+        "architectures": ["BertForSequenceClassification"],
+        "model_type": "bert",
+        "vocab_size": 100,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 40,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_transformers_folder_runs_with_random_weights_or_its_own(models_python, tmp_path):
+    folder = bert_folder(tmp_path / "bert")
+    random = good(run(models_python, "transformers", str(folder)))
+    assert random.tags == {"weights": "random"}
+    assert "input_ids" in random.software["inputs"]
+    assert "(1, 40)" in random.software["inputs"]
+    program = (
+        "from transformers import AutoConfig, BertForSequenceClassification as Bert\n"
+        f"config = AutoConfig.from_pretrained({str(folder)!r})\n"
+        f"Bert(config).save_pretrained({str(folder)!r})\n"
+    )
+    subprocess.run([models_python, "-c", program], check=True, cwd=tmp_path, capture_output=True)
+    assert list(folder.glob("*.safetensors"))
+    own = good(run(models_python, "transformers", str(folder)))
+    assert own.tags == {}
+    assert own.fingerprint != random.fingerprint
+
+
+def test_a_transformers_folder_brings_no_code_and_no_pickle(models_python, tmp_path):
+    place = tmp_path / "executed"
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    (hostile / "own.py").write_text(
+        f"open({str(place)!r}, 'w')\nclass Config: pass\nclass Net: pass\n"
+    )
+    auto = {"AutoConfig": "own.Config", "AutoModel": "own.Net"}
+    (hostile / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    refused(run(models_python, "transformers", str(hostile)), str(hostile))
+    pickled = bert_folder(tmp_path / "pickled")
+    (pickled / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(place)))
+    refused(run(models_python, "transformers", str(pickled)), "pickled weights", "safetensors")
+    assert not place.exists()
+    refused(run(models_python, "transformers", str(tmp_path)), "config.json", "cannot be read")
+
+
+def test_the_worker_needs_nothing_of_this_repository(bare_python):
+    program = "import importlib.util as u; print([u.find_spec(n) for n in ('agent', 'pydantic', 'numpy')])"
+    said = subprocess.run(
+        [bare_python, "-c", program], capture_output=True, text=True, check=True, cwd=Path("/")
+    )
+    assert said.stdout.strip() == "[None, None, None]"
