@@ -1,0 +1,112 @@
+"""A sweep over batches, measured by the real probe on this machine's processors."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from agent.cli.sweep import Curve, CurvePoint, rows_of, shown
+
+
+def point(batch, latency_ms, cost=None, **more):
+    return CurvePoint(
+        **{
+            "batch": batch,
+            "latency_p50_ms": latency_ms,
+            "latency_p90_ms": None,
+            "throughput_per_s": batch / latency_ms * 1000,
+            "energy_per_inference_j": None,
+            "energy_method": None,
+            "energy_rel_err": None,
+            "cost_per_inference": cost,
+            "peak_memory_bytes": 1 << 30,
+            **more,
+        }
+    )
+
+
+CURVE = Curve(
+    "ranker",
+    "gpu0",
+    "USD",
+    "abc",
+    1_780_000_000 * 10**9,
+    50.0,
+    (point(1, 10.0, 3e-6), point(8, 30.0, 1e-6), point(16, 70.0, 0.9e-6)),
+    {"host": "h"},
+)
+
+
+def test_the_cheapest_batch_is_that_within_the_bound():
+    assert CURVE.cheapest.batch == 8
+    assert replace(CURVE, latency_bound_ms=None).cheapest.batch == 16
+    assert replace(CURVE, latency_bound_ms=5.0).cheapest is None
+    assert "no batch answers within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
+
+
+def test_without_a_price_the_batch_of_most_throughput_is_named():
+    points = tuple(replace(p, cost_per_inference=None) for p in CURVE.points)
+    curve = replace(CURVE, points=points, latency_bound_ms=None)
+    assert curve.cheapest.batch == 8
+    assert "batch 8 has the most throughput" in shown(curve)
+
+
+def test_the_rows_name_the_cheapest_and_stand_at_one_instant():
+    rows = rows_of(CURVE)
+    assert [row.tags["batch"] for row in rows] == ["1", "8", "16"]
+    assert [row.fields["cheapest"] for row in rows] == [False, True, False]
+    assert {row.time_ns for row in rows} == {CURVE.time_ns}
+    assert rows[0].tags["host"] == "h"
+
+
+def infercost(config, *arguments, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "--config", str(config), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "infercost.toml"
+    path.write_text(
+        f'[store]\npath = "{tmp_path}/infercost.db"\n'
+        '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
+        '[[probe]]\nname = "ranker"\nkind = "cnn"\nmax_batch = 2\nthreads = 1\n'
+        'sample_cap = "300ms"\nlatency_bound = "10s"\n'
+        '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
+    )
+    return path
+
+
+def test_a_sweep_is_measured_shown_and_kept(config):
+    measured = json.loads(infercost(config, "probe", "ranker", "--sweep", "--json"))
+    assert [p["batch"] for p in measured["points"]] == [1, 2]
+    for found in measured["points"]:
+        assert found["energy_per_inference_j"] > 0
+        # 3.6 an hour is a thousandth a second, electricity included.
+        per_inference = 0.001 / found["throughput_per_s"]
+        assert found["cost_per_inference"] == pytest.approx(per_inference)
+        assert found["peak_memory_bytes"] > 0
+    assert measured["cheapest_batch"] in (1, 2)
+    text = infercost(config, "probe", "ranker", "--sweep", "--stored")
+    assert f"batch {measured['cheapest_batch']} costs least within 10000 ms" in text
+    assert "<- cheapest" in text
+    assert "p50 ms (left)" in text
+    stored = json.loads(infercost(config, "probe", "ranker", "--sweep", "--stored", "--json"))
+    assert stored == measured
+    other = infercost(config, "probe", "cnn", "--sweep", "--stored", code=1)
+    assert "no sweep of cnn is stored; run: infercost probe cnn --sweep" in other
+    exported = infercost(config, "export", "--since", "1h")
+    assert exported.count("\nsweep,") + exported.startswith("sweep,") == 2
+
+
+def test_what_cannot_be_swept_is_said(config):
+    assert "leave --sweep out" in infercost(config, "probe", "chat", "--sweep", code=2)
+    assert "--stored goes with --sweep" in infercost(config, "probe", "ranker", "--stored", code=2)

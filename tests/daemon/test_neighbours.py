@@ -1,0 +1,127 @@
+"""A real daemon beside other work, on MIG devices, and probing a server."""
+
+import pytest
+from fakes.inference_server import InferenceServer, generating
+from fakes.nvml import FakeNvml
+from fakes.scenes import OWNED, QUICK, WORKER
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    fake = FakeNvml(tmp_path, gpus=2)
+    for gpu in fake.gpus:
+        gpu.set_power(300.0)
+    return fake
+
+
+def probe(**keys):
+    lines = "".join(f"{name} = {value}\n" for name, value in keys.items())
+    return (
+        f'[probing]\nduty = 1\n[[probe]]\nname = "steady"\nbatch = 4\npython = "{WORKER}"\n{lines}'
+    )
+
+
+def test_a_busy_device_is_skipped_until_it_is_quiet(daemon_in, gpus):
+    gpus.gpus[0].set(util_pct=85)
+    daemon = daemon_in(**gpus.env())
+    daemon.start(QUICK + probe(every='"2s"', energy="false", when_busy='"skip"'))
+    daemon.wait_for(lambda: len(daemon.points("probe", device="gpu1")) >= 2)
+    assert daemon.points("probe", device="gpu0") == []
+
+    def skipped():
+        states = {p["device"]: p for p in daemon.state("status")["probes"]}
+        return states["gpu0"]["skipped_for_neighbour"] and states
+
+    states = daemon.wait_for(skipped)
+    assert states["gpu1"]["skipped_for_neighbour"] == 0
+    assert "were left out" in daemon.run("status")
+    gpus.gpus[0].set(util_pct=0)
+    daemon.wait_for(lambda: daemon.points("probe", device="gpu0"))
+
+
+def test_a_probe_waits_for_a_busy_device_and_then_runs_contended(daemon_in, gpus):
+    gpus.gpus[0].set(util_pct=85)
+    gpus.gpus[0].set_processes([4321])
+    daemon = daemon_in(**gpus.env())
+    daemon.start(
+        QUICK + probe(every='"1h"', devices='["gpu0"]', defer_at_most='"3s"', energy="false")
+    )
+    (row,) = daemon.wait_for(lambda: daemon.points("probe"))
+    # The fake worker's own process is none that this driver knows.
+    assert row.fields.get("contended") in (None, True)
+    (state,) = daemon.state("status")["probes"]
+    assert (state["deferred"], state["skipped_for_neighbour"]) == (1, 0)
+
+
+def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
+    gpus.gpus[1].split(3, 2)
+    daemon = daemon_in(**gpus.env())
+    daemon.start(QUICK + probe(every='"1h"') + OWNED)
+    names = {"gpu0", "gpu1.mig0", "gpu1.mig1"}
+    daemon.wait_for(lambda: {row.tags["device"] for row in daemon.points("cost")} == names)
+    by_device = {row.tags["device"]: row for row in daemon.points("probe")}
+    assert by_device["gpu1.mig0"].fields["energy_scope"] == "parent"
+    assert "energy_scope" not in by_device["gpu0"].fields
+    costs = {row.tags["device"]: row.fields for row in daemon.points("cost")}
+    # 300 W of the board for 5 s: the MIG device pays for three of its seven slices.
+    energy_j = by_device["gpu1.mig0"].fields["energy_per_inference_j"]
+    assert costs["gpu1.mig0"]["cost_energy"] == pytest.approx(energy_j * 1e-7 * 3 / 7)
+
+    def priced():
+        rows = [row for row in daemon.points("device") if "price_rate_per_h" in row.fields]
+        rates = {row.tags["device"]: row.fields["price_rate_per_h"] for row in rows}
+        return rates if {*names, "gpu1"} <= set(rates) else None
+
+    rates = daemon.wait_for(priced)
+    board = rates["gpu1"] + rates["gpu1.mig0"] + rates["gpu1.mig1"]
+    assert board == pytest.approx(rates["gpu0"]) == pytest.approx(0.5)
+
+
+def test_a_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tmp_path):
+    (tmp_path / "token").write_text("sesame-open\n")
+    with InferenceServer(generating(pause_s=0.01)) as server:
+        daemon = daemon_in(**gpus.env())
+        daemon.start(
+            QUICK
+            + OWNED
+            + "[probing]\nduty = 1\n"
+            + '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nevery = "1h"\n'
+            + f'url = "{server.url}"\nrequests = 5\nconcurrency = 2\nmax_tokens = 4\n'
+            + f'token_file = "{tmp_path}/token"\n'
+        )
+        (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
+        (row,) = daemon.points("probe")
+        assert {call.headers["Authorization"] for call in server.calls} == {"Bearer sesame-open"}
+    assert row.tags["device"] == cost.tags["device"] == "gpu0+gpu1"
+    assert row.tags["concurrency"] == "2"
+    assert "batch" not in row.tags
+    fields = row.fields
+    assert fields["ttft_p50_ms"] < fields["latency_p50_ms"]
+    assert fields["tpot_p50_ms"] > 0
+    assert (fields["tokens_in"], fields["tokens_out"], fields["errors"]) == (7, 4, 0)
+    assert "contended" not in fields
+    # Two boards of 300 W, by their counters.
+    watts = fields["energy_per_inference_j"] * fields["throughput_per_s"]
+    assert watts == pytest.approx(600, rel=0.03)
+    assert fields["energy_method"] == "counter"
+    per_request = cost.fields["cost_per_inference"]
+    assert cost.fields["cost_hardware"] == pytest.approx(1 / 3600 / fields["throughput_per_s"])
+    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(per_request / 7 * 1e6)
+    assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(per_request / 4 * 1e6)
+    lines = daemon.output.read_text()
+    assert "gpu0+gpu1 chat  2 at a time" in lines
+    assert "per million tokens out" in lines
+    assert "sesame" not in lines + daemon.run("status") + daemon.run("status", "--json")
+
+
+def test_a_server_that_is_away_is_a_fault_that_names_it(daemon_in, gpus):
+    daemon = daemon_in(**gpus.env())
+    daemon.start(
+        QUICK
+        + '[[probe]]\nname = "chat"\nkind = "kserve"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
+        + 'inputs = [{ name = "x", datatype = "FP32", shape = [1, 4] }]\n'
+    )
+    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault", probe="chat"))
+    assert "127.0.0.1:9" in event.fields["title"]
+    before = len(daemon.points("device"))
+    daemon.wait_for(lambda: len(daemon.points("device")) > before)
