@@ -1,29 +1,44 @@
-"""Does our median latency agree with torch.utils.benchmark's? Both in one run, taking turns.
+"""Does our median latency agree with others'? All in one run, taking turns.
 
-Turns matter: a machine's clocks and its neighbours change from second to second, and a peer that
-is measured only before or only after would be compared with another machine.
+Warm against torch.utils.benchmark's blocked_autorange, and on a GPU cold against
+triton.testing.do_bench, for five modules from 0.1 ms to 100 ms. Turns matter: a machine's clocks
+and its neighbours change from second to second, and a peer that is measured only before or only
+after would be compared with another machine.
 
-Usage: python bench/agreement.py [ROUNDS]
+Usage: python bench/agreement.py [--rounds N] [--devices cpu,cuda:0] [--json FILE]
 """
 
+import argparse
+import json
 import statistics
 import sys
+from pathlib import Path
 
 import torch
+from torch import nn
 from torch.utils import benchmark
 
 from probes.device import open_device
-from probes.models import KINDS
+from probes.models import EncoderBlock, ResidualBlock
 from probes.stats import StopRule, quantile
 from probes.timing import sample, warm_up
-from probes.workload import load
 
-LOWEST, HIGHEST = 0.97, 1.03
-BATCH = 2
+WARM, COLD = (0.97, 1.03), (0.95, 1.05)
+# Below this median the overheads of the timers themselves differ by more than the goal.
+LEAST_MS = 1.0
 TURN_S = 0.5
+MAX_REPEATS = 20_000
+# What is repeated until a pass takes about so long: the kinds of work that inference is made of.
+MODULES = {
+    "pointwise": (0.1, nn.GELU, (64, 1024)),
+    "linear": (1.0, lambda: nn.Linear(1024, 1024), (64, 1024)),
+    "convolution": (5.0, ResidualBlock, (4, 32, 64, 64)),
+    "encoder": (20.0, EncoderBlock, (4, 128, 256)),
+    "wide linear": (100.0, lambda: nn.Linear(4096, 4096), (64, 4096)),
+}
 
 
-def ours_ms(device, run, latency_ms):
+def ours_ms(device, run, latency_ms, before=None):
     """Median latency in ms, as a probe measures it."""
     sampled = sample(
         device,
@@ -32,62 +47,115 @@ def ours_ms(device, run, latency_ms):
         rule=StopRule(300, TURN_S),
         min_runs=300,
         on_progress=lambda _: None,
+        before=before,
     )
     return quantile(sorted(sampled.latencies_ms), 0.5)
 
 
-def theirs_ms(run, threads):
+def autorange_ms(run, threads):
     """Median latency in ms by blocked_autorange, at the same number of threads."""
     timer = benchmark.Timer("run()", globals={"run": run}, num_threads=threads)
     return timer.blocked_autorange(min_run_time=TURN_S).median * 1000
 
 
-def compare(device, kind, threads, rounds):
-    """The medians of both over all turns, and the median of the rounds' ratios."""
-    workload = load(kind, None, "fp32", 0)
-    workload.module.to(device.torch_device)
-    run = workload.forward_pass(workload.inputs(BATCH).each(lambda x: x.to(device.torch_device)))
-    latency_ms = warm_up(device, run, lambda _: None)
-    theirs_ms(run, threads)
-    ours, theirs, ratios = [], [], []
+def do_bench_ms(run):
+    """Median latency in ms by triton's do_bench, which flushes the L2 cache before each pass."""
+    from triton.testing import do_bench
+
+    return do_bench(run, warmup=25, rep=TURN_S * 1000, return_mode="median")
+
+
+def compared(ours, theirs, rounds):
+    """The medians of both over all turns, and the median of the rounds' ratios.
+
+    Ours, theirs, theirs, ours: a drift within a round weighs on both alike.
+    """
+    all_ours, all_theirs, ratios = [], [], []
     for _ in range(rounds):
-        # Ours, theirs, theirs, ours: a drift within the round weighs on both alike.
-        first_ms = ours_ms(device, run, latency_ms)
-        their_ms = [theirs_ms(run, threads), theirs_ms(run, threads)]
-        our_ms = [first_ms, ours_ms(device, run, latency_ms)]
-        ratios.append(sum(our_ms) / sum(their_ms))
-        ours += our_ms
-        theirs += their_ms
-    return statistics.median(ours), statistics.median(theirs), statistics.median(ratios)
+        first = ours()
+        their = [theirs(), theirs()]
+        our = [first, ours()]
+        ratios.append(sum(our) / sum(their))
+        all_ours += our
+        all_theirs += their
+    return tuple(statistics.median(values) for values in (all_ours, all_theirs, ratios))
+
+
+def built(name, device):
+    """A forward pass of about its target on this device, and how long one takes in ms."""
+    target_ms, block, shape = MODULES[name]
+    torch.manual_seed(0)
+    x = torch.randn(*shape).to(device.torch_device)
+    single = nn.Sequential(block()).eval().to(device.torch_device)
+    latency_ms = warm_up(device, lambda: single(x), lambda _: None)
+    repeats = max(1, min(MAX_REPEATS, round(target_ms / latency_ms)))
+    # The same block again and again, without its memory: weights of 100 ms would not fit.
+    module = nn.Sequential(*([single[0]] * repeats))
+    return (lambda: module(x)), warm_up(device, lambda: module(x), lambda _: None)
+
+
+def rows_of(device_name, rounds):
+    """One row for each comparison on a device."""
+    device = open_device(device_name)
+    on_gpu = device_name != "cpu"
+    threads = torch.get_num_threads()
+    with torch.inference_mode(), device.in_background():
+        for name in MODULES:
+            run, latency_ms = built(name, device)
+            peers = [
+                ("warm", "blocked_autorange", lambda run=run: autorange_ms(run, threads), None)
+            ]
+            if on_gpu:
+                flush = device.cache_flush()
+                peers.append(("cold", "do_bench", lambda run=run: do_bench_ms(run), flush))
+            for mode, peer, theirs, before in peers:
+                ours, their, ratio = compared(
+                    lambda run=run, ms=latency_ms, b=before: ours_ms(device, run, ms, b),
+                    theirs,
+                    rounds,
+                )
+                least, most = COLD if mode == "cold" else WARM
+                counts = ours >= LEAST_MS
+                yield {
+                    "device": device_name,
+                    "module": name,
+                    "mode": mode,
+                    "peer": peer,
+                    "ours_ms": ours,
+                    "theirs_ms": their,
+                    "ratio": ratio,
+                    "goal": [least, most] if counts else None,
+                    "good": least <= ratio <= most if counts else None,
+                }
+
+
+def shown(row):
+    mark = {True: "", False: "  MISSED", None: "  (below 1 ms: no goal)"}[row["good"]]
+    return (
+        f"{row['device']:8} {row['module']:12} {row['mode']:5} {row['peer']:18}"
+        f" {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['ratio']:7.3f}{mark}"
+    )
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    devices = ["cpu"] + (["cuda:0"] if torch.cuda.is_available() else [])
-    missed = False
-    print(f"torch {torch.__version__}, batch {BATCH}, {rounds} rounds, ours against")
+    parser = argparse.ArgumentParser(description="Our medians against others'.")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--devices", default="cpu,cuda:0" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {asked.rounds} rounds")
     print(
-        "torch.utils.benchmark blocked_autorange (medians; the ratio is the median of the rounds')"
+        f"{'device':8} {'module':12} {'mode':5} {'peer':18} {'ours ms':>9} {'theirs ms':>9}"
+        f" {'ratio':>7}"
     )
-    print(f"{'device':8} {'threads':>7} {'module':12} {'ours ms':>9} {'theirs ms':>9} {'ratio':>7}")
-    with torch.inference_mode():
-        for name in devices:
-            device = open_device(name)
-            counts = sorted({1, torch.get_num_threads()}) if name == "cpu" else [1]
-            for threads in counts:
-                if name == "cpu":
-                    torch.set_num_threads(threads)
-                for kind in KINDS:
-                    our_ms, their_ms, ratio = compare(device, kind, threads, rounds)
-                    good = LOWEST <= ratio <= HIGHEST
-                    missed = missed or not good
-                    mark = "" if good else "  MISSED"
-                    print(
-                        f"{name:8} {threads:7} {kind:12} {our_ms:9.3f} {their_ms:9.3f}"
-                        f" {ratio:7.3f}{mark}",
-                        flush=True,
-                    )
-    return int(missed)
+    rows = []
+    for device_name in asked.devices.split(","):
+        for row in rows_of(device_name, asked.rounds):
+            rows.append(row)
+            print(shown(row), flush=True)
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1))
+    return int(any(row["good"] is False for row in rows))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def score(*, is_robust: bool) -> Callable[[], Update]:
 
 def of_river(name: str) -> Callable[[], Update]:
     def build() -> Update:
-        from river import drift  # noqa: PLC0415 - only who measures it needs it
+        from river import drift
 
         kinds = {
             "ADWIN": drift.ADWIN,
@@ -97,7 +97,7 @@ def detectors(*, alone: bool) -> dict[str, Callable[[], Update]]:
     if alone:
         return found
     try:
-        import river  # noqa: F401, PLC0415 - looked for, not used here
+        import river  # noqa: F401 - looked for, not used here
     except ImportError:
         print("river is not installed: its detectors are left out (pip install river)\n")
     else:
