@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -232,8 +233,11 @@ def probes(check):
 
 
 def children_of(pid):
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    direct = [int(text) for text in listed.read_text().split()] if listed.exists() else []
+    """A process and all below it; each thread has children of its own."""
+    direct = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            direct += [int(text) for text in listed.read_text().split()]
     return [pid, *(found for child in direct for found in children_of(child))]
 
 

@@ -50,6 +50,8 @@ def _served(wire: Wire, _request: dict[str, Any]) -> Callable[[dict[str, Any]], 
 
 def _opened(wire: Wire, request: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     """Loads torch, opens the device, and returns what runs requests on it."""
+    # Not so a probe of a server: its load is small, and its clock must not wait for a processor.
+    _give_way()
     try:
         from probes.session import Session  # noqa: PLC0415 - torch takes seconds, and may be missing
     except (ImportError, OSError) as error:
@@ -69,7 +71,6 @@ def _prepare() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     # torch works without numpy, which its warning of it does not say.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    _give_way()
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - one write
             file.write(OOM_SCORE_ADJ)

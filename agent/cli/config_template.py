@@ -24,7 +24,9 @@ duty = "1%"                     # at most this share of a device's time goes int
 _PROBE = """\
 [[probe]]
 name = "transformer"
-kind = "transformer"            # "transformer", "cnn", or "module" with your own model:
+kind = "transformer"            # "transformer", "cnn", "module" with your own model, or
+                                #   "torchvision:resnet50", "timm:NAME", "transformers:/folder",
+                                #   "torchscript:/file", "pt2:/file": see docs/measurement.md
 # module = "shop.models:ranker" #   a factory that returns (torch module, example inputs)
 devices = "all"                 # or a list: ["gpu0"]
 dtype = "{dtype}"
@@ -33,6 +35,16 @@ batch = "auto"                  # the best throughput within latency_bound, or a
 every = "5m"                    # at :00, :05, ... on every host
 # stagger = "30s"               # spreads hosts that share a power feed
 # python = "/opt/serving/bin/python"  # measure under the serving stack's own interpreter
+# when_busy = "defer"           # or "skip", or "run": what to do beside others' work
+
+# A server that runs already, asked as its clients ask it:
+# [[probe]]
+# name = "chat"
+# kind = "openai"               # or "kserve"
+# url = "http://127.0.0.1:8000"
+# model = "llama"
+# devices = ["gpu0"]            # whose energy and price it is
+# concurrency = 4
 
 """
 _PRICE = """\

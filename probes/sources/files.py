@@ -6,11 +6,13 @@ import hashlib
 import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from probes.errors import ConfigError
+from probes.sources.packages import needed
 
 DIGEST_CHARS = 12
 CHUNK_BYTES = 1 << 20
@@ -63,14 +65,9 @@ def digest_of(files: Iterable[str]) -> str:
 
 
 def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
+    safetensors: Any = needed("safetensors.torch", "safetensors")
     try:
-        from safetensors.torch import load_file  # noqa: PLC0415 - not in every interpreter
-    except ImportError as error:
-        raise ConfigError(
-            f"{path}: needs the package safetensors in the probe's interpreter; install it there"
-        ) from error
-    try:
-        state: Mapping[str, torch.Tensor] = load_file(str(path))
+        state: Mapping[str, torch.Tensor] = safetensors.load_file(str(path))
     except Exception as error:
         raise ConfigError(f"{path}: is no safetensors file ({error})") from error
     return state

@@ -43,7 +43,7 @@ def load(spec: Spec) -> Sourced:
             str(folder), local_files_only=True, trust_remote_code=False
         )
         kind = _class_of(transformers, config)
-        module = _made(kind, folder, config, has_weights=bool(weights))
+        module = _made(transformers, kind, folder, config, has_weights=bool(weights))
     except ConfigError:
         raise
     except Exception as error:
@@ -62,9 +62,14 @@ def _class_of(transformers: Any, config: Any) -> Any:  # noqa: ANN401 - the pack
     return getattr(transformers, named, None) if named else None
 
 
-def _made(kind: Any, folder: Path, config: Any, *, has_weights: bool) -> Any:  # noqa: ANN401 - as above
-    import transformers  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - found to be there
-
+def _made(
+    transformers: Any,  # noqa: ANN401 - as above
+    kind: Any,  # noqa: ANN401 - as above
+    folder: Path,
+    config: Any,  # noqa: ANN401 - as above
+    *,
+    has_weights: bool,
+) -> Any:  # noqa: ANN401 - as above
     if has_weights:
         maker = kind or transformers.AutoModel
         return maker.from_pretrained(

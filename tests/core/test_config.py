@@ -297,3 +297,71 @@ def test_an_alertmanager_takes_one_identity():
     table = '[[notifier]]\nname = "n"\nkind = "alertmanager"\nurl = "http://127.0.0.1:9093"\n'
     assert any("user goes with" in problem for problem in problems_of(table + 'user = "u"\n'))
     parse(table + 'user = "u"\npassword_file = "/p"\n', Path("i.toml"))
+
+
+def probe_of(table):
+    return parse(f'[[probe]]\nname = "p"\n{table}\n', Path("i.toml")).probe[0]
+
+
+def test_models_are_named_by_their_source():
+    probe = probe_of('kind = "torchvision:resnet50"\nweights = "/w.pth"\ncold = true')
+    assert (probe.source, probe.model, probe.identity) == ("torchvision", "resnet50", probe.kind)
+    assert probe.measured_dtype is None
+    assert not probe.carries_energy
+    probe = probe_of('kind = "pt2:/models/a.pt2"\ninputs = [{ shape = [8], dtype = "int64" }]')
+    assert (probe.source, probe.model) == ("pt2", "/models/a.pt2")
+    assert probe.inputs[0].shape == (8,)
+    assert probe_of("").measured_dtype == "fp32"
+
+
+def test_a_run_waits_half_a_minute_for_others_or_half_its_period():
+    assert probe_of("").deferral_s == 30
+    assert probe_of('every = "10s"').deferral_s == 5
+    assert probe_of('defer_at_most = "2m"').deferral_s == 120
+    assert [probe_of("").busy_share(kind) for kind in ("gpu", "mig", "cpu")] == [0.1, 0.1, 0.5]
+    assert probe_of('busy_above = "30%"').busy_share("cpu") == 0.3
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ('kind = "resnet50"', "no probe kind 'resnet50'"),
+        ('kind = "timm"', 'such as "timm:vit_base_patch16_224"'),
+        ('kind = "timm:"', "no probe kind"),
+        ('kind = "cnn"\ninputs = [{ shape = [3] }]', "inputs are not for"),
+        ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
+        ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
+        ('kind = "transformers:/a"\nweights = "/w"', "weights are not for"),
+        ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
+        ('when_busy = "wait"', "write one of 'run', 'skip'"),
+        ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),
+        ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),
+        ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
+        ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
+        (
+            (
+                'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'
+                'inputs = [{ name = "x", datatype = "FP32", shape = [2], data = [1] }]'
+            ),
+            "data has 1 values where shape has 2",
+        ),
+    ],
+)
+def test_a_probe_that_cannot_run_is_refused_with_its_key(table, words):
+    problems = problems_of(f'[[probe]]\nname = "p"\n{table}\n')
+    assert any(words in problem for problem in problems), problems
+    assert not any("secret" in problem for problem in problems)
+
+
+def test_what_is_shown_of_a_probe_of_a_server_can_be_read_again():
+    import tomli_w
+
+    text = (
+        '[[probe]]\nname = "c"\nkind = "openai"\nurl = "https://h/v1"\nmodel = "m"\n'
+        'token_credential = "chat"\n[[probe]]\nname = "k"\nkind = "kserve"\nurl = "http://h"\n'
+        'model = "m"\ninputs = [{ name = "x", datatype = "FP32", shape = [1, 2], fill = 0.5 }]\n'
+        '[[probe]]\nname = "t"\nkind = "timm:resnet18"\n'
+    )
+    config = parse(text, Path("i.toml"))
+    shown = tomli_w.dumps(as_toml_tables(config))
+    assert parse(shown, Path("i.toml")) == config

@@ -1,0 +1,243 @@
+"""Servers that are slow, broken, truncated, hostile or not there."""
+
+import itertools
+import threading
+
+import pytest
+from fakes.inference_server import InferenceServer, Notes, generating, piece, request
+
+from probes.served.outcome import ServerError
+from probes.served.session import ServedSession
+
+MIB = 1 << 20
+
+
+def run(url, kind="openai", **more):
+    notes = Notes()
+    ServedSession(notes).run(request(url, kind, **more))
+    (result,) = notes.of("served_result")
+    return result
+
+
+def inferring(answer):
+    """A server that answers inferences by a function, and knows nothing of its models."""
+    return InferenceServer(lambda c: c.json({}, 404) if c.method == "GET" else answer(c))
+
+
+def some_failing(bad, every=3):
+    """A good server whose every so many-th answer is bad."""
+    numbers, lock = itertools.count(1), threading.Lock()
+    good = generating()
+
+    def answer(call):
+        with lock:
+            is_bad = next(numbers) % every == 0
+        (bad if is_bad else good)(call)
+
+    return inferring(answer)
+
+
+def closing_mid_stream(call):
+    call.start_stream()
+    call.event(piece("chat", "a"))
+    call.cut()
+
+
+def closing_at_once(call):
+    call.cut()
+
+
+def ending_early(call):
+    call.start_stream()
+    call.event(piece("chat", "a"))
+    call.chunk(b"")
+
+
+def short_body(call):
+    call.whole(b'data: {"choices": []}\n\n', Content_Length="1000")
+    call.cut()
+
+
+def half_json(call):
+    call.start_stream()
+    call.event(b'{"choices": [{"delta": {"con')
+    call.chunk(b"")
+
+
+def nan(call):
+    call.start_stream()
+    call.event(b'{"choices": [], "usage": {"prompt_tokens": NaN, "completion_tokens": 3}}')
+
+
+def words_as_counts(call):
+    call.start_stream()
+    call.event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": "many"}})
+
+
+def endless_counts(call):
+    call.start_stream()
+    call.event(b'{"usage": {"prompt_tokens": 1, "completion_tokens": 1%b}}' % (b"0" * 5000))
+
+
+def deep_json(call):
+    call.start_stream()
+    call.event(b"[" * 200_000)
+
+
+def no_object(call):
+    call.start_stream()
+    call.event([1])
+
+
+def odd_choices(call):
+    call.start_stream()
+    call.event({"choices": [3]})
+
+
+def no_text(call):
+    call.start_stream()
+    call.event(b"[DONE]")
+    call.chunk(b"")
+
+
+def own_error(call):
+    call.start_stream()
+    call.event({"error": {"message": "out of blocks"}})
+
+
+def no_stream(call):
+    call.json({"choices": [{"message": {"content": "all at once"}}]})
+
+
+def garbage_events(call):
+    call.start_stream()
+    call.chunk(bytes(range(256)) * 64)
+    call.chunk(b"\n\n: x\n\ndata\n\n")
+    call.chunk(b"")
+
+
+def odd_chunk_size(call):
+    call.start_stream()
+    call.write(b"-5\r\nabc\r\n")
+    call.cut()
+
+
+def no_http(call):
+    call.write(b"220 mail.example.com ESMTP\r\n\r\n")
+    call.cut()
+
+
+def endless_line(call):
+    call.start_stream()
+    while True:
+        call.chunk(b"x" * MIB)
+
+
+def endless_event(call):
+    call.start_stream()
+    while True:
+        call.chunk(b"data:\n" * 10_000)
+
+
+def endless_events(call):
+    call.start_stream()
+    while True:
+        call.chunk(b'data: {"choices": [], "x": "%b"}\n\n' % (b"x" * 10_000))
+
+
+def endless_headers(call):
+    call.write(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(10_000):
+        call.write(b"X: y\r\n" * 100)
+    call.cut()
+
+
+def endless_header_line(call):
+    call.write(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        call.write(b"x" * MIB)
+
+
+def endless_continue(call):
+    while True:
+        call.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000)
+
+
+def endless_trailer(call):
+    call.start_stream()
+    call.write(b"0\r\n")
+    while True:
+        call.write(b"X: y\r\n" * 10_000)
+
+
+BROKEN = {
+    closing_mid_stream: "truncated",
+    closing_at_once: "broken",
+    ending_early: "truncated",
+    short_body: "truncated",
+    half_json: "bad_json",
+    nan: "bad_json",
+    words_as_counts: "bad_answer",
+    endless_counts: "bad_json",
+    deep_json: "bad_json",
+    no_object: "bad_answer",
+    odd_choices: "bad_answer",
+    no_text: "no_tokens",
+    own_error: "server_error",
+    no_stream: "truncated",
+    garbage_events: "bad_json",
+    odd_chunk_size: "truncated",
+    no_http: "bad_http",
+    endless_line: "too_large",
+    endless_event: "too_large",
+    endless_events: "too_large",
+    endless_headers: "bad_http",
+    endless_header_line: "too_large",
+    endless_continue: "too_large",
+    endless_trailer: "too_large",
+}
+
+
+@pytest.mark.parametrize(("bad", "kind"), BROKEN.items(), ids=lambda x: getattr(x, "__name__", x))
+def test_an_answer_that_is_none_fails_its_request_alone(bad, kind):
+    with some_failing(bad) as server:
+        result = run(server.url, warmup_requests=0, requests=4, concurrency=1)
+    assert result["samples"] == result["region_requests"] == 4
+    assert result["errors"] == {kind: 1}
+    assert result["requests"] == 5
+    assert result["tokens_out"] == 4
+
+
+@pytest.mark.parametrize("kind", ["openai", "kserve"])
+def test_a_body_without_end_is_read_to_its_bound_alone(kind):
+    def answer(call):
+        call.whole(b"[", Content_Length=str(1 << 40))
+        while True:
+            call.write(b" " * MIB)
+
+    with inferring(answer) as server, pytest.raises(ServerError, match="too_large"):
+        run(server.url, kind, warmup_requests=0, requests=1, concurrency=1)
+
+
+def dribbling(call):
+    call.start_stream()
+    while not call.pause(0.02):
+        call.event(piece("chat", "a"))
+
+
+def silent(call):
+    call.pause(20.0)
+
+
+def dribbling_headers(call):
+    call.write(b"HTTP/1.1 200 OK\r\n")
+    while not call.pause(0.02):
+        call.write(b"X")
+
+
+@pytest.mark.parametrize("slow", [silent, dribbling, dribbling_headers])
+def test_the_time_limit_is_of_the_whole_request_and_not_of_each_read(slow):
+    with some_failing(slow) as server:
+        result = run(server.url, warmup_requests=0, requests=3, concurrency=1, timeout_s=0.5)
+    assert result["errors"] == {"timeout": 1}
+    assert result["samples"] == 3
