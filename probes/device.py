@@ -19,6 +19,7 @@ GIB = 1 << 30
 FLUSHES = 2
 FLUSH_LEAST_BYTES = 32 << 20
 FLUSH_MOST_BYTES = GIB
+L2_MOST_BYTES = 128 << 20
 RESERVE_BYTES = 2 * GIB
 RESERVE_SHARE = 0.1
 
@@ -181,7 +182,9 @@ class CudaDevice:
     def cache_flush(self) -> Runnable:
         """Writes twice the size of the L2 cache."""
         properties = torch.cuda.get_device_properties(self.torch_device)
-        return _writer(int(properties.L2_cache_size), self.torch_device)
+        # Older than torch 2.2 it does not say: then as much as any GPU has.
+        size = int(getattr(properties, "L2_cache_size", L2_MOST_BYTES))
+        return _writer(size, self.torch_device)
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
