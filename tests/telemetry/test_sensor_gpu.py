@@ -32,6 +32,9 @@ def test_the_child_says_hello_with_what_the_driver_says(start_child, fake_nvml):
         "model": "NVIDIA Fake 80GB",
         "index": 0,
         "memory_bytes": 80 << 30,
+        "parent": "",
+        "slices": 0,
+        "slices_of": 0,
     }
 
 
