@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import date
-from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from agent.config_alerting import (
     AlertingConfig,
@@ -17,17 +15,13 @@ from agent.config_alerting import (
     RuleConfig,
 )
 from agent.config_fields import (
-    ClockTime,
-    Currency,
     Duration,
-    Money,
     Name,
     Section,
     Share,
-    Weekday,
-    Zone,
     key,
 )
+from agent.config_price import ElectricityConfig, PlanConfig
 from agent.config_probe import AnyProbeConfig
 
 
@@ -54,66 +48,6 @@ class ProbingConfig(Section):
     """What all probes share."""
 
     duty: Share = 0.01
-
-
-class _PlanConfig(Section):
-    currency: Currency = "USD"
-    device: Name | None = None
-    valid_from: date = date(1970, 1, 1)
-
-
-class OnDemandPlanConfig(_PlanConfig):
-    """Rented by the hour; electricity is in the price unless said otherwise."""
-
-    plan: Literal["on_demand"]
-    per_hour: Money
-    electricity_included: bool = True
-
-
-class OwnedPlanConfig(_PlanConfig):
-    """Bought, written off over a lifetime, with monthly running costs beside electricity."""
-
-    plan: Literal["owned"]
-    purchase_price: Money
-    residual_value: Money = Decimal(0)
-    lifetime_s: Duration = key("lifetime")
-    monthly_costs: Money = Decimal(0)
-    electricity_included: bool = False
-
-    @model_validator(mode="after")
-    def _worth_less_at_the_end(self) -> OwnedPlanConfig:
-        if self.residual_value > self.purchase_price:
-            raise ValueError("residual_value must not be above purchase_price")
-        return self
-
-
-def _plan_kind(value: Any) -> str:
-    return str(value.get("plan") if isinstance(value, dict) else getattr(value, "plan", None))
-
-
-PlanConfig = Annotated[
-    Annotated[OnDemandPlanConfig, Tag("on_demand")] | Annotated[OwnedPlanConfig, Tag("owned")],
-    Discriminator(_plan_kind),
-]
-
-
-class TariffHoursConfig(Section):
-    """Hours of the week with a tariff of their own; the end may lie on the next day."""
-
-    days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-    start: ClockTime
-    end: ClockTime
-    tariff_per_kwh: Money
-
-
-class ElectricityConfig(Section):
-    """What a kilowatt-hour costs and how much of it the building adds."""
-
-    tariff_per_kwh: Money
-    currency: Currency = "USD"
-    pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
-    timezone: Zone = "UTC"
-    hours: tuple[TariffHoursConfig, ...] = ()
 
 
 class StoreConfig(Section):

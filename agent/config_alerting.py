@@ -32,6 +32,7 @@ FaultName = Literal[
     "notifier_failing",
     "store_failing",
     "disk_low",
+    "price_stale",
     "config_refused",
 ]
 

@@ -50,9 +50,16 @@ def contradictions(raw: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _double_plans(raw: Mapping[str, Any]) -> Iterable[str]:
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str, str], int] = {}
+    names: set[str] = set()
     for index, plan in enumerate(_tables(raw, "price")):
-        identity = (str(plan.get("device")), str(plan.get("valid_from")))
+        if plan.get("plan") == "spot":
+            name = str(plan.get("name", "spot"))
+            if name in names:
+                yield f"price[{index}].name: {name!r} is taken; give each spot plan its own"
+            names.add(name)
+        per = plan.get("per") or ("host" if plan.get("device") is None else "device")
+        identity = (str(plan.get("device")), str(plan.get("valid_from")), str(per))
         if identity in seen:
             yield (
                 f"price[{index}].valid_from: price[{seen[identity]}] holds from the same day for"

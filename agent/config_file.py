@@ -11,9 +11,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 
-from agent.config import Config, PlanConfig
+from agent.config import Config
 from agent.config_alerting import NotifierConfig, RuleConfig
 from agent.config_contradictions import contradictions
+from agent.config_price import PlanConfig
 from agent.config_probe import AnyProbeConfig
 
 SYSTEM_PATH = Path("/etc/infercost/infercost.toml")

@@ -57,6 +57,19 @@ currency = "USD"
 # valid_from = 2026-01-01       # several plans form a history; the past keeps its price
 # electricity_included = true
 
+# Rented for a term, or at a price that moves:
+# [[price]]
+# plan = "reserved"
+# per_hour = 2.176              # the list price, which holds again after the term
+# discount = 0.4                # or effective_per_hour = 1.306
+# upfront = 1000
+# term = "1y"
+# valid_from = 2026-01-01
+#
+# [[price]]
+# plan = "spot"
+# file = "/var/lib/spot/price.csv"  # lines of time,per_hour; or command = ["..."], or url = "..."
+
 # A machine of your own instead:
 # [[price]]
 # plan = "owned"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import click
 from agent.cli import sweep as sweeps
 from agent.cli.discovery import short_lived_sensor
 from agent.cli.lines import probe_line
+from agent.cli.price import book_of
 from agent.cli.progress import ProgressBar
 from agent.cli.settings import Settings, bad_input
 from agent.clock import SystemClock
@@ -25,7 +25,6 @@ from agent.daemon.measuring import AnyProbe, Measurer, Target
 from agent.daemon.running import host_name, targets
 from agent.daemon.status import report_document
 from agent.model import Device
-from agent.pricing.book import PriceBook
 from agent.probing.outcome import ProbeFault
 
 
@@ -139,7 +138,7 @@ def _bench(settings: Settings, probe: AnyProbe, device: str | None) -> Iterator[
         devices = sensor.devices()
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
-        book = PriceBook(config.price, config.electricity, devices, os.cpu_count() or 1)
+        book = book_of(settings, devices)
         tags = {"host": host_name(config), **config.host.labels}
         accounts = Accounts(book, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent

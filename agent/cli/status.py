@@ -94,6 +94,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
     if status["alerting"].get("fault"):
         waiting = status["alerting"]["waiting_notices"]
         lines.append(f"  FAULT  {status['alerting']['fault']}; {waiting} notices wait in memory")
+    for name, spot in status.get("spot_prices", {}).items():
+        lines += _spot_lines(name, spot)
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}
@@ -161,6 +163,14 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
     if sink["last_error"]:
         again = f"; tried again in {ago(sink['retry_in_s'])}" if sink["retry_in_s"] else ""
         lines.append(f"  FAULT  {sink['last_error']}{again}")
+    return lines
+
+
+def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
+    lines = [f"price    spot {name}: {spot['per_hour'] or 'none known'} an hour"]
+    if spot["stale"] or spot["last_error"]:
+        state = "stale" if spot["stale"] else "its source fails"
+        lines.append(f"  FAULT  spot price {name}: {state}: {spot['last_error'] or 'no news'}")
     return lines
 
 

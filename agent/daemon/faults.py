@@ -131,6 +131,18 @@ def _store_failing(status: Status) -> Iterator[Fault]:
         yield Fault("store_failing", "", f"{store['fault']}; points wait in memory", "critical")
 
 
+def _price_stale(status: Status) -> Iterator[Fault]:
+    for name, spot in status.get("spot_prices", {}).items():
+        if spot["stale"]:
+            why = f" ({spot['last_error']})" if spot["last_error"] else ""
+            yield Fault(
+                "price_stale",
+                name,
+                f"spot price {name} is stale{why}; costs go by the last known price",
+                "warning",
+            )
+
+
 def _config_refused(status: Status) -> Iterator[Fault]:
     reason = status["config_fault"]
     if reason:
@@ -149,6 +161,7 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _sink_behind,
     _notifier_failing,
     _store_failing,
+    _price_stale,
     _config_refused,
 )
 

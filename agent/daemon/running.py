@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -21,14 +22,16 @@ from agent.daemon.notifying import Notifying
 from agent.daemon.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
 from agent.daemon.pushing import Pushing
 from agent.daemon.schedule import Schedule, stagger_offset_s
+from agent.daemon.spot_feeds import SpotFeeds
 from agent.daemon.watching import WatchedLedger, Watching
-from agent.model import NS_PER_S, Device
+from agent.model import NS_PER_S, Device, Event
 from agent.pricing.book import PriceBook
 from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import SensorSupervisor
 
 SPARE_WORKERS = 3
+FILE_EVERY_S = 10.0
 END_OF_TIME_NS = 2**63 - 1
 
 
@@ -67,7 +70,9 @@ class Running:
         self._parts = parts
         self._stop = Flag()
         self.tags = {"host": host_name(config), **config.host.labels}
-        book = PriceBook(config.price, config.electricity, devices, os.cpu_count() or 1)
+        self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
+        cpus = os.cpu_count() or 1
+        book = PriceBook(config.price, config.electricity, devices, cpus, self.spots.current)
         self.watching = Watching(config, parts.store, parts.ledger, parts.clock, self.tags)
         ledger = WatchedLedger(parts.ledger, self.watching.take)
         self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history)
@@ -93,6 +98,19 @@ class Running:
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
                 at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
             )
+
+        for plan in self.spots.plans:
+            # A file is cheap to look at, and an operator who writes one looks at the result.
+            every_s = plan.every_s if plan.file is None else min(plan.every_s, FILE_EVERY_S)
+            self.schedule.add(
+                f"spot price {plan.name}",
+                every_s,
+                partial(self.spots.refresh, plan.name),
+                at_once=True,
+            )
+
+    def _take_event(self, event: Event) -> None:
+        self.accounts.take_event(event)
 
     def start(self) -> None:
         """Begins to measure and to push."""

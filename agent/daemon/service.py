@@ -283,6 +283,7 @@ class Daemon:
             "sinks": running.pushing.status() if running else {},
             "notifiers": running.notifying.status() if running else {},
             "alerting": running.watching.status() if running else {},
+            "spot_prices": running.spots.status() if running else {},
             "control": {"path": str(self._control.path), "fault": self._control_fault},
         }
 

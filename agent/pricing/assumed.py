@@ -50,4 +50,5 @@ def assumed_rate(device: Device, logical_cpus: int) -> Rate:
 
 
 def _rate(per_hour: Decimal, source: str) -> Rate:
-    return Rate(PLAN, "USD", per_hour, electricity_included=True, source=source)
+    parts = (("rent", per_hour),)
+    return Rate(PLAN, "USD", per_hour, electricity_included=True, source=source, parts=parts)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from agent.config import ElectricityConfig, PlanConfig
+from agent.config_price import ElectricityConfig, PlanConfig
 from agent.model import NS_PER_S, Device
 from agent.pricing.assumed import assumed_rate
-from agent.pricing.plans import Rate, device_rate
+from agent.pricing.plans import Rate, device_rate, quote
+from agent.pricing.spot import NO_SPOTS, Spots
 from agent.pricing.tariff import tariff_per_kwh
 from agent.units import KWH_J
 
@@ -39,13 +40,16 @@ class Terms:
 
     def to_document(self) -> dict[str, Any]:
         """The terms as JSON can hold them, the price exact."""
-        rate = {**asdict(self.rate), "per_hour": str(self.rate.per_hour)}
+        parts = [[name, str(amount)] for name, amount in self.rate.parts]
+        rate = {**asdict(self.rate), "per_hour": str(self.rate.per_hour), "parts": parts}
         return {"rate": rate, "electricity_per_j": self.electricity_per_j}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Terms:
         """The terms that `to_document` wrote."""
-        rate = {**document["rate"], "per_hour": Decimal(document["rate"]["per_hour"])}
+        kept = document["rate"]
+        parts = tuple((str(name), Decimal(amount)) for name, amount in kept.get("parts", ()))
+        rate = {**kept, "per_hour": Decimal(kept["per_hour"]), "parts": parts}
         return cls(Rate(**rate), document["electricity_per_j"])
 
 
@@ -62,6 +66,7 @@ class PriceBook:
         electricity: The tariff, where electricity is paid for apart.
         devices: Every device of the host.
         logical_cpus: vCPUs of the host, for the assumed price of a CPU.
+        spots: Prices of the spot plans, by their names, as they are known when they are asked for.
     """
 
     def __init__(
@@ -70,7 +75,9 @@ class PriceBook:
         electricity: ElectricityConfig | None,
         devices: Sequence[Device],
         logical_cpus: int = 1,
+        spots: Callable[[], Spots] = lambda: NO_SPOTS,
     ) -> None:
+        self._spots = spots
         self._logical_cpus = logical_cpus
         self._plans = sorted(plans, key=lambda plan: plan.valid_from)
         self._electricity = electricity
@@ -94,21 +101,23 @@ class PriceBook:
 
     def _terms(self, device: str, time_ns: int) -> Terms | None:
         found = self._devices[device]
-        rate = self._own_rate(found, _day(time_ns))
+        rate = self._own_rate(found, time_ns)
         if rate is None:
             return None
         # A MIG device's energy is its board's, of which it pays its share.
         share = found.slices / found.slices_of if found.slices_of else 1.0
         return Terms(rate, share * self._electricity_per_j(rate, time_ns))
 
-    def _own_rate(self, device: Device, day: date) -> Rate | None:
+    def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """The rate of what a device holds: all of a whole one, some slices of a divided one."""
-        named = any(plan.device == device.name and plan.valid_from <= day for plan in self._plans)
-        if device.kind == "mig" and not named:
+        own = self._planned(device, time_ns)
+        if device.kind == "mig":
             board = self._devices.get(device.parent)
-            whole = None if board is None else self._rate(board, day)
+            if own is not None or board is None:
+                return own
+            whole = self._rate(board, time_ns)
             return whole and _of_slices(whole, device.slices, device.slices_of)
-        whole = self._rate(device, day)
+        whole = self._rate(device, time_ns)
         parts = [part for part in self._devices.values() if part.parent == device.name]
         if whole is None or not parts:
             return whole
@@ -116,16 +125,28 @@ class PriceBook:
         held = sum(part.slices for part in parts)
         return _of_slices(whole, max(0, slices_of - held), slices_of)
 
-    def _rate(self, device: Device, day: date) -> Rate | None:
-        in_force = [plan for plan in self._plans if plan.valid_from <= day]
-        for plan in reversed(in_force):
-            if plan.device == device.name:
-                return device_rate(plan, 1)
-        if device.name in self._sharing:
-            for plan in reversed(in_force):
-                if plan.device is None:
-                    return device_rate(plan, len(self._sharing))
+    def _rate(self, device: Device, time_ns: int) -> Rate | None:
+        """The rate of a whole device."""
+        found = self._planned(device, time_ns)
+        if found is not None:
+            return found
         return None if self._plans else assumed_rate(device, self._logical_cpus)
+
+    def _planned(self, device: Device, time_ns: int) -> Rate | None:
+        """The rate by the newest plan that is for the device: by name, else by what it is."""
+        day = _day(time_ns)
+        in_force = [plan for plan in reversed(self._plans) if plan.valid_from <= day]
+        wanted: list[PlanConfig] = [plan for plan in in_force if plan.device == device.name]
+        general = [plan for plan in in_force if plan.device is None]
+        if device.kind == "mig":
+            wanted += [plan for plan in general if plan.of_what == "slice"]
+        elif device.name in self._sharing:
+            wanted += [plan for plan in general if plan.of_what in ("host", "device")]
+        for plan in wanted:
+            asked = quote(plan, time_ns, self._spots())
+            if asked is not None:
+                return device_rate(plan, asked, len(self._sharing), device.slices or 1)
+        return None
 
     def _electricity_per_j(self, rate: Rate, time_ns: int) -> float:
         electricity = self._electricity
@@ -144,6 +165,8 @@ def _together(terms: Sequence[Terms]) -> Terms:
         per_hour=sum((rate.per_hour for rate in rates), Decimal(0)),
         electricity_included=all(rate.electricity_included for rate in rates),
         source="; ".join(dict.fromkeys(rate.source for rate in rates)),
+        parts=tuple(part for rate in rates for part in rate.parts),
+        is_stale=any(rate.is_stale for rate in rates),
     )
     return Terms(rate, sum(found.electricity_per_j for found in terms) / len(terms))
 
@@ -155,6 +178,7 @@ def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:
     return replace(
         rate,
         per_hour=rate.per_hour * slices / slices_of,
+        parts=tuple((name, amount * slices / slices_of) for name, amount in rate.parts),
         source=f"{rate.source}, {slices} of {slices_of} slices",
     )
 

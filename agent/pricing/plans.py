@@ -1,14 +1,25 @@
-"""The price of one device-hour under each kind of plan, exact in decimals."""
+"""The price of one device-hour under each kind of plan, exact in decimals, and what it is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
-from agent.config import OnDemandPlanConfig, OwnedPlanConfig, PlanConfig
-from agent.units import HOUR_S, MONTH_H
+from agent.config_price import (
+    OnDemandPlanConfig,
+    OwnedPlanConfig,
+    PlanConfig,
+    ReservedPlanConfig,
+    SpotPlanConfig,
+)
+from agent.model import NS_PER_S
+from agent.pricing.spot import NO_SPOTS, Spots
+from agent.units import HOUR_S, MONTH_H, YEAR_H
+
+Parts = tuple[tuple[str, Decimal], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +27,14 @@ class Rate:
     """What holding one device costs while a plan is in force.
 
     Attributes:
-        plan: Kind of the plan: on_demand, owned, or assumed where the operator named none.
+        plan: Kind of the plan: on_demand, reserved, spot, owned, or assumed where the operator
+            named none.
         currency: ISO 4217 code.
         per_hour: Currency per device-hour, exact.
         electricity_included: False if electricity is paid for apart.
         source: Where the figure comes from, in words.
+        parts: What it is made of, as names and currency per device-hour; their sum is `per_hour`.
+        is_stale: Whether a spot price is older than it may be.
     """
 
     plan: str
@@ -28,6 +42,8 @@ class Rate:
     per_hour: Decimal
     electricity_included: bool
     source: str
+    parts: Parts = ()
+    is_stale: bool = False
 
     @property
     def per_s(self) -> float:
@@ -40,42 +56,139 @@ class Rate:
         return (self.currency, self.per_hour, self.electricity_included)
 
 
-def _on_demand(plan: OnDemandPlanConfig) -> Decimal:
-    return plan.per_hour
+class Quote(NamedTuple):
+    """What a plan asks at an instant for what it is for: a host, a device or a slice.
+
+    Attributes:
+        plan: Kind that is in force: a reserved plan that has ended is on_demand.
+        parts: What the price is made of, in currency per hour.
+        words: On where it comes from.
+        is_stale: Whether a spot price is older than it may be.
+    """
+
+    plan: str
+    parts: Parts
+    words: str = ""
+    is_stale: bool = False
+
+    @property
+    def per_hour(self) -> Decimal:
+        """Currency per hour, all parts together."""
+        return sum((amount for _, amount in self.parts), Decimal(0))
 
 
-def _owned(plan: OwnedPlanConfig) -> Decimal:
-    """Straight-line depreciation to the residual value, and the monthly costs of 730 hours."""
-    lifetime_h = Decimal(str(plan.lifetime_s)) / Decimal(int(HOUR_S))
-    return (plan.purchase_price - plan.residual_value) / lifetime_h + plan.monthly_costs / MONTH_H
+def _on_demand(plan: OnDemandPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all
+    return Quote("on_demand", (("rent", plan.per_hour),))
 
 
-_PER_HOUR: Mapping[str, Callable[[Any], Decimal]] = {
+def reserved_until_ns(plan: ReservedPlanConfig) -> int:
+    """UTC ns at which a reserved plan's term is over."""
+    began = datetime.combine(plan.valid_from, time(), UTC)
+    ends = began + timedelta(seconds=plan.term_s)
+    return int(ends.timestamp()) * NS_PER_S
+
+
+def _reserved(plan: ReservedPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all
+    """The reduced price and the upfront payment spread over the term; the list price after it."""
+    ends_ns = reserved_until_ns(plan)
+    day = datetime.fromtimestamp(ends_ns // NS_PER_S, tz=UTC).date()
+    if time_ns >= ends_ns:
+        words = f"the reserved term ended on {day}: the list price holds again"
+        return Quote("on_demand", (("rent", plan.per_hour),), words)
+    rent = plan.effective_per_hour
+    if rent is None:
+        rent = plan.per_hour * (1 - (plan.discount or Decimal(0)))
+    parts: Parts = (("rent", rent),)
+    if plan.upfront:
+        parts += (("upfront", plan.upfront / _hours(plan.term_s)),)
+    return Quote("reserved", parts, f"until {day}")
+
+
+def _spot(plan: SpotPlanConfig, time_ns: int, spots: Spots) -> Quote | None:
+    """The last known price of the market; None before the first."""
+    known = spots.get(plan.name)
+    price = None if known is None else known.at(time_ns)
+    if known is None or price is None:
+        return None
+    is_stale = known.is_stale(time_ns, plan.stale_after_s)
+    since = datetime.fromtimestamp(price.time_ns // NS_PER_S, tz=UTC)
+    words = f"price of {since:%Y-%m-%d %H:%M} UTC{', stale' if is_stale else ''}"
+    return Quote("spot", (("rent", price.per_hour),), words, is_stale)
+
+
+def _owned(plan: OwnedPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all
+    """Straight-line depreciation, interest on the mean capital that is bound, monthly costs of 730 h.
+
+    The capital falls evenly from the purchase price to the residual value, so that on average half
+    of their sum is bound (the average-investment method of engineering economics).
+    """
+    lifetime_h = _hours(plan.lifetime_s)
+    parts: Parts = (("depreciation", (plan.purchase_price - plan.residual_value) / lifetime_h),)
+    if plan.financing_rate:
+        bound = (plan.purchase_price + plan.residual_value) / 2
+        parts += (("financing", bound * plan.financing_rate / YEAR_H),)
+    if plan.monthly_costs:
+        parts += (("monthly costs", plan.monthly_costs / MONTH_H),)
+    return Quote("owned", parts)
+
+
+_QUOTES: Mapping[str, Callable[[Any, int, Spots], Quote | None]] = {
     "on_demand": _on_demand,
+    "reserved": _reserved,
+    "spot": _spot,
     "owned": _owned,
 }
 
 
-def plan_per_hour(plan: PlanConfig) -> Decimal:
-    """Currency per hour of what the plan is for: the whole host, or its one device."""
-    return _PER_HOUR[plan.plan](plan)
+def quote(plan: PlanConfig, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
+    """What a plan asks at UTC time_ns; None where a spot price is not known then.
+
+    Args:
+        plan: The plan.
+        time_ns: UTC in ns since 1970.
+        spots: Prices of the spot plans, by their names.
+    """
+    return _QUOTES[plan.plan](plan, time_ns, spots)
 
 
-def device_rate(plan: PlanConfig, devices_sharing: int) -> Rate:
-    """The plan's price of one device-hour.
+def device_rate(plan: PlanConfig, asked: Quote, sharing: int, slices: int = 1) -> Rate:
+    """A plan's price of one device-hour.
 
     Args:
         plan: The plan in force.
-        devices_sharing: Number of devices that share a host plan equally; ignored for a
-            plan that names its device.
+        asked: What it asks.
+        sharing: Number of devices that share a host's price equally; ignored for any other price.
+        slices: Slices of a device that is priced by them.
     """
-    share = 1 if plan.device else devices_sharing
-    whole = plan_per_hour(plan)
-    of_what = f"device {plan.device}" if plan.device else f"1/{share} of the host"
+    times, divided_by = Decimal(1), Decimal(1)
+    of_what = f"device {plan.device}" if plan.device else "each device"
+    if plan.of_what == "host":
+        divided_by, of_what = Decimal(sharing), f"1/{sharing} of the host"
+    elif plan.of_what == "slice":
+        times, of_what = Decimal(slices), f"{slices} slices"
+    parts = tuple((name, amount * times / divided_by) for name, amount in asked.parts)
+    words = f", {asked.words}" if asked.words else ""
     return Rate(
-        plan=plan.plan,
+        plan=asked.plan,
         currency=plan.currency,
-        per_hour=whole / share,
+        per_hour=asked.per_hour * times / divided_by,
         electricity_included=plan.electricity_included,
-        source=f"{plan.plan} plan of {plan.valid_from}, {of_what}",
+        source=f"{plan.plan} plan of {plan.valid_from}, {of_what}{words}",
+        parts=_with_overhead(parts, plan.host_overhead),
+        is_stale=asked.is_stale,
     )
+
+
+def _with_overhead(parts: Parts, share: Decimal) -> Parts:
+    """The parts of a host's price, what its processors, memory and network cost shown apart."""
+    if not share:
+        return parts
+    overhead = sum((amount * share for _, amount in parts), Decimal(0))
+    return (
+        *((name, amount - amount * share) for name, amount in parts),
+        ("host overhead", overhead),
+    )
+
+
+def _hours(seconds: float) -> Decimal:
+    return Decimal(str(seconds)) / Decimal(int(HOUR_S))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from agent.config import ElectricityConfig
+from agent.config_price import ElectricityConfig
 from agent.weekly import is_within
 
 

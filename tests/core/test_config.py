@@ -120,7 +120,7 @@ def test_every_error_comes_in_one_pass_with_its_key_and_fix():
     assert "'auto'" in by_key["probe[0].batch"]
     assert "taken" in by_key["probe[1].name"]
     assert "add it" in by_key["price[0].lifetime"]
-    assert "on_demand, owned" in by_key["price[1].plan"]
+    assert "on_demand, reserved, spot, owned" in by_key["price[1].plan"]
     assert "bucket" in by_key["sink[0]"]
     assert "one currency" in by_key["price"]
     assert "another name" in by_key["host.labels.device"]

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
+from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
 from agent.model import Device
 from agent.pricing.assumed import assumed_rate
 from agent.pricing.book import PriceBook
-from agent.pricing.plans import plan_per_hour
+from agent.pricing.plans import quote
 from agent.units import YEAR_H
 
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in range(4)]
@@ -24,19 +24,23 @@ def owned(**more):
     return OwnedPlanConfig.model_validate({"plan": "owned", **more})
 
 
+def per_hour_of(plan, time_ns=0):
+    return quote(plan, time_ns).per_hour
+
+
 def ns(year, month, day):
     return int(datetime(year, month, day, 12, tzinfo=UTC).timestamp()) * 10**9
 
 
 def test_a_g4dn_8xlarge_costs_about_19_000_usd_a_year_on_demand():
     # 2.176 USD an hour x 8,760 hours.
-    assert plan_per_hour(on_demand(Decimal("2.176"))) * YEAR_H == Decimal("19061.760")
+    assert per_hour_of(on_demand(Decimal("2.176"))) * YEAR_H == Decimal("19061.760")
 
 
 def test_a_15_000_usd_server_over_three_years_is_under_a_third_of_it():
     # 15,000 / (3 x 8,760 h) = 0.570776... USD an hour: 5,000 USD a year, before electricity.
     server = owned(purchase_price=Decimal(15000), lifetime="3y")
-    per_hour = plan_per_hour(server)
+    per_hour = per_hour_of(server)
     assert round(per_hour, 6) == Decimal("0.570776")
     assert round(per_hour * YEAR_H, 2) == Decimal("5000.00")
     assert per_hour / Decimal("2.176") < Decimal("0.27")
@@ -50,7 +54,7 @@ def test_owned_writes_off_what_is_lost_and_adds_the_monthly_costs():
         lifetime="5y",
         monthly_costs=Decimal(146),
     )
-    assert round(plan_per_hour(server), 6) == Decimal("0.747945")
+    assert round(per_hour_of(server), 6) == Decimal("0.747945")
 
 
 def test_a_host_plan_is_divided_over_its_accelerators_and_the_cpu_beside_them_has_no_price():

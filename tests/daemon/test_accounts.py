@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from fakes.clock import FakeClock
 
-from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
+from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
 from agent.daemon.accounts import Accounts, Measured, MemoryLedger
 from agent.daemon.status import report_document
 from agent.model import NS_PER_S, Device, Energy, Event, ProbeResult, Reading

@@ -8,8 +8,8 @@ from decimal import Decimal
 from fakes.nvml import FakeNvml
 
 from agent.alerting.analyst import Analyst
-from agent.config import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
 from agent.config_alerting import DetectionConfig
+from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
 from agent.daemon.accounts import Accounts, Measured, MemoryLedger
 from agent.model import NS_PER_S, Device, Energy, ProbeResult
 from agent.pricing.book import PriceBook

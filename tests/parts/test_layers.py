@@ -15,6 +15,7 @@ LAYERS = (
     ("agent.probing", 3),
     ("agent.storage", 3),
     ("agent.sinks", 3),
+    ("agent.feeds", 3),
     ("agent.alerting", 3),
     ("agent.notifying", 3),
     ("agent.pricing", 2),

@@ -1,0 +1,156 @@
+"""`infercost price`: what each device costs now, what that is made of, and how it came about."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import click
+
+from agent.cli.discovery import discovered_devices
+from agent.cli.lines import money
+from agent.cli.settings import Settings, reader_of
+from agent.cli.timespan import Moment, iso, local
+from agent.config_price import ElectricityConfig, SpotPlanConfig
+from agent.feeds.spot import SourceError, read_source
+from agent.model import Device
+from agent.pricing.book import PriceBook
+from agent.pricing.spot import SpotPrices, Spots, parse_spot
+from agent.pricing.tariff import tariff_per_kwh
+from agent.storage.errors import StoreError
+from agent.storage.reader import StoreReader
+
+END_OF_TIME_NS = 2**63 - 1
+
+
+@click.group()
+def command() -> None:
+    """The prices in force, and how they came about."""
+
+
+@command.command()
+@click.option(
+    "--at", "at_ns", type=Moment(), help="At another time, such as 30d ago (default: now)."
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.pass_obj
+def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
+    """Shows each device's plan, its rate per hour and the parts that make it up."""
+    settings = Settings(config)
+    devices = discovered_devices()
+    book = book_of(settings, devices)
+    # Now is when the spot prices have been asked for.
+    time_ns = at_ns or time.time_ns()
+    found = [_priced(book, device, settings.config.electricity, time_ns) for device in devices]
+    if as_json:
+        click.echo(json.dumps({"time": iso(time_ns), "devices": found}))
+        return
+    click.echo("\n".join(line for entry in found for line in _lines(entry)))
+
+
+@command.command()
+@click.option("--since", "since_ns", type=Moment(), default="365d", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.pass_obj
+def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
+    """Lists every change of a price that the daemon saw, oldest first."""
+    with reader_of(Settings(config)) as reader:
+        rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
+    if as_json:
+        entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]
+        click.echo(json.dumps(entries))
+    elif not rows:
+        click.echo(f"no price changed since {local(since_ns)}")
+    else:
+        for row in rows:
+            fields = row.fields
+            change = f"{fields.get('before', '?')} -> {fields.get('after', '?')}"
+            device = row.tags.get("device", "")
+            click.echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
+
+
+def book_of(settings: Settings, devices: Sequence[Device]) -> PriceBook:
+    """The price book of a configuration, with the spot prices that are known or can be had."""
+    config, cpus = settings.config, os.cpu_count() or 1
+    spots = known_spots(settings)
+    return PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+
+
+def known_spots(settings: Settings) -> Spots:
+    """The prices that the daemon remembers; of a plan that it never had, what its source gives."""
+    plans = [plan for plan in settings.config.price if isinstance(plan, SpotPlanConfig)]
+    states: dict[str, tuple[Any, int]] = {}
+    if plans:
+        try:
+            with closing(StoreReader.open(settings.store_path)) as reader:
+                states = reader.states()
+        except StoreError:
+            states = {}  # no daemon has run here yet
+    found: dict[str, SpotPrices] = {}
+    for plan in plans:
+        document, _ = states.get(f"spot {plan.name}", (None, 0))
+        found[plan.name] = SpotPrices.from_document(document) if document else _asked(plan)
+    return found
+
+
+def _asked(plan: SpotPlanConfig) -> SpotPrices:
+    now_ns = time.time_ns()
+    try:
+        return SpotPrices().with_news(parse_spot(read_source(plan), now_ns), now_ns)
+    except (SourceError, ValueError) as error:
+        click.echo(f"spot price {plan.name}: {error}", err=True)
+        return SpotPrices()
+
+
+def _priced(
+    book: PriceBook, device: Device, electricity: ElectricityConfig | None, time_ns: int
+) -> dict[str, Any]:
+    """What is known of a device's price, as JSON."""
+    terms = book.terms(device.name, time_ns)
+    entry: dict[str, Any] = {"device": device.name, "model": device.model, "plan": None}
+    if terms is None:
+        return entry
+    rate = terms.rate
+    entry |= {
+        "plan": rate.plan,
+        "currency": rate.currency,
+        "per_hour": str(rate.per_hour),
+        "parts": {name: str(amount) for name, amount in rate.parts},
+        "source": rate.source,
+        "stale": rate.is_stale,
+        "electricity_included": rate.electricity_included,
+    }
+    if electricity is not None and not rate.electricity_included:
+        tariff = tariff_per_kwh(electricity, time_ns)
+        entry["tariff_per_kwh"] = str(tariff)
+        entry["pue"] = str(electricity.pue)
+        entry["electricity_per_kwh"] = str(tariff * electricity.pue)
+    return entry
+
+
+def _lines(entry: dict[str, Any]) -> list[str]:
+    """What is known of a device's price, for people."""
+    head = f"{entry['device']}  {entry['model']}"
+    if entry["plan"] is None:
+        return [f"{head}: no price; set [[price]]"]
+    currency = entry["currency"]
+    per_hour = money(float(entry["per_hour"]), currency)
+    lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
+    if len(entry["parts"]) > 1:
+        lines += [
+            f"    {name}: {money(float(amount), currency)}/h"
+            for name, amount in entry["parts"].items()
+        ]
+    if "tariff_per_kwh" in entry:
+        whole = money(float(entry["electricity_per_kwh"]), currency)
+        lines.append(
+            f"    electricity apart: {whole}/kWh (tariff {entry['tariff_per_kwh']}, PUE"
+            f" {entry['pue']})"
+        )
+    elif not entry["electricity_included"]:
+        lines.append("    electricity apart, and no tariff: set [electricity]")
+    return lines

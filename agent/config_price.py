@@ -1,0 +1,172 @@
+"""The configuration of prices: what devices are rented or bought for, and what electricity costs."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from agent.config_fields import (
+    ClockTime,
+    Currency,
+    Duration,
+    Money,
+    Name,
+    Section,
+    Weekday,
+    Zone,
+    key,
+)
+
+# An exact share: what it multiplies is money.
+ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
+
+
+class _PlanConfig(Section):
+    """What all plans have.
+
+    Attributes:
+        per: What the price is for: the whole host, each accelerator, or each MIG slice.
+        host_overhead: Share of a host's price that its processors, memory and network are taken to
+            cost; it is in the price of each device, and shown apart.
+    """
+
+    currency: Currency = "USD"
+    device: Name | None = None
+    per: Literal["host", "device", "slice"] | None = None
+    valid_from: date = date(1970, 1, 1)
+    host_overhead: ExactShare = Decimal(0)
+
+    @model_validator(mode="after")
+    def _a_device_is_priced_as_one(self) -> _PlanConfig:
+        if self.device is not None and self.per not in (None, "device"):
+            raise ValueError('a plan that names its device is per = "device"; remove per')
+        if self.host_overhead and self.of_what != "host":
+            raise ValueError("host_overhead is a share of a host's price; remove it")
+        return self
+
+    @property
+    def of_what(self) -> Literal["host", "device", "slice"]:
+        """What the price is for."""
+        return self.per or ("host" if self.device is None else "device")
+
+
+class OnDemandPlanConfig(_PlanConfig):
+    """Rented by the hour; electricity is in the price unless said otherwise."""
+
+    plan: Literal["on_demand"]
+    per_hour: Money
+    electricity_included: bool = True
+
+
+class ReservedPlanConfig(_PlanConfig):
+    """Rented for a term at a lower price; at its end the list price holds again.
+
+    Attributes:
+        per_hour: List price an hour, which holds once the term is over.
+        discount: Share off the list price.
+        effective_per_hour: Price an hour in its place, where the contract states one.
+        upfront: Paid at the beginning, spread evenly over the term.
+        term_s: Length of the term in seconds, from `valid_from` on.
+    """
+
+    plan: Literal["reserved"]
+    per_hour: Money
+    discount: ExactShare | None = None
+    effective_per_hour: Money | None = None
+    upfront: Money = Decimal(0)
+    term_s: Duration = key("term")
+    electricity_included: bool = True
+
+    @model_validator(mode="after")
+    def _begins_and_is_cheaper(self) -> ReservedPlanConfig:
+        if "valid_from" not in self.model_fields_set:
+            raise ValueError("a term begins on a day; add valid_from")
+        if (self.discount is None) == (self.effective_per_hour is None):
+            raise ValueError("give discount or effective_per_hour, one of the two")
+        return self
+
+
+class SpotPlanConfig(_PlanConfig):
+    """Rented at a price that moves: read from a file, a command or an HTTP endpoint.
+
+    Attributes:
+        name: What the prices are remembered by.
+        file: CSV or JSON of prices over time; read again when it changes.
+        command: Program and arguments that write the same to standard output.
+        url: An HTTP endpoint that answers with the same.
+        every_s: Time between two looks in seconds.
+        stale_after_s: Age in seconds beyond which the last known price is stale.
+    """
+
+    plan: Literal["spot"]
+    name: Name = "spot"
+    file: Path | None = None
+    command: tuple[str, ...] | None = Field(None, min_length=1, max_length=32)
+    url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$", max_length=500)
+    every_s: Duration = key("every", 300.0)
+    stale_after_s: Duration = key("stale_after", 7200.0)
+    electricity_included: bool = True
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SpotPlanConfig:
+        if sum(source is not None for source in (self.file, self.command, self.url)) != 1:
+            raise ValueError("give one of file, command and url")
+        return self
+
+
+class OwnedPlanConfig(_PlanConfig):
+    """Bought, written off over a lifetime, with monthly running costs beside electricity.
+
+    Attributes:
+        financing_rate: Yearly interest on the capital that is bound, as a share.
+    """
+
+    plan: Literal["owned"]
+    purchase_price: Money
+    residual_value: Money = Decimal(0)
+    lifetime_s: Duration = key("lifetime")
+    financing_rate: ExactShare = Decimal(0)
+    monthly_costs: Money = Decimal(0)
+    electricity_included: bool = False
+
+    @model_validator(mode="after")
+    def _worth_less_at_the_end(self) -> OwnedPlanConfig:
+        if self.residual_value > self.purchase_price:
+            raise ValueError("residual_value must not be above purchase_price")
+        return self
+
+
+def _plan_kind(value: Any) -> str:
+    return str(value.get("plan") if isinstance(value, dict) else getattr(value, "plan", None))
+
+
+PlanConfig = Annotated[
+    Annotated[OnDemandPlanConfig, Tag("on_demand")]
+    | Annotated[ReservedPlanConfig, Tag("reserved")]
+    | Annotated[SpotPlanConfig, Tag("spot")]
+    | Annotated[OwnedPlanConfig, Tag("owned")],
+    Discriminator(_plan_kind),
+]
+
+
+class TariffHoursConfig(Section):
+    """Hours of the week with a tariff of their own; the end may lie on the next day."""
+
+    days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    start: ClockTime
+    end: ClockTime
+    tariff_per_kwh: Money
+
+
+class ElectricityConfig(Section):
+    """What a kilowatt-hour costs and how much of it the building adds."""
+
+    tariff_per_kwh: Money
+    currency: Currency = "USD"
+    pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
+    timezone: Zone = "UTC"
+    hours: tuple[TariffHoursConfig, ...] = ()

@@ -1,0 +1,91 @@
+"""Reads the source of a spot price: what it gives, within a time and a size."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Final
+
+from agent.config_price import SpotPlanConfig
+from agent.feeds.fetch import MAX_BYTES
+
+TIMEOUT_S: Final = 20.0
+WORDS_CHARS_MAX: Final = 200
+
+
+class SourceError(Exception):
+    """A source gave nothing; the text says why."""
+
+
+def read_source(plan: SpotPlanConfig, timeout_s: float = TIMEOUT_S) -> str:
+    """What a plan's source gives now.
+
+    Args:
+        plan: Says where it is.
+        timeout_s: Longest time for a command or an endpoint in seconds.
+
+    Raises:
+        SourceError: It cannot be read, takes too long, or gives too much.
+    """
+    if plan.file is not None:
+        try:
+            with plan.file.open("rb") as file:
+                return _text(file, str(plan.file))
+        except OSError as error:
+            raise SourceError(f"{plan.file}: cannot be read ({error.strerror})") from error
+    if plan.command is not None:
+        return _output(plan.command, plan.command[0], timeout_s)
+    url = str(plan.url)
+    host = url.partition("://")[2].partition("/")[0]
+    return _output((sys.executable, "-m", "agent.feeds.fetch"), host, timeout_s, url)
+
+
+def _output(command: Sequence[str], name: str, timeout_s: float, told: str = "") -> str:
+    """What a command writes, from a file that it may fill and nobody has to drain."""
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        given.write(told.encode())
+        given.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own command, no shell
+                command, stdin=given, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            raise SourceError(f"{name}: cannot be started ({error.strerror})") from error
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise SourceError(f"{name}: took longer than {timeout_s:g} s") from None
+        finally:
+            # Also what it left behind: the group ends with it.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code != 0:
+            raise SourceError(f"{name}: failed with code {code} ({_words(err)})")
+        out.seek(0)
+        return _text(out, name)
+
+
+def _text(file: IO[bytes], name: str) -> str:
+    content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise SourceError(f"{name}: gives more than {MAX_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise SourceError(f"{name}: gives no UTF-8 text") from None
+
+
+def _words(file: IO[bytes]) -> str:
+    file.seek(0)
+    said = " ".join(file.read(WORDS_CHARS_MAX).decode(errors="replace").split())
+    return said or "it said nothing"
