@@ -17,6 +17,7 @@ from agent.cli.settings import Settings
 from agent.clock import SystemClock
 from agent.daemon.accounts import ProbeReport
 from agent.daemon.measuring import AnyProbe, Target
+from agent.daemon.notify import Notifier
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.service import Daemon
 from agent.daemon.status import report_document, terms_document
@@ -42,6 +43,7 @@ def command(config: str | None) -> None:
             settings.store_path,
             SystemClock(),
             Listeners(console.progress, console.report, console.fault),
+            Notifier.taken_from(os.environ, SystemClock()),
         )
         _handle_signals(daemon)
         daemon.run(on_ready=lambda ready: console.ready(ready, settings))

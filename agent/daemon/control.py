@@ -46,6 +46,10 @@ class ControlServer:
         self._socket: socket.socket | None = None
         self._thread = Thread(target=self._run, name="control", daemon=True)
 
+    def is_alive(self) -> bool:
+        """Whether it answers, or was never started."""
+        return self._thread.ident is None or self._thread.is_alive()
+
     def start(self) -> None:
         """Begins to answer.
 

@@ -107,6 +107,12 @@ class Notifying:
         for courier in self._couriers.values():
             courier.wake()
 
+    def lives(self) -> dict[str, bool]:
+        """Whether each thread that was started runs."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
     def stop(self) -> None:
         """Ends the threads; what was not told is told after the next start."""
         self._stop.set()

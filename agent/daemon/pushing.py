@@ -94,6 +94,12 @@ class Pushing:
         for thread in self._threads:
             thread.start()
 
+    def lives(self) -> dict[str, bool]:
+        """Whether each thread that was started runs."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
     def stop(self) -> None:
         """Ends the threads; what they had not got acknowledged is sent after the next start."""
         self._stop.set()

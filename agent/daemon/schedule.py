@@ -53,13 +53,14 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries
 
 @dataclass(slots=True)
 class JobRecord:
-    """How a job's last run went: what `infercost status` shows of it."""
+    """How a job's last run went: what `infercost status` shows of it; times are monotonic s."""
 
     runs: int = 0
     errors: int = 0
     late: int = 0
     last_duration_s: float | None = None
     last_error: str | None = None
+    ended_s: float | None = None
     every_s: float = field(default=0.0)
 
 
@@ -74,6 +75,7 @@ class Schedule:
         self.records: dict[str, JobRecord] = {}
         self._lock = Lock()
         self._triggers: dict[str, AlignedTrigger] = {}
+        self._started_s: float | None = None
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(max(2, min(workers, MAX_WORKERS)))},
@@ -120,7 +122,15 @@ class Schedule:
 
     def start(self) -> None:
         """Begins to run jobs."""
+        self._started_s = time.monotonic()
         self._scheduler.start()
+
+    def is_silent(self, name: str, for_s: float) -> bool:
+        """Whether a job has not ended for so long, in s, since it last did or since the start."""
+        with self._lock:
+            ended_s = self.records[name].ended_s
+        since_s = self._started_s if ended_s is None else ended_s
+        return since_s is not None and time.monotonic() - since_s > for_s
 
     def stop(self) -> None:
         """Begins no further job; the ones that run are told to end by their own parts."""
@@ -148,7 +158,8 @@ class Schedule:
                 record.runs += 1
                 record.errors += error is not None
                 record.last_error = error
-                record.last_duration_s = time.monotonic() - started_s
+                record.ended_s = time.monotonic()
+                record.last_duration_s = record.ended_s - started_s
 
         return run
 

@@ -20,6 +20,8 @@ from agent.daemon.control import ControlServer
 from agent.daemon.control_requests import handlers
 from agent.daemon.faults import disk_of, present_faults
 from agent.daemon.ledger import StoreLedger, prune
+from agent.daemon.liveness import JOBS_SILENT_S, Heart
+from agent.daemon.notify import Notifier
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.running import Parts, Running, host_name
 from agent.daemon.schedule import ClockStep
@@ -53,6 +55,7 @@ class Daemon:
         store_path: The store.
         clock: The host's clocks.
         listeners: Who is told of probe runs.
+        notifier: Tells systemd.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Daemon:
         store_path: Path,
         clock: Clock,
         listeners: Listeners,
+        notifier: Notifier,
     ) -> None:
         self._config = config
         self._config_path = config_path
@@ -89,6 +93,8 @@ class Daemon:
             self._stop,
         )
         self._control_fault: str | None = None
+        self._notifier = notifier
+        self._heart = Heart(notifier, self._lives)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -120,6 +126,7 @@ class Daemon:
             self._build()
             on_ready(self)
             self._resume()
+            self._notifier.ready(self._summary())
             step = ClockStep(self._clock.time_ns(), self._clock.monotonic_ns())
             while not self._stop.wait(TICK_S):
                 self._tick(step)
@@ -144,9 +151,12 @@ class Daemon:
         return self._sensor.devices()
 
     def _tick(self, step: ClockStep) -> None:
+        self._heart.beat()
         if self._reload.is_set():
             self._reload.clear()
+            self._notifier.reloading()
             self._reload_config()
+            self._notifier.ready(self._summary())
         devices = self._sensor.devices()
         if devices != self._devices:
             logger.info("devices are now: %s", ", ".join(device.name for device in devices))
@@ -157,6 +167,20 @@ class Daemon:
             logger.warning("the wall clock was stepped by %+.1f s; jobs are aligned anew", step_s)
             self._running.schedule.realign()
             self._running.watching.clock_was_stepped()
+
+    def _lives(self) -> dict[str, bool]:
+        """Whether each part that has a life of its own has it."""
+        running = self._running
+        parts = {"sensors": self._sensor.is_alive(), "control socket": self._control.is_alive()}
+        if running is not None:
+            parts |= {**running.pushing.lives(), **running.notifying.lives()}
+            parts["jobs"] = not running.schedule.is_silent("status", JOBS_SILENT_S)
+        return parts
+
+    def _summary(self) -> str:
+        """One line for `systemctl status`."""
+        devices, probes = len(self._devices), len(self._config.probe)
+        return f"measuring {devices} devices with {probes} probes"
 
     def _build(self) -> None:
         parts = Parts(self._store, self._ledger, self._sensor, self._clock, self._listeners)
@@ -299,6 +323,7 @@ class Daemon:
 
     def _close(self) -> None:
         """Stops the parts in the order in which they feed each other."""
+        self._notifier.stopping()
         self._stop.set()
         self._control.close()
         if self._running is not None:

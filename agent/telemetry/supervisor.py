@@ -104,6 +104,10 @@ class SensorSupervisor:
             os.close(self._wake_read_fd)
             os.close(self._wake_write_fd)
 
+    def is_alive(self) -> bool:
+        """Whether the thread that follows the child runs, or has yet to be started."""
+        return self._thread.ident is None or self._thread.is_alive()
+
     def devices(self) -> tuple[Device, ...]:
         """Every device that was seen since the start, also one that is set aside now."""
         return self._roster.devices()
