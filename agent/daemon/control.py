@@ -21,6 +21,7 @@ ACCEPT_S = 0.5
 CLIENT_S = 5.0
 BACKLOG = 8
 JOIN_S = 1.0
+ROOT_UID = 0
 _CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[Mapping[str, Any]], Any]
@@ -29,8 +30,8 @@ Handler = Callable[[Mapping[str, Any]], Any]
 class ControlServer:
     """Answers one request on each connection, one connection at a time.
 
-    The socket has mode 0660: the daemon's user and group may use it, and root. A client that
-    says nothing for CLIENT_S is let go.
+    The socket has mode 0600, and who asks is looked up with the kernel: the daemon's own user, or
+    root. A client that says nothing for CLIENT_S is let go.
 
     Args:
         path: Where the socket is made; one that nobody serves any more is replaced.
@@ -62,7 +63,7 @@ class ControlServer:
             raise OSError(f"{self.path} is served by another daemon")
         self.path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o117)
+        before = os.umask(0o177)
         try:
             listening.bind(str(self.path))
         except OSError:
@@ -99,6 +100,8 @@ class ControlServer:
                 client.sendall(self._answer(client))
 
     def _answer(self, client: socket.socket) -> bytes:
+        if _uid_of(client) not in (os.geteuid(), ROOT_UID):
+            return encoded({"error": "only the daemon's own user and root may ask"})
         line = _line_of(client)
         try:
             request = decoded(line)

@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import subprocess
 from threading import Event as Flag
 
 import pytest
@@ -34,6 +35,9 @@ class Alerting:
         if notifier not in {None, "ops"}:
             raise KeyError(notifier)
         return {"ops": ""}
+
+    def keep(self, rows):
+        self.kept.update({row.tags["batch"]: row for row in rows})
 
 
 @pytest.fixture
@@ -137,12 +141,60 @@ def test_a_fault_of_ours_is_not_told_and_stops_nothing(server):
     assert asked(server, do="silences") == {"answer": []}
 
 
-def test_the_socket_is_for_its_user_and_group_alone_and_goes_with_the_server(server):
+def test_the_socket_is_for_its_user_alone_and_goes_with_the_server(server):
     mode = server.path.stat().st_mode
     assert stat.S_ISSOCK(mode)
-    assert stat.S_IMODE(mode) == 0o660
+    assert stat.S_IMODE(mode) == 0o600
     server.close()
     assert not server.path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user can be played by root alone")
+def test_another_user_is_refused_even_where_the_file_lets_him_in(server):
+    program = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        's.sendall(b\'{"do": "silences"}\\n\'); print(s.recv(4096).decode())\n'
+    )
+    server.path.chmod(0o666)
+    for folder in server.path.parents:
+        if folder.owner() == "root" and folder.name.startswith(("pytest", "test")):
+            folder.chmod(0o755)
+    command = ["/usr/bin/python3", "-c", program, str(server.path)]
+    asked_by = {
+        uid: subprocess.run(command, user=uid, capture_output=True, text=True, check=True).stdout
+        for uid in (65534, 0)
+    }
+    assert "only the daemon's own user and root" in asked_by[65534]
+    assert '"answer":[]' in asked_by[0]
+
+
+def sweep_row(**more):
+    row = {"measurement": "sweep", "tags": {"device": "gpu0", "batch": "8"}, "time_ns": 5}
+    return {**row, "fields": {"latency_p50_ms": 3}, **more}
+
+
+def test_a_sweep_that_a_command_measured_is_kept(server, alerting):
+    assert asked(server, do="keep", rows=[sweep_row()]) == {"answer": 1}
+    assert alerting.kept["8"].fields == {"latency_p50_ms": 3.0}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        None,
+        [],
+        [3],
+        [{}],
+        [sweep_row(measurement="cost")],
+        [sweep_row(fields={"odd": 1})],
+        [sweep_row(tags=None)],
+        [sweep_row()] * 65,
+    ],
+)
+def test_rows_that_are_no_sweep_are_refused(server, alerting, rows):
+    assert "error" in asked(server, do="keep", rows=rows)
+    assert alerting.kept == {}
 
 
 def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(server, tmp_path):
