@@ -30,6 +30,7 @@ from agent.daemon.sensing import sensor_settings
 from agent.model import NS_PER_S, Device, Event, Reading
 from agent.pricing.book import Terms
 from agent.storage.buffer import BufferedWriter
+from agent.storage.health import is_damaged, set_aside
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 
@@ -80,6 +81,7 @@ class Daemon:
         self._stop = Flag()
         self._reload = Flag()
         self._started_ns = clock.time_ns()
+        set_aside_as = self._healed(store_path)
         self._store = Store.open(store_path, clock)
         self._buffer = BufferedWriter(self._store)
         self._ledger = StoreLedger(self._store, self._buffer)
@@ -93,6 +95,8 @@ class Daemon:
             self._stop,
         )
         self._control_fault: str | None = None
+        if set_aside_as is not None:
+            self._early_events.append(set_aside_as)
         self._notifier = notifier
         self._heart = Heart(notifier, self._lives)
 
@@ -132,6 +136,26 @@ class Daemon:
                 self._tick(step)
         finally:
             self._close()
+
+    def _healed(self, path: Path) -> Event | None:
+        """Sets a damaged store aside, so that measuring goes on in a new one; what to tell of it.
+
+        Raises:
+            StoreError: It cannot be looked at, or not be renamed.
+        """
+        if not is_damaged(path):
+            return None
+        now_ns = self._clock.time_ns()
+        aside = set_aside(path, now_ns)
+        logger.error("%s is damaged: it is kept as %s, and a new store is begun", path, aside)
+        return Event(
+            kind="fault",
+            severity="critical",
+            title="the store was damaged: a new one was begun",
+            time_ns=now_ns,
+            detail=f"the old one is kept as {aside}; `sqlite3 FILE .recover` saves what it can",
+            cause="damaged store",
+        )
 
     def _open_control(self) -> None:
         """Opens the control socket; without one everything goes on but silences and tests."""

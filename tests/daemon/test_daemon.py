@@ -183,3 +183,15 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     status = json.loads(daemon.run("status", "--json"))
     assert status["running"]
     assert status["probes"][0]["last"]["fingerprint"] == probe.fields["fingerprint"]
+
+
+def test_a_damaged_store_is_set_aside_and_measuring_goes_on(daemon_in, gpus):
+    daemon = daemon_in(**gpus.env())
+    daemon.store.write_bytes(b"this was a database " * 500)
+    daemon.start(QUICK)
+    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
+    assert event.fields["title"] == "the store was damaged: a new one was begun"
+    (aside,) = daemon.folder.glob("infercost.db.damaged-*")
+    assert str(aside) in event.fields["detail"]
+    assert aside.read_bytes().startswith(b"this was a database")
+    daemon.wait_for(lambda: daemon.points("device"))

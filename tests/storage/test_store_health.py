@@ -1,0 +1,182 @@
+"""A store that is looked at, copied beside its writer, or set aside when it is damaged."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+from fakes.clock import FakeClock
+
+from agent.model import Point
+from agent.storage.errors import StoreError
+from agent.storage.health import back_up, examine, is_damaged, set_aside
+from agent.storage.reader import StoreReader
+from agent.storage.writer import Store
+
+S = 10**9
+
+
+def points(count, first=0):
+    return [
+        Point("device", {"device": f"gpu{i % 4}"}, {"power_w": float(i)}, (first + i) * S)
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def path(tmp_path):
+    place = tmp_path / "infercost.db"
+    store = Store.open(place, FakeClock())
+    store.append(points(4000))
+    store.close()
+    return place
+
+
+def damaged(path, offset, length=4096, seed=1):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(random.Random(seed).randbytes(length))
+
+
+def test_a_whole_store_is_found_so_with_what_it_holds(path):
+    health = examine(path)
+    assert health.problems == ()
+    assert (health.points, health.series) == (4000, 4)
+    assert (health.oldest_ns, health.newest_ns) == (0, 3999 * S)
+    assert health.size_bytes >= path.stat().st_size
+    assert health.schema.startswith("0002")
+    assert not is_damaged(path)
+
+
+def found_wrong(path):
+    """What an examination finds; of a file that cannot even be read, that."""
+    try:
+        return examine(path).problems
+    except StoreError as error:
+        return (error.fault,)
+
+
+def test_a_damaged_page_is_found(path):
+    assert found_wrong(path) == ()
+    damaged(path, path.stat().st_size // 2 // 4096 * 4096)
+    assert is_damaged(path)
+    assert found_wrong(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"]
+)
+def test_a_file_that_is_none_is_damaged(tmp_path, content):
+    path = tmp_path / "infercost.db"
+    path.write_bytes(content)
+    assert is_damaged(path)
+
+
+def test_none_and_an_empty_one_are_not_damaged(tmp_path):
+    assert not is_damaged(tmp_path / "none.db")
+    (tmp_path / "empty.db").touch()
+    assert not is_damaged(tmp_path / "empty.db")
+
+
+def test_a_look_that_takes_too_long_finds_nothing(path):
+    damaged(path, path.stat().st_size - 4096)
+    assert not is_damaged(path, within_s=-1.0)
+
+
+def test_what_is_set_aside_is_kept_with_its_log(path):
+    store = Store.open(path, FakeClock())
+    store.append(points(10, first=9000))
+    log = path.with_name(path.name + "-wal").read_bytes()
+    aside = set_aside(path, 1_780_000_000 * S)
+    assert aside.name == "infercost.db.damaged-20260528T202640Z"
+    assert aside.with_name(aside.name + "-wal").read_bytes() == log
+    assert not path.exists()
+    store.close()
+    again = Store.open(path, FakeClock())
+    again.append(points(1))
+    again.close()
+    assert examine(path).points == 1
+
+
+def test_a_copy_beside_a_writer_is_one_instant_of_it(path, tmp_path):
+    store = Store.open(path, FakeClock())
+    stop = threading.Event()
+
+    def write():
+        first = 10_000
+        while not stop.is_set():
+            store.append(points(100, first))
+            first += 100
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        sizes = []
+        for i in range(5):
+            target = tmp_path / f"copy{i}.db"
+            back_up(path, target)
+            health = examine(target)
+            assert health.problems == ()
+            sizes.append(health.points)
+            # Every transaction is there whole or not at all.
+            assert (health.points - 4000) % 100 == 0
+            assert [p.name for p in tmp_path.glob("copy*partial*")] == []
+    finally:
+        stop.set()
+        thread.join()
+        store.close()
+    assert sizes == sorted(sizes)
+    assert target.stat().st_mode & 0o777 == 0o600
+    reader = StoreReader.open(target)
+    assert len(list(reader.points("device", 0, 4000 * S))) == 4000
+    reader.close()
+
+
+def test_a_copy_replaces_nothing_unasked(path, tmp_path):
+    target = tmp_path / "copy.db"
+    target.write_text("mine")
+    with pytest.raises(FileExistsError):
+        back_up(path, target)
+    assert target.read_text() == "mine"
+    back_up(path, target, replace=True)
+    assert examine(target).points == 4000
+
+
+def test_a_copy_that_cannot_be_made_leaves_nothing(path, tmp_path):
+    with pytest.raises(StoreError) as caught:
+        back_up(path, tmp_path / "nowhere" / "copy.db")
+    assert caught.value.fault == "missing"
+    with pytest.raises(StoreError):
+        back_up(tmp_path / "none.db", tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+
+
+def infercost(tmp_path, *arguments, code=0):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "--config", str(config), "store", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done
+    return done.stdout + done.stderr
+
+
+def test_the_commands_say_what_they_find(path, tmp_path):
+    said = infercost(tmp_path, "check")
+    assert "4,000 rows of 4 series" in said
+    assert "\nwhole" in said
+    copy = tmp_path / "copy.db"
+    assert "MiB" in infercost(tmp_path, "backup", str(copy))
+    assert "--force" in infercost(tmp_path, "backup", str(copy), code=2)
+    assert "the store itself" in infercost(tmp_path, "backup", str(path), code=2)
+    with sqlite3.connect(copy) as connection:
+        assert connection.execute("SELECT count(*) FROM points").fetchone() == (4000,)
+    connection.close()
+    damaged(path, path.stat().st_size // 2 // 4096 * 4096)
+    said = infercost(tmp_path, "check", code=1)
+    assert "damaged" in said or "malformed" in said
