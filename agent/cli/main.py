@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Entry] = {
     "alerts": Entry("agent.cli.alerts", "Incidents now and before, and a test of notifiers."),
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),
+    "sink": Entry("agent.cli.sink", "What sinks got, refused points, and a retry at once."),
     "store": Entry("agent.cli.store", "Check the store, and copy it while the daemon runs."),
     "config": Entry("agent.cli.config", "Write, check and show the configuration."),
     "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),

@@ -10,7 +10,7 @@ from agent.model import Point
 
 
 class Asked:
-    """Silences, tests and rows to keep, for whichever configuration is at work.
+    """Silences, tests, retries and rows to keep, for whichever configuration is at work.
 
     Args:
         running: The present one; None while there is none.
@@ -34,6 +34,10 @@ class Asked:
     def send_test(self, notifier: str | None) -> Mapping[str, str]:
         """Tells a test through a notifier, or all."""
         return self._present().notifying.send_test(notifier)
+
+    def retry_sink(self, sink: str | None) -> Sequence[str]:
+        """Tries a sink again at once, or all."""
+        return self._present().pushing.retry(sink)
 
     def keep(self, rows: Sequence[Point]) -> None:
         """Keeps rows that a command measured."""

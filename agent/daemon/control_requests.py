@@ -47,6 +47,14 @@ class Asked(Protocol):
         """
         ...
 
+    def retry_sink(self, sink: str | None) -> Sequence[str]:
+        """Tries a sink again at once, or all; the names of those.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        ...
+
     def keep(self, rows: Sequence[Point]) -> None:
         """Keeps rows that a command measured."""
         ...
@@ -77,6 +85,13 @@ def handlers(asked: Asked) -> dict[str, Handler]:
         except KeyError:
             raise ValueError(f"there is no notifier {notifier}") from None
 
+    def retry(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        sink = request.get("sink")
+        try:
+            return list(asked.retry_sink(None if sink is None else str(sink)))
+        except KeyError:
+            raise ValueError(f"there is no sink {sink}") from None
+
     def keep(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         rows = rows_of(request)
         asked.keep(rows)
@@ -87,6 +102,7 @@ def handlers(asked: Asked) -> dict[str, Handler]:
         "unsilence": unsilence,
         "silences": silences,
         "test": test,
+        "retry": retry,
         "keep": keep,
     }
 

@@ -109,6 +109,17 @@ class Pushing:
             if thread.is_alive():
                 thread.join(JOIN_S)
 
+    def retry(self, sink: str | None) -> list[str]:
+        """Tries a sink again at once, or all; the names of those.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        names = list(self._pushers) if sink is None else [sink]
+        for name in names:
+            self._pushers[name].retry_now()
+        return names
+
     def status(self) -> dict[str, Any]:
         """What each sink is doing."""
         return {name: pusher.status() for name, pusher in self._pushers.items()}

@@ -17,6 +17,7 @@ from agent.sinks.registry import Sink
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 1.0
+LOOK_EVERY_S = 0.2
 MAX_BACKOFF_S = 60.0
 MAX_BATCH_BYTES = 4 << 20
 MIN_BATCH_BYTES = 16 << 10
@@ -92,6 +93,7 @@ class Pusher:
         self._wake = Event()
         self._failures = 0
         self._lock = Lock()
+        self._now = Event()
         self._state = "idle"
         self._last_error: str | None = None
         self._last_success_ns: int | None = None
@@ -104,7 +106,7 @@ class Pusher:
         while not self._stop.is_set():
             pause_s = self.step()
             if self._failures:
-                self._stop.wait(pause_s)
+                self._back_off(pause_s)
             elif pause_s:
                 self._wake.wait(pause_s)
                 self._wake.clear()
@@ -113,6 +115,19 @@ class Pusher:
     def wake(self) -> None:
         """Looks into the outbox now; a back-off goes on."""
         self._wake.set()
+
+    def retry_now(self) -> None:
+        """Ends a back-off: whoever mended the database need not wait for it."""
+        self._now.set()
+        self._wake.set()
+
+    def _back_off(self, pause_s: float) -> None:
+        ends_ns = self._clock.monotonic_ns() + int(pause_s * NS_PER_S)
+        while not self._now.is_set():
+            left_s = (ends_ns - self._clock.monotonic_ns()) / NS_PER_S
+            if left_s <= 0 or self._stop.wait(min(left_s, LOOK_EVERY_S)):
+                break
+        self._now.clear()
 
     def step(self) -> float:
         """Sends one batch, if there is one; returns the seconds to wait before the next."""

@@ -36,6 +36,11 @@ class Alerting:
             raise KeyError(notifier)
         return {"ops": ""}
 
+    def retry_sink(self, sink):
+        if sink not in {None, "influxdb"}:
+            raise KeyError(sink)
+        return ["influxdb"]
+
     def keep(self, rows):
         self.kept.update({row.tags["batch"]: row for row in rows})
 
@@ -167,6 +172,12 @@ def test_another_user_is_refused_even_where_the_file_lets_him_in(server):
     }
     assert "only the daemon's own user and root" in asked_by[65534]
     assert '"answer":[]' in asked_by[0]
+
+
+def test_a_sink_is_tried_again_at_once_when_asked(server):
+    assert asked(server, do="retry") == {"answer": ["influxdb"]}
+    assert asked(server, do="retry", sink="influxdb") == {"answer": ["influxdb"]}
+    assert asked(server, do="retry", sink="odd") == {"error": "there is no sink odd"}
 
 
 def sweep_row(**more):
