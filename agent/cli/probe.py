@@ -12,9 +12,9 @@ from types import FrameType
 import click
 
 from agent.cli import sweep as sweeps
+from agent.cli.books import book_of
 from agent.cli.discovery import short_lived_sensor
 from agent.cli.lines import probe_line
-from agent.cli.price import book_of
 from agent.cli.progress import ProgressBar
 from agent.cli.settings import Settings, bad_input
 from agent.clock import SystemClock

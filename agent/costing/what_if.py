@@ -1,0 +1,106 @@
+"""The past under other prices: the same samples, priced as if another plan had held."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from agent.costing.probe_basis import cost_sample
+from agent.model import Point
+from agent.pricing.book import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an inference took at an instant, whatever it cost.
+
+    Attributes:
+        device: Name of the device.
+        probe: Name of the probe.
+        time_ns: UTC in ns.
+        time_per_inference_s: Seconds of the device for one inference.
+        energy_per_inference_j: Joules for one inference; None where not known.
+    """
+
+    device: str
+    probe: str
+    time_ns: int
+    time_per_inference_s: float
+    energy_per_inference_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """Samples under a plan.
+
+    Attributes:
+        per_inference: Median currency per inference; None where no sample could be priced.
+        samples: How many could.
+        unpriced: How many could not: the plan has no price for them, or electricity is paid for
+            apart and their energy is not known.
+    """
+
+    per_inference: float | None
+    samples: int
+    unpriced: int
+
+
+def samples_of(rows: Iterable[Point]) -> list[Sample]:
+    """The samples in rows of `probe`; contended ones are of another device than is paid for."""
+    found = []
+    for row in rows:
+        throughput = row.fields.get("throughput_per_s")
+        energy_j = row.fields.get("energy_per_inference_j")
+        if not isinstance(throughput, float) or throughput <= 0 or row.fields.get("contended"):
+            continue
+        found.append(
+            Sample(
+                device=row.tags["device"],
+                probe=row.tags["probe"],
+                time_ns=row.time_ns,
+                time_per_inference_s=1 / throughput,
+                energy_per_inference_j=energy_j if isinstance(energy_j, float) else None,
+            )
+        )
+    return found
+
+
+def repriced(samples: Sequence[Sample], terms_at: Callable[[str, int], Terms | None]) -> Repriced:
+    """The median cost of an inference over samples, under the terms that a plan gives them.
+
+    Args:
+        samples: Of one probe on one device.
+        terms_at: The terms for a device at a UTC ns; None where nothing prices it.
+    """
+    costs = []
+    for sample in samples:
+        terms = terms_at(sample.device, sample.time_ns)
+        priced = terms and cost_sample(
+            terms,
+            terms,
+            region_s=sample.time_per_inference_s,
+            inferences=1,
+            energy_per_inference_j=sample.energy_per_inference_j,
+        )
+        if priced:
+            costs.append(priced.per_inference)
+    median = statistics.median(costs) if costs else None
+    return Repriced(median, len(costs), len(samples) - len(costs))
+
+
+def break_even_share(fixed_per_hour: Decimal, on_demand_per_hour: Decimal) -> Decimal | None:
+    """The share of the hours in use from which a device that is always paid for costs less.
+
+    On demand is paid for in the hours in use alone; a reserved or an owned device in every hour. They
+    cost the same where share x on_demand = fixed.
+
+    Args:
+        fixed_per_hour: Currency per hour of the device that is always paid for.
+        on_demand_per_hour: Currency per hour of use on demand.
+
+    Returns:
+        None where on demand costs nothing; above 1 where it is always cheaper.
+    """
+    return fixed_per_hour / on_demand_per_hour if on_demand_per_hour > 0 else None
