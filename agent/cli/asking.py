@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agent.cli.settings import SYSTEM_STORE, Settings, bad_input
+from agent.cli.settings import Settings, bad_input
 from agent.control_wire import MAX_LINE_BYTES, control_path, decoded, encoded
 
 SYSTEM_SOCKET = Path("/run/infercost/control.sock")
@@ -32,10 +32,7 @@ def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_
         NoDaemonError: No daemon answers.
         click.ClickException: With exit code 2 where it refuses.
     """
-    places = [control_path(settings.store_path, os.environ)]
-    # The service's socket is not beside its store; a store of one's own is not the service's.
-    if settings.path is None or settings.store_path == SYSTEM_STORE:
-        places.append(SYSTEM_SOCKET)
+    places = dict.fromkeys([control_path(settings.store_path, os.environ), SYSTEM_SOCKET])
     reasons = []
     for place in places:
         try:

@@ -166,7 +166,7 @@ def rows_of(curve: Curve) -> list[Point]:
 
 
 def keep(settings: Settings, curve: Curve) -> None:
-    """Keeps a curve in the store: through the daemon where one runs, for it is the store's writer.
+    """Keeps a curve in the store: through the store's daemon where it runs, for it is the writer.
 
     Raises:
         click.ClickException: It cannot be kept.
@@ -181,14 +181,19 @@ def keep(settings: Settings, curve: Curve) -> None:
         }
         for row in rows
     ]
+    path = settings.store_path
     try:
-        ask(settings, {"do": "keep", "rows": documents})
+        # A daemon that answers may be another store's: then it keeps nothing.
+        kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
     except NoDaemonError:
-        try:
-            with closing(Store.open(settings.store_path, SystemClock())) as store:
-                store.append(rows)
-        except StoreError as error:
-            raise click.ClickException(f"the sweep was not kept: {error}") from error
+        kept = 0
+    if kept == len(rows):
+        return
+    try:
+        with closing(Store.open(path, SystemClock())) as store:
+            store.append(rows)
+    except StoreError as error:
+        raise click.ClickException(f"the sweep was not kept: {error}") from error
 
 
 def stored(settings: Settings, probe: ProbeConfig, device: str | None) -> Curve:

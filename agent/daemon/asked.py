@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from agent.alert import Silence
 from agent.daemon.running import Running
@@ -42,6 +43,10 @@ class Asked:
     def keep(self, rows: Sequence[Point]) -> None:
         """Keeps rows that a command measured."""
         self._present().accounts.keep(rows)
+
+    def store_path(self) -> Path:
+        """The store that rows are kept in."""
+        return self._present().store_path
 
     def _present(self) -> Running:
         running = self._running()

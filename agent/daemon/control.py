@@ -100,9 +100,10 @@ class ControlServer:
                 client.sendall(self._answer(client))
 
     def _answer(self, client: socket.socket) -> bytes:
+        # Read in any case: closed with words unread, the connection would be reset before our answer.
+        line = _line_of(client)
         if _uid_of(client) not in (os.geteuid(), ROOT_UID):
             return encoded({"error": "only the daemon's own user and root may ask"})
-        line = _line_of(client)
         try:
             request = decoded(line)
             handler = self._handlers[str(request.get("do"))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
 
 from agent.alert import Silence
@@ -59,6 +60,10 @@ class Asked(Protocol):
         """Keeps rows that a command measured."""
         ...
 
+    def store_path(self) -> Path:
+        """The store that rows are kept in."""
+        ...
+
 
 def handlers(asked: Asked) -> dict[str, Handler]:
     """The requests, by name."""
@@ -85,6 +90,18 @@ def handlers(asked: Asked) -> dict[str, Handler]:
         except KeyError:
             raise ValueError(f"there is no notifier {notifier}") from None
 
+    return {
+        "silence": silence,
+        "unsilence": unsilence,
+        "silences": silences,
+        "test": test,
+        **store_handlers(asked),
+    }
+
+
+def store_handlers(asked: Asked) -> dict[str, Handler]:
+    """The requests that concern what is kept and where it is sent."""
+
     def retry(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         sink = request.get("sink")
         try:
@@ -94,17 +111,13 @@ def handlers(asked: Asked) -> dict[str, Handler]:
 
     def keep(request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         rows = rows_of(request)
+        # Whoever asks may have found the daemon of another store.
+        if str(request.get("store")) != str(asked.store_path().resolve()):
+            return 0
         asked.keep(rows)
         return len(rows)
 
-    return {
-        "silence": silence,
-        "unsilence": unsilence,
-        "silences": silences,
-        "test": test,
-        "retry": retry,
-        "keep": keep,
-    }
+    return {"retry": retry, "keep": keep}
 
 
 def rows_of(request: Mapping[str, Any]) -> list[Point]:

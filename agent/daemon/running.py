@@ -109,6 +109,11 @@ class Running:
                 at_once=True,
             )
 
+    @property
+    def store_path(self) -> Path:
+        """The store that everything is kept in."""
+        return self._parts.store.path
+
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)
 

@@ -22,6 +22,7 @@ _STEPS_BETWEEN_LOOKS: Final = 1000
 _PAGES_A_STEP: Final = 1000
 _COPY_SUFFIX: Final = ".partial"
 _FILE_MODE: Final = 0o600
+_MAGIC: Final = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
 def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
     """Whether a store is found damaged by a look that is bounded in time.
 
+    A file that neither begins as a database nor is named as one is another's, whatever is in it.
+
     Args:
         path: The store.
         within_s: How long to look, in seconds; what was not seen by then is taken to be whole.
@@ -113,7 +116,7 @@ def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
     Raises:
         StoreError: It cannot be looked at for another reason.
     """
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists() or path.stat().st_size == 0 or not _seems_a_store(path):
         return False
     ends_s = time.monotonic() + within_s
     try:
@@ -155,6 +158,11 @@ def set_aside(path: Path, time_ns: int) -> Path:
                 Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
         _synced(path.parent)
     return aside
+
+
+def _seems_a_store(path: Path) -> bool:
+    with translated("check", path), path.open("rb") as file:
+        return path.suffix == ".db" or file.read(len(_MAGIC)) == _MAGIC
 
 
 def _reader(path: Path) -> sqlite3.Connection:

@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import subprocess
+from pathlib import Path
 from threading import Event as Flag
 
 import pytest
@@ -40,6 +41,9 @@ class Alerting:
         if sink not in {None, "influxdb"}:
             raise KeyError(sink)
         return ["influxdb"]
+
+    def store_path(self):
+        return Path("/var/lib/infercost/infercost.db")
 
     def keep(self, rows):
         self.kept.update({row.tags["batch"]: row for row in rows})
@@ -186,7 +190,12 @@ def sweep_row(**more):
 
 
 def test_a_sweep_that_a_command_measured_is_kept(server, alerting):
-    assert asked(server, do="keep", rows=[sweep_row()]) == {"answer": 1}
+    # A daemon keeps nothing for another store.
+    for store in (None, "/home/me/other.db"):
+        assert asked(server, do="keep", store=store, rows=[sweep_row()]) == {"answer": 0}
+    assert alerting.kept == {}
+    here = str(alerting.store_path())
+    assert asked(server, do="keep", store=here, rows=[sweep_row()]) == {"answer": 1}
     assert alerting.kept["8"].fields == {"latency_p50_ms": 3.0}
 
 

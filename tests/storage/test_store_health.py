@@ -74,6 +74,15 @@ def test_a_file_that_is_none_is_damaged(tmp_path, content):
     assert is_damaged(path)
 
 
+def test_a_file_of_someone_elses_is_not_ours_to_set_aside(tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text("[store]\n" * 1000)
+    assert not is_damaged(config)
+    with pytest.raises(StoreError):
+        Store.open(config, FakeClock())
+    assert config.read_text().startswith("[store]")
+
+
 def test_none_and_an_empty_one_are_not_damaged(tmp_path):
     assert not is_damaged(tmp_path / "none.db")
     (tmp_path / "empty.db").touch()
