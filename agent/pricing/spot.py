@@ -19,6 +19,8 @@ MAX_PRICES = 20_000
 MAX_PER_HOUR = 10**9
 # A number of seconds since 1970 of this size is one of milliseconds: it would lie after 33,000.
 MILLISECONDS_FROM = 10**12
+# In milliseconds, what lies beyond is no time that 64 bits of ns hold.
+LATEST = 9 * 10**12
 TIME_KEYS = ("time", "timestamp", "Timestamp")
 PRICE_KEYS = ("per_hour", "price", "SpotPrice")
 
@@ -140,7 +142,12 @@ def _json_row(entry: Any) -> tuple[Any, Any]:  # noqa: ANN401 - what the source 
 
 
 def _csv_rows(text: str) -> list[tuple[Any, Any]]:
-    rows = [row for row in csv.reader(io.StringIO(text)) if row and any(row)]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text)) if row and any(row)]
+    except csv.Error as error:
+        raise ValueError(f"is no valid CSV ({error})") from error
+    if not rows:
+        raise ValueError("holds no price")
     head = [cell.strip() for cell in rows[0]]
     price_at = next((head.index(key) for key in PRICE_KEYS if key in head), None)
     if price_at is not None:
@@ -163,7 +170,8 @@ def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - as above
         number = Decimal(str(when).strip())
     except InvalidOperation:
         return _iso_ns(str(when))
-    if not number.is_finite() or number < 0:
+    # Before anything is computed with it: a number of a million digits takes as long.
+    if not number.is_finite() or not 0 <= number <= LATEST:
         raise ValueError(f"{when!r} is no time")
     seconds = number / 1000 if number >= MILLISECONDS_FROM else number
     return int(seconds * NS_PER_S)

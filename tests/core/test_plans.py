@@ -181,7 +181,7 @@ class TestSpot:
     @pytest.mark.parametrize(
         "text",
         ["", "  \n", "cheap", "-1", "NaN", "1e999999999", "[", "[]", "{}", '{"time": 5}', "a,b\n1",
-         "time,per_hour\n", "5,x", "yesterday,1", '[{"price": null}]', "[" * 5000, "1\n2"],
+         "time,per_hour\n", "5,x", ",", "0\r0", "1e999999,1", "NaN,1", "-5,1", "yesterday,1", '[{"price": null}]', "[" * 5000, "1\n2"],
     )  # fmt: skip
     def test_what_is_no_price_is_refused(self, text):
         with pytest.raises(ValueError, match=r"\w"):
