@@ -1,7 +1,8 @@
 """Where models come from besides the built-in ones and an operator's own factory.
 
 A source is a module with `load(spec) -> Sourced`; a new one is a file here and a line in SOURCES.
-Nothing is fetched from a network, and nothing is unpickled but tensors.
+Nothing is fetched from a network, and weights are tensors: no other object is unpickled from them.
+What a file holds of a program, as those of torchscript and pt2 do, is trusted as a factory is.
 """
 
 from __future__ import annotations

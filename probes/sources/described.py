@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from probes.errors import ConfigError
+from probes.spec import Spec
 
 FLOATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 INTEGERS = {"int64": torch.int64, "int32": torch.int32}
@@ -34,6 +35,19 @@ def described(inputs: Sequence[Mapping[str, Any]]) -> Callable[[int], Any]:
 def image(channels: int, height: int, width: int) -> Callable[[int], torch.Tensor]:
     """What makes a batch of images of noise."""
     return lambda batch: torch.randn(batch, channels, height, width)
+
+
+def runs_as_saved(spec: Spec) -> None:
+    """Refuses to change a program, whose types are part of it.
+
+    Raises:
+        ConfigError: Another dtype is asked for.
+    """
+    if spec.dtype is not None:
+        raise ConfigError(
+            f"{spec.model}: a {spec.kind} program runs in the types that it was saved with; remove"
+            " dtype, and save it in the one that is wanted"
+        )
 
 
 def _tensor(given: Mapping[str, Any], batch: int) -> torch.Tensor:

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from probes.errors import ConfigError
+from probes.errors import ConfigError, kind_of
 from probes.sources.packages import needed
 
 DIGEST_CHARS = 12
 CHUNK_BYTES = 1 << 20
-MAX_KEYS_SHOWN = 3
 
 
 def checked_file(text: str | None, what: str) -> Path:
@@ -48,7 +47,9 @@ def load_weights(module: nn.Module, text: str) -> None:
         raise ConfigError(f"{path}: holds no state dict; save model.state_dict()")
     try:
         module.load_state_dict(state)
-    except RuntimeError as error:
+    except (AttributeError, RuntimeError, TypeError) as error:
+        if kind_of(error) != "crash":
+            raise  # there was no memory for it
         first = " ".join(str(error).split())[:300]
         raise ConfigError(f"{path}: does not fit the model: {first}") from error
 
@@ -69,21 +70,27 @@ def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
     try:
         state: Mapping[str, torch.Tensor] = safetensors.load_file(str(path))
     except Exception as error:
+        if kind_of(error) != "crash":
+            raise  # there was no memory for it
         raise ConfigError(f"{path}: is no safetensors file ({error})") from error
     return state
 
 
 def _state(path: Path) -> object:
-    for is_mapped in (True, False):
+    """What torch.save wrote: mapped, or read where it or this torch (before 2.1) cannot be."""
+    for how in ({"mmap": True}, {}):
         try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+            return torch.load(str(path), map_location="cpu", weights_only=True, **how)
         except pickle.UnpicklingError as error:
             raise ConfigError(
-                f"{path}: holds more than tensors, and is not unpickled: save"
+                f"{path}: is damaged or holds more than tensors, and is not unpickled: save"
                 " model.state_dict(), or a .safetensors file"
             ) from error
-        except (EOFError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
+            # Torch has no class of its own for what it cannot read, and raises what it stumbles over.
             # Files older than torch 1.6 are no zip archive, and cannot be mapped.
-            if not is_mapped:
+            if not how:
+                if kind_of(error) != "crash":
+                    raise
                 raise ConfigError(f"{path}: is no file of weights ({error})") from error
     return None

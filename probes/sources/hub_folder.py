@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from probes.errors import ConfigError
+from probes.errors import ConfigError, kind_of
 from probes.sources import Sourced
 from probes.sources.described import described
 from probes.sources.files import checked_file
@@ -44,9 +44,9 @@ def load(spec: Spec) -> Sourced:
         )
         kind = _class_of(transformers, config)
         module = _made(transformers, kind, folder, config, has_weights=bool(weights))
-    except ConfigError:
-        raise
     except Exception as error:
+        if kind_of(error) != "crash":
+            raise  # there was no memory for it
         words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ConfigError(f"{folder}: transformers cannot load it ({words})") from error
     if hasattr(module.config, "use_cache"):
@@ -57,9 +57,11 @@ def load(spec: Spec) -> Sourced:
 
 
 def _class_of(transformers: Any, config: Any) -> Any:  # noqa: ANN401 - the package's own
-    """The class that the folder names, if the package has it; else the plain model."""
+    """The class that the folder names, if it is one of the package's models; else None."""
     named = (getattr(config, "architectures", None) or [None])[0]
-    return getattr(transformers, named, None) if named else None
+    found = getattr(transformers, named, None) if named else None
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    return found if is_model else None
 
 
 def _made(

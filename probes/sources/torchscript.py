@@ -9,9 +9,9 @@ import warnings
 
 import torch
 
-from probes.errors import ConfigError
+from probes.errors import ConfigError, kind_of
 from probes.sources import Sourced
-from probes.sources.described import described
+from probes.sources.described import described, runs_as_saved
 from probes.sources.files import checked_file
 from probes.spec import Spec
 
@@ -20,8 +20,9 @@ def load(spec: Spec) -> Sourced:
     """Loads a program.
 
     Raises:
-        ConfigError: The file is none, or its inputs are not described.
+        ConfigError: The file is none, its inputs are not described, or a dtype is asked for.
     """
+    runs_as_saved(spec)
     path = checked_file(spec.model, "TorchScript file")
     if not spec.inputs:
         raise ConfigError(
@@ -33,6 +34,8 @@ def load(spec: Spec) -> Sourced:
             warnings.simplefilter("ignore")  # of its deprecation, which an operator cannot help
             module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call] # torch does not type it
     except (RuntimeError, ValueError) as error:
+        if kind_of(error) != "crash":
+            raise  # there was no memory for it
         words = " ".join(str(error).split())[:200]
         raise ConfigError(f"{path}: is no TorchScript file ({words})") from error
     return Sourced(module, described(spec.inputs), "file", (str(path),))

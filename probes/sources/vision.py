@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from probes.errors import ConfigError
@@ -23,11 +24,14 @@ def load(spec: Spec) -> Sourced:
     models: Any = needed("torchvision.models", "torchvision")
     name = spec.model or ""
     try:
-        module = models.get_model(name, weights=None)
+        build = models.get_model_builder(name)
     except ValueError as error:
         raise ConfigError(
             f"torchvision has no model {name!r}{near(name, models.list_models())}"
         ) from error
+    # A model's backbone is fetched from the network unless it is told not to be.
+    options = [key for key in inspect.signature(build).parameters if key == "weights_backbone"]
+    module = build(weights=None, **dict.fromkeys(options))
     if spec.weights:
         load_weights(module, spec.weights)
     inputs = described(spec.inputs) if spec.inputs else image(3, PIXELS, PIXELS)

@@ -4,6 +4,7 @@ They are virtual environments of their own, made once for each version of what i
 itself is linked in, with copies of what it requires; nothing else of this interpreter is there.
 """
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -14,6 +15,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 LIBRARIES = ("timm==1.0.31", "transformers==5.23.0", "safetensors==0.8.0")
+INSTALL_TIMEOUT_S = 500
 # Where torchvision's compiled part is for another build of torch it does not load; its image
 # models need nothing of it but that these two operators are known.
 SITECUSTOMIZE = """
@@ -41,28 +43,33 @@ def with_model_libraries() -> Path:
 
 
 def _made(name: str, packages: tuple[str, ...]) -> Path:
-    """The interpreter of an environment, made where there is none yet."""
-    what = f"{sys.version} {distribution('torch').version} {packages} {SITECUSTOMIZE}"
+    """The interpreter of an environment, made where there is none yet, by one process at a time."""
+    torch = distribution("torch")
+    # Its place is part of it: the links lead there.
+    what = f"{sys.version} {torch.version} {torch.locate_file('')} {packages} {SITECUSTOMIZE}"
     digest = hashlib.sha256(what.encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir()) / f"infercost-python-{name}-{digest}"
-    python = folder / "bin" / "python"
     done = folder / "done"
-    if not done.exists():
-        subprocess.run(
-            [sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True
-        )
-        (site,) = folder.glob("lib/python*/site-packages")
-        for found in _closure("torch"):
-            _bring(found, site)
-        if packages:
-            # It finds torch there, and so brings no other build of it.
-            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-            subprocess.run(
-                [*pip, "--disable-pip-version-check", *packages], check=True, timeout=600
-            )
-            (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
-        done.touch()
-    return python
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            _fill(folder, packages)
+            done.touch()
+    return folder / "bin" / "python"
+
+
+def _fill(folder: Path, packages: tuple[str, ...]) -> None:
+    """Makes an environment with torch and packages of the index."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for found in _closure("torch"):
+        _bring(found, site)
+    if packages:
+        # It finds torch there, and so brings no other build of it.
+        pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+        install = ["install", "--quiet", "--disable-pip-version-check", *packages]
+        subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
+        (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
 
 
 def _closure(name: str) -> list[Distribution]:

@@ -14,6 +14,10 @@ from agent.probing.outcome import ProbeFault, ProbeOutcome
 from agent.probing.request import ProbeRequest
 from agent.probing.runner import ProbeRunner
 
+# The first of them makes the interpreters, and fetches what is in them.
+pytestmark = pytest.mark.timeout(600)
+
+REPOSITORY = Path(__file__).parents[2]
 QUICK = {"batch": 2, "min_runs": 30, "sample_cap_s": 0.3, "threads": 1}
 
 
@@ -138,6 +142,13 @@ def test_a_package_that_is_not_there_is_named_with_the_interpreter(bare_python, 
     refused(run(bare_python, kind, model), kind, str(bare_python), "set python")
 
 
+def test_a_programs_type_is_its_own(bare_python, programs):
+    path = str(programs / "static.pt2")
+    refused(run(bare_python, "pt2", path, batch=4, dtype="bf16"), path, "remove dtype")
+    inputs, path = ({"shape": [8]},), str(programs / "net.pt")
+    refused(run(bare_python, "torchscript", path, inputs=inputs, dtype="fp16"), "remove dtype")
+
+
 def test_a_torchvision_model_runs_with_random_weights_and_says_so(models_python):
     result = good(run(models_python, "torchvision", "squeezenet1_1", batch=1))
     assert result.tags == {"weights": "random"}
@@ -182,6 +193,14 @@ def test_a_pickle_as_weights_is_not_executed(models_python, tmp_path):
         assert not place.exists()
 
 
+def test_a_model_with_a_backbone_fetches_nothing(models_python, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    inputs = ({"shape": [3, 64, 64]},)
+    result = good(run(models_python, "torchvision", "lraspp_mobilenet_v3_large", inputs=inputs))
+    assert result.tags == {"weights": "random"}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_timm_model_runs_at_its_own_image_size(models_python):
     result = good(run(models_python, "timm", "test_vit", batch=1))
     assert result.tags == {"weights": "random"}
@@ -189,9 +208,9 @@ def test_a_timm_model_runs_at_its_own_image_size(models_python):
     refused(run(models_python, "timm", "test_vitt"), "no model 'test_vitt'")
 
 
-def bert_folder(folder):
+def bert_folder(folder, architecture="BertForSequenceClassification"):
     config = {
-        "architectures": ["BertForSequenceClassification"],
+        "architectures": [architecture],
         "model_type": "bert",
         "vocab_size": 100,
         "hidden_size": 16,
@@ -221,6 +240,37 @@ def test_a_transformers_folder_runs_with_random_weights_or_its_own(models_python
     own = good(run(models_python, "transformers", str(folder)))
     assert own.tags == {}
     assert own.fingerprint != random.fingerprint
+
+
+def test_a_language_model_runs_as_what_its_configuration_names(models_python, tmp_path):
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": 70,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": 24,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    program = (
+        "import json, sys; from probes.workload import load; from probes.spec import Spec\n"
+        f"made = load(Spec('transformers', model={str(tmp_path)!r}), 0)\n"
+        "out = made.forward_pass(made.inputs(2))()\n"
+        "print(json.dumps([list(out.logits.shape), out.get('past_key_values')]))\n"
+    )
+    said = subprocess.run(
+        [models_python, "-c", program], check=True, cwd=REPOSITORY, capture_output=True, text=True
+    )
+    # The names of a model's head are those of the vocabulary; without a cache there are no keys.
+    assert json.loads(said.stdout) == [[2, 24, 70], None]
+    assert "(1, 24)" in good(run(models_python, "transformers", str(tmp_path))).software["inputs"]
+
+
+def test_a_configuration_names_models_and_nothing_else_of_the_package(models_python, tmp_path):
+    # This one reads the program's arguments, and would raise.
+    folder = bert_folder(tmp_path / "bert", architecture="HfArgumentParser")
+    assert good(run(models_python, "transformers", str(folder))).tags == {"weights": "random"}
 
 
 def test_a_transformers_folder_brings_no_code_and_no_pickle(models_python, tmp_path):

@@ -1,0 +1,224 @@
+"""What sources read, in this process: files, descriptions and exported programs."""
+
+import io
+import json
+import os
+import zipfile
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from probes.errors import ConfigError
+from probes.sources import SOURCES, exported
+from probes.sources.described import described
+from probes.sources.files import digest_of, load_weights
+from probes.sources.packages import near, needed
+from probes.spec import Spec
+from probes.workload import load
+
+
+class Payload:
+    """A program that runs when it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return (open, (str(self.place), "w"))
+
+
+class Masked(torch.nn.Module):
+    """Makes a tensor on a device that its program then names."""
+
+    def forward(self, x):
+        return x * torch.ones(x.shape[1], device=x.device)
+
+
+def saved(path, module, args, **options):
+    torch.export.save(torch.export.export(module.eval(), args, **options), path)
+    return str(path)
+
+
+def as_archive(path, is_mapped):
+    """Weights in the format that can be mapped, or in that from before torch 1.6."""
+    torch.manual_seed(1)
+    net = torch.nn.Linear(3, 2)
+    torch.save(net.state_dict(), path, _use_new_zipfile_serialization=is_mapped)
+    return net
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_weights_of_either_format_are_loaded(tmp_path, is_mapped):
+    path = tmp_path / "net.pth"
+    wanted, net = as_archive(path, is_mapped), torch.nn.Linear(3, 2)
+    load_weights(net, str(path))
+    assert torch.equal(net.weight, wanted.weight)
+    assert torch.equal(net.bias, wanted.bias)
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_truncated_file_of_weights_is_named(tmp_path, is_mapped, share):
+    path = tmp_path / "net.pth"
+    as_archive(path, is_mapped)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ConfigError, match=r"net\.pth: is (no file of weights|damaged)"):
+        load_weights(torch.nn.Linear(3, 2), str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"weight": torch.ones(2, 3)}, "does not fit the model"),
+        ({"weight": torch.ones(9, 9), "bias": torch.ones(2)}, "does not fit the model"),
+        ({1: torch.ones(2)}, "does not fit the model"),
+        ([torch.ones(2)], "holds no state dict"),
+        (torch.ones(2), "holds no state dict"),
+    ],
+)
+def test_weights_of_another_model_are_refused(tmp_path, content, words):
+    path = tmp_path / "net.pth"
+    torch.save(content, path)
+    with pytest.raises(ConfigError, match=words):
+        load_weights(torch.nn.Linear(3, 2), str(path))
+
+
+def test_weights_that_are_not_there_or_need_a_package_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.pth: the weights file cannot be read"):
+        load_weights(torch.nn.Linear(3, 2), str(tmp_path / "none.pth"))
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(b"no such thing")
+    words = "is no safetensors file" if find_spec("safetensors") else "safetensors cannot be"
+    with pytest.raises(ConfigError, match=words):
+        load_weights(torch.nn.Linear(3, 2), str(path))
+    with pytest.raises(ConfigError, match="set python in"):
+        needed("no_such_package_of_anyone", "no-such")
+
+
+def test_a_digest_is_of_contents_and_names_in_any_order(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    digest = digest_of([str(first), str(second)])
+    assert digest == digest_of([str(second), str(first)])
+    # The first 12 hex digits of sha256 of "a", NUL, "1", "b", NUL, "2".
+    assert digest == "0e11826e1bf4"
+    second.write_bytes(b"3")
+    assert digest != digest_of([str(first), str(second)])
+
+
+def test_inputs_are_as_they_are_described():
+    torch.manual_seed(0)
+    whole, half, mask = described(
+        (
+            {"shape": [50], "dtype": "int32", "below": 3},
+            {"shape": [2, 2], "dtype": "bf16"},
+            {"shape": [4], "dtype": "bool"},
+        )
+    )(5)
+    assert (whole.shape, whole.dtype) == ((5, 50), torch.int32)
+    assert set(whole.flatten().tolist()) == {0, 1, 2}
+    assert (half.shape, half.dtype) == ((5, 2, 2), torch.bfloat16)
+    assert (mask.shape, mask.dtype, bool(mask.all())) == ((5, 4), torch.bool, True)
+    assert list(described(({"name": "x", "shape": [1]},))(2)) == ["x"]
+    with pytest.raises(ConfigError, match="all of them a name"):
+        described(({"name": "x", "shape": [1]}, {"shape": [1]}))
+    with pytest.raises(ConfigError, match="no dtype 'fp8'"):
+        described(({"shape": [1], "dtype": "fp8"},))(1)
+
+
+def test_names_that_are_near_are_told():
+    assert near("resnet5", ["alexnet", "resnet50", "vgg16"]) == "; there are resnet50"
+    assert near("zzz", ["alexnet"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("dim", "least", "most"),
+    [
+        (None, 3, 3),
+        (torch.export.Dim("batch", min=2, max=9), 2, 9),
+        (torch.export.Dim("batch"), 1, None),
+        (torch.export.Dim.DYNAMIC, 2, None),
+    ],
+)
+def test_an_exported_program_says_its_batches(tmp_path, dim, least, most):
+    path = saved(tmp_path / "a.pt2", Masked(), (torch.ones(3, 4),), dynamic_shapes=({0: dim},))
+    made = load(Spec("pt2", model=path), 0)
+    assert (made.min_batch, made.max_batch) == (least, most)
+    assert len(made.forward_pass(made.inputs(least))()) == least
+    assert (made.weights, len(made.digest)) == ("file", 12)
+
+
+def test_an_exported_program_is_moved_with_the_devices_that_it_names(tmp_path):
+    path = saved(tmp_path / "a.pt2", Masked(), (torch.ones(3, 4),))
+    made = load(Spec("pt2", model=path), 0)
+    assert made.on(torch.device("cpu")).forward_pass(made.inputs(3))().device.type == "cpu"
+    moved = made.on(torch.device("meta"))
+    there = made.inputs(3).each(lambda x: x.to("meta"))
+    assert moved.forward_pass(there)().device.type == "meta"
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x, factor):
+        return x * factor
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((torch.ones(3, 4), 2), {}),
+        ((torch.ones(3, 4), torch.tensor(2.0)), {}),
+        ((torch.ones(3, 4),), {"factor": torch.ones(3, 1)}),
+    ],
+)
+def test_a_program_that_takes_what_has_no_batch_is_refused(tmp_path, args, kwargs):
+    path = saved(tmp_path / "a.pt2", Scaled(), args, kwargs=kwargs)
+    with pytest.raises(ConfigError, match="takes more than tensors with a batch"):
+        load(Spec("pt2", model=path), 0)
+
+
+def test_a_program_that_takes_names_is_given_them(tmp_path):
+    kwargs = {"x": torch.ones(3, 4), "factor": torch.ones(3, 1)}
+    path = saved(tmp_path / "a.pt2", Scaled(), (), kwargs=kwargs)
+    made = load(Spec("pt2", model=path), 0)
+    assert sorted(made.inputs(3).kwargs) == ["factor", "x"]
+    assert made.forward_pass(made.inputs(3))().shape == (3, 4)
+
+
+def hostile(path, place):
+    """A copy of a program whose weights are said to be pickled, and are a payload."""
+    buffer = io.BytesIO()
+    torch.save(Payload(place), buffer)
+    place.unlink(missing_ok=True)
+    other = path.with_name("hostile.pt2")
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(other, "w") as copy:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name.endswith("weights_config.json"):
+                config = json.loads(content)
+                for meta in config["config"].values():
+                    meta["use_pickle"] = True
+                content = json.dumps(config).encode()
+            elif "/weights/weight_" in name:
+                content = buffer.getvalue()
+            copy.writestr(name, content)
+    return str(other)
+
+
+def test_a_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
+    monkeypatch.delenv(exported.TENSORS_ALONE, raising=False)
+    path, place = tmp_path / "a.pt2", tmp_path / "executed"
+    saved(path, torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+    bad = hostile(path, place)
+    with pytest.raises(ConfigError, match="Unpickling"):
+        load(Spec("pt2", model=bad), 0)
+    assert not place.exists()
+    assert exported.TENSORS_ALONE not in os.environ
+
+
+def test_every_source_is_a_module_that_can_be_asked():
+    for kind in SOURCES:
+        with pytest.raises(ConfigError):
+            load(Spec(kind, model="/no/such/thing"), 0)
