@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ from agent.config_fields import (
 )
 from agent.config_price import ElectricityConfig, PlanConfig
 from agent.config_probe import AnyProbeConfig
+
+MAX_PORT = 65535
 
 
 class HostConfig(Section):
@@ -103,6 +106,56 @@ class SinkConfig(Section):
         return self
 
 
+class HttpConfig(Section):
+    """Who may ask the daemon itself over HTTP, for `/healthz` and `/metrics`; nobody by default.
+
+    Attributes:
+        listen: IP address and port, such as "127.0.0.1:9101"; port 0 takes any that is free.
+        allow_remote: Whether an address may be listened on that other hosts reach: what is shown
+            there is shown to whoever asks.
+        window_s: How far back `/metrics` looks for the newest value of each series.
+        max_series: How many it shows; what is more is counted.
+    """
+
+    listen: str | None = Field(None, max_length=80)
+    allow_remote: bool = False
+    window_s: Duration = key("window", 900.0, le=86400)
+    max_series: int = Field(5000, ge=100, le=50_000)
+
+    @model_validator(mode="after")
+    def _listens_where_it_may(self) -> HttpConfig:
+        address = self.address
+        if address is not None and not (self.allow_remote or ip_address(address[0]).is_loopback):
+            raise ValueError(
+                f"listen = {self.listen!r} is open to other hosts; write a loopback address, or"
+                " allow_remote = true"
+            )
+        return self
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """IP address and port to listen on; None for not at all.
+
+        Raises:
+            ValueError: `listen` is no such thing.
+        """
+        if self.listen is None:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            is_good = ip_address(bare).version == (4 if bare == host else 6)
+        except ValueError:
+            is_good = False
+        if not (is_good and "%" not in bare and port.isascii() and port.isdigit()) or (
+            int(port) > MAX_PORT
+        ):
+            raise ValueError(
+                'listen is an IP address and a port, such as "127.0.0.1:9101" or "[::1]:9101"'
+            )
+        return bare, int(port)
+
+
 class Config(Section):
     """Everything an operator can say, frozen."""
 
@@ -119,6 +172,7 @@ class Config(Section):
     rule: tuple[RuleConfig, ...] = ()
     maintenance: tuple[MaintenanceConfig, ...] = ()
     notifier: tuple[NotifierConfig, ...] = ()
+    http: HttpConfig = HttpConfig()
 
 
 # What `infercost run` does on a host where nobody has configured anything yet.

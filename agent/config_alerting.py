@@ -30,6 +30,7 @@ FaultName = Literal[
     "probe_failing",
     "sink_behind",
     "notifier_failing",
+    "http_failing",
     "store_failing",
     "disk_low",
     "price_stale",

@@ -73,6 +73,7 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = (
                 "probe_failing",
                 "sink_behind",
                 "notifier_failing",
+                "http_failing",
                 "price_stale",
             ),
             "for": "10m",

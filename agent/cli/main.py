@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Entry] = {
     "store": Entry("agent.cli.store", "Check the store, and copy it while the daemon runs."),
     "config": Entry("agent.cli.config", "Write, check and show the configuration."),
     "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),
+    "debug": Entry("agent.cli.debug", "Gather what explains a fault, without secrets."),
 }
 
 

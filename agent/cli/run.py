@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from agent.daemon.notify import Notifier
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.service import Daemon
 from agent.daemon.status import report_document, terms_document
+from agent.logs import start_logging
 from agent.probing.outcome import ProbeFault, ProbeProgress
 from agent.storage.errors import StoreError
 
@@ -34,7 +34,7 @@ def command(config: str | None) -> None:
     probe at once and then every minute, and says which prices it assumed.
     """
     settings = Settings(config)
-    _log_to_stderr()
+    log = start_logging(os.environ, sys.stderr)
     console = Console()
     try:
         daemon = Daemon(
@@ -49,6 +49,8 @@ def command(config: str | None) -> None:
         daemon.run(on_ready=lambda ready: console.ready(ready, settings))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        log.close()
     console.line("stopped; what was stored stays")
 
 
@@ -66,15 +68,6 @@ def _handle_signals(daemon: Daemon) -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, reload)
-
-
-def _log_to_stderr() -> None:
-    """Logs warnings and news to stderr; the journal stamps its own time."""
-    stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format=f"{stamp}%(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
 
 
 class Console:

@@ -98,11 +98,18 @@ def _lines(status: dict[str, Any]) -> list[str]:
         lines += _spot_lines(name, spot)
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
+    lines += _http_lines(status.get("http", {}))
     late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}
     lines += [f"late     {name}: {count} runs skipped" for name, count in late.items()]
     errors = {name: job for name, job in status["jobs"].items() if job["last_error"]}
     lines += [f"  FAULT  {name}: {job['last_error']}" for name, job in errors.items()]
     return lines
+
+
+def _http_lines(http: dict[str, Any]) -> list[str]:
+    if http.get("fault"):
+        return [f"  FAULT  nothing is served over HTTP: {http['fault']}"]
+    return [f"http     /healthz and /metrics on {http['listen']}"] if http.get("listen") else []
 
 
 def _sensor_lines(sensor: dict[str, Any]) -> list[str]:

@@ -125,6 +125,12 @@ def _notifier_failing(status: Status) -> Iterator[Fault]:
             )
 
 
+def _http_failing(status: Status) -> Iterator[Fault]:
+    fault = status.get("http", {}).get("fault")
+    if fault:
+        yield Fault("http_failing", "", f"nothing is served over HTTP: {fault}")
+
+
 def _store_failing(status: Status) -> Iterator[Fault]:
     store = status["store"]
     if store["fault"]:
@@ -160,6 +166,7 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _probe_failing,
     _sink_behind,
     _notifier_failing,
+    _http_failing,
     _store_failing,
     _price_stale,
     _config_refused,

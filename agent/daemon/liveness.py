@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from agent.daemon.notify import Notifier
+from agent.daemon.schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
 # A job that runs every ten seconds and has not ended for so long, in s, says that the pool of the
 # jobs, or the store that it writes to, hangs. A disk that is slow for a minute is no reason to die.
 JOBS_SILENT_S: Final = 120.0
+# Rarer jobs may miss a run or two.
+PERIODS_SILENT: Final = 3
+# What waits for a busy device, searches for a batch or compiles a model takes its time, in s; its
+# own deadlines end it long before.
+LONG_RUN_S: Final = 3600.0
+LONG_RUNNING: Final = ("probe ",)
 
 
 class Heart:
@@ -49,3 +56,22 @@ class Heart:
                 self._notifier.status("measuring")
         if not dead:
             self._notifier.alive()
+
+
+def job_lives(schedule: Schedule) -> dict[str, bool]:
+    """For each periodic job whether it ended within its own bound, by its name."""
+    return {
+        f"job {name}": not schedule.is_silent(name, longest_silence_s(name, record.every_s))
+        for name, record in schedule.records.items()
+    }
+
+
+def longest_silence_s(name: str, every_s: float) -> float:
+    """Seconds after which a job that has not ended must be dead.
+
+    Args:
+        name: The job's name in the schedule.
+        every_s: Its period in seconds.
+    """
+    own_s = LONG_RUN_S if name.startswith(LONG_RUNNING) else 0.0
+    return max(JOBS_SILENT_S, PERIODS_SILENT * every_s) + own_s

@@ -19,15 +19,16 @@ from agent.daemon.asked import Asked
 from agent.daemon.control import ControlServer
 from agent.daemon.control_requests import handlers
 from agent.daemon.faults import disk_of, present_faults
+from agent.daemon.http_pages import HttpPages, Sources
 from agent.daemon.ledger import StoreLedger, prune
-from agent.daemon.liveness import JOBS_SILENT_S, Heart
+from agent.daemon.liveness import Heart, job_lives
 from agent.daemon.notify import Notifier
 from agent.daemon.probe_jobs import Listeners
 from agent.daemon.running import Parts, Running, host_name
 from agent.daemon.schedule import ClockStep
 from agent.daemon.self_observation import agent_point
 from agent.daemon.sensing import sensor_settings
-from agent.model import NS_PER_S, Device, Event, Reading
+from agent.model import NS_PER_S, Device, Event, Point, Reading
 from agent.pricing.book import Terms
 from agent.storage.buffer import BufferedWriter
 from agent.storage.health import is_damaged, set_aside
@@ -99,6 +100,10 @@ class Daemon:
             self._early_events.append(set_aside_as)
         self._notifier = notifier
         self._heart = Heart(notifier, self._lives)
+        self._http = HttpPages(
+            Sources(store_path, self._lives, lambda: self._status("running"), self._agent_point),
+            clock,
+        )
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -127,6 +132,7 @@ class Daemon:
             self._sensor.start()
             self._devices = self._found_devices()
             self._open_control()
+            self._http.serve(self._config.http)
             self._build()
             on_ready(self)
             self._resume()
@@ -195,10 +201,14 @@ class Daemon:
     def _lives(self) -> dict[str, bool]:
         """Whether each part that has a life of its own has it."""
         running = self._running
-        parts = {"sensors": self._sensor.is_alive(), "control socket": self._control.is_alive()}
+        parts = {
+            "sensors": self._sensor.is_alive(),
+            "control socket": self._control.is_alive(),
+            "http": self._http.is_alive(),
+        }
         if running is not None:
             parts |= {**running.pushing.lives(), **running.notifying.lives()}
-            parts["jobs"] = not running.schedule.is_silent("status", JOBS_SILENT_S)
+            parts |= job_lives(running.schedule)
         return parts
 
     def _summary(self) -> str:
@@ -248,6 +258,7 @@ class Daemon:
             self._sensor = self._new_sensor()
             self._sensor.start()
             self._devices = self._found_devices()
+        self._http.serve(config.http)
         self._rebuild()
         logger.info("%s: reloaded", self._config_path)
 
@@ -333,14 +344,19 @@ class Daemon:
             "alerting": running.watching.status() if running else {},
             "spot_prices": running.spots.status() if running else {},
             "control": {"path": str(self._control.path), "fault": self._control_fault},
+            "http": self._http.status(),
         }
 
     def _write_agent_point(self) -> None:
+        point = self._agent_point()
+        if point is not None:
+            self._ledger.append([point])
+
+    def _agent_point(self) -> Point | None:
         running = self._running
-        if running is not None:
-            children = self._sensor.restarts
-            now_ns = self._clock.time_ns()
-            self._ledger.append([agent_point(running, self._store, children, now_ns)])
+        if running is None:
+            return None
+        return agent_point(running, self._store, self._sensor.restarts, self._clock.time_ns())
 
     def _prune(self) -> None:
         prune(self._store, self._config.store, self._clock.time_ns())
@@ -350,6 +366,7 @@ class Daemon:
         self._notifier.stopping()
         self._stop.set()
         self._control.close()
+        self._http.close()
         if self._running is not None:
             self._running.stop()
         self._sensor.stop(SENSOR_STOP_S)

@@ -1,0 +1,98 @@
+"""The secrets that a bundle must not hold, and a configuration without what may hold one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from agent.config import Config
+from agent.redaction import MASK, MIN_SECRET_CHARS, secrets_of
+from agent.secret_file import read_secret
+
+SECRET_KEYS: Final = ("token", "password", "key", "url")
+SERVICE_CREDENTIALS: Final = Path("/run/credentials/infercost.service")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s\"'<>\\,;)]+", re.IGNORECASE)
+# Such as "webhook" and "services", which are in many a text by chance.
+_PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
+_PARTS: Final = re.compile(r"[/?&=:@#,;]+")
+
+
+def known_secrets(config: Config | None, environ: Mapping[str, str]) -> list[str]:
+    """Every secret that can be found: in the environment, and where the configuration says.
+
+    Args:
+        config: The configuration; None where it cannot be used.
+        environ: The environment.
+    """
+    found = secrets_of(environ)
+    folders = [SERVICE_CREDENTIALS]
+    if environ.get("CREDENTIALS_DIRECTORY"):
+        folders.insert(0, Path(environ["CREDENTIALS_DIRECTORY"]))
+    for path, is_address in _places(config, folders):
+        try:
+            secret = read_secret(path, "secret")
+        except ValueError:
+            continue  # what infercost itself cannot use, it has told nobody
+        found.append(secret)
+        if is_address:
+            found += _pieces(secret)
+    return found
+
+
+def _pieces(address: str) -> Iterator[str]:
+    """What of an address a message could quote and must not: users, passwords, tokens in it."""
+    user, is_user, _ = address.partition("://")[2].rpartition("@")
+    yield from _PARTS.split(user) if is_user else ()
+    for piece in _PARTS.split(address):
+        if len(piece) >= MIN_SECRET_CHARS and not _PLAIN_WORD.fullmatch(piece):
+            yield from (piece, unquote(piece))
+
+
+def _places(config: Config | None, folders: list[Path]) -> Iterator[tuple[Path, bool]]:
+    """Files of secrets, and whether each holds an address."""
+    for table in () if config is None else (*config.sink, *config.notifier):
+        for key in SECRET_KEYS:
+            file = getattr(table, f"{key}_file", None)
+            credential = getattr(table, f"{key}_credential", None)
+            if file is not None:
+                yield file, key == "url"
+            if credential is not None:
+                for folder in folders:
+                    yield folder / credential, key == "url"
+
+
+def shareable(document: Any, key: str = "") -> Any:  # noqa: ANN401 - any JSON value
+    """A document without what may hold a secret: arguments of commands, and most of addresses.
+
+    Args:
+        document: Tables, lists, and values.
+        key: The key that it is the value of.
+    """
+    if isinstance(document, dict):
+        return {name: shareable(value, name) for name, value in document.items()}
+    if isinstance(document, list | tuple):
+        if key == "command" and len(document) > 1:
+            return [document[0], f"[{len(document) - 1} arguments left out]"]
+        return [shareable(value, key) for value in document]
+    return without_addresses(document) if isinstance(document, str) else document
+
+
+def without_addresses(text: str) -> str:
+    """A text in which each address ends with its port: services put secrets into paths."""
+    return _URL.sub(lambda match: _bare(match[0]), text)
+
+
+def _bare(url: str) -> str:
+    """Scheme, host and port of an address."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = parts.port
+    except ValueError:
+        return MASK
+    place = f"[{host}]" if ":" in host else host
+    rest = f"/{MASK}" if parts.path not in {"", "/"} or parts.query or parts.fragment else ""
+    return urlunsplit((parts.scheme, f"{place}:{port}" if port else place, rest, "", ""))

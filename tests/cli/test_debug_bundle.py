@@ -1,0 +1,244 @@
+"""A bundle holds what helps and no secret, wherever an operator or a server put one."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+
+import pytest
+
+from agent.cli.bundle import FILE_BYTES_MAX, Source, gathered
+from agent.cli.bundle_secrets import known_secrets, shareable
+from agent.config_file import parse
+from agent.model import Point
+from agent.redaction import Redactor
+from agent.storage.writer import Store
+
+CANARY = "canary"
+FILES = {
+    "versions.json",
+    "config.toml",
+    "status.json",
+    "doctor.txt",
+    "store.json",
+    "journal.txt",
+    "agent.lp",
+    "event.lp",
+    "alert.lp",
+}
+# `debug` as `infercost debug`, whichever table of commands is there.
+PROGRAM = "import sys; from agent.cli.debug import command; command(sys.argv[2:], obj=sys.argv[1])"
+
+
+class Host:
+    """A host with secrets in every place where there may be one."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "infercost.toml"
+        self.secrets = {
+            "token": "canary-token-1A",
+            "password": "canary pass/word=2B",
+            "key": "canary-key-3C",
+            "url": "https://canary-user:canary-pw@hooks.example/services/canary-T0/canary-B1?x=canary-q",
+        }
+        for name, secret in self.secrets.items():
+            (folder / name).write_text(secret + "\n")
+        (folder / "credentials").mkdir()
+        (folder / "credentials" / "sink2").write_text("canary-credential-4D")
+        self.env = {
+            **os.environ,
+            "CREDENTIALS_DIRECTORY": str(folder / "credentials"),
+            "INFLUX_TOKEN": "canary-environment-5E",
+            "UNNAMED": "canary-of-no-name-6F",
+        }
+        self.config.write_text(
+            f'[store]\npath = "{folder}/infercost.db"\n'
+            "[telemetry]\ngpus = false\ncpu = true\n"
+            '[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9/canary-path"\nbucket = "b"\n'
+            f'token_file = "{folder}/token"\n'
+            '[[sink]]\nname = "second"\napi = "v2"\nurl = "http://127.0.0.1:9"\nbucket = "b"\n'
+            'token_credential = "sink2"\n'
+            '[[sink]]\nname = "third"\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
+            f'user = "u"\npassword_file = "{folder}/password"\n'
+            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl_file = "{folder}/url"\n'
+            f'key_file = "{folder}/key"\n'
+            '[[price]]\nplan = "spot"\ncommand = ["/bin/true", "--token", "canary-argument"]\n'
+            '[[price]]\nplan = "spot"\nname = "other"\n'
+            'url = "http://127.0.0.1:9/price?key=canary-query"\nvalid_from = 2026-01-01\n'
+        )
+
+    def fill(self):
+        """A store in which the host's programs and servers quoted every secret."""
+        store = Store.open(self.folder / "infercost.db", SystemClockAlike())
+        quoted = " ".join([*self.secrets.values(), "canary-credential-4D", "canary-environment-5E"])
+        now_ns = time.time_ns()
+        event = {"title": "the probe said", "detail": quoted}
+        store.append(
+            [
+                Point("event", {"kind": "fault", "device": "gpu0"}, event, now_ns),
+                Point("event", {"kind": "fault", "device": quoted[:60]}, event, now_ns),
+                Point("event", {"kind": "fault"}, {"title": "too old"}, now_ns - 90_000 * 10**9),
+                Point("agent", {"version": "1"}, {"rss_bytes": 1, "cpu_s": 2.5}, now_ns),
+                Point("device", {"device": "gpu0"}, {"power_w": 1.0}, now_ns),
+            ]
+        )
+        store.put_state("status", {"state": "running", "last_words": [quoted], quoted: quoted})
+        store.close()
+        return self
+
+    def debug(self, *arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(self.config), *arguments],
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+
+class SystemClockAlike:
+    """The host's clocks, for a store that is read by the time of day."""
+
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    time_ns = staticmethod(time.time_ns)
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path)
+
+
+def unpacked(file):
+    with tarfile.open(file) as archive:
+        return {
+            member.name.removeprefix("infercost-debug/"): archive.extractfile(member).read()
+            for member in archive
+        }
+
+
+def test_it_holds_what_helps_and_no_canary(host):
+    host.fill()
+    said = host.debug("bundle", "bundle.tar.gz")
+    file = host.folder / "bundle.tar.gz"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    files = unpacked(file)
+    assert set(files) == FILES
+    for name, content in files.items():
+        assert CANARY.encode() not in content, (name, content)
+        assert content
+        # Each is listed before the archive is written.
+        assert said.index(name) < said.index("written")
+    assert CANARY not in said
+    status = json.loads(files["status.json"])
+    assert status["status"]["document"]["state"] == "running"
+    assert [sink["sink"] for sink in status["sinks"]] == []
+    store = json.loads(files["store.json"])
+    assert (store["rows"]["points"], store["series"]["event"]) == (5, 3)
+    assert store["migrations"][0].startswith("0001")
+    assert json.loads(files["versions.json"])["packages"]["click"]
+    config = files["config.toml"].decode()
+    assert f'token_file = "{host.folder}/token"' in config
+    assert "[2 arguments left out]" in config
+    assert 'token_credential = "sink2"' in config
+    doctor = files["doctor.txt"].decode()
+    assert "sink second" in doctor
+    assert "exit code 1" in doctor
+    events = files["event.lp"].decode()
+    assert "the newest 2 of 2 rows" in events
+    assert "the probe said" in events
+    assert "rss_bytes=1i" in files["agent.lp"].decode()
+
+
+def test_only_listed_nothing_is_written(host):
+    host.fill()
+    said = host.debug("bundle", "--list")
+    assert not FILES - set(said.split())
+    assert not list(host.folder.glob("*.gz"))
+
+
+def test_a_file_that_is_there_stays_unless_it_may_go(host):
+    host.fill()
+    file = host.folder / "bundle.tar.gz"
+    file.write_text("mine")
+    assert "is there already" in host.debug("bundle", str(file), code=2)
+    assert file.read_text() == "mine"
+    host.debug("bundle", str(file), "--force")
+    assert set(unpacked(file)) == FILES
+    assert "cannot be written" in host.debug("bundle", "/proc/x.tar.gz", code=2)
+
+
+def test_without_a_store_and_with_a_bad_file_there_is_a_bundle_all_the_same(host):
+    host.config.write_text('[[sink]]\nurl = "http://u:canary-pw@host"\ntoken = "canary-inline"\n')
+    said = host.debug("bundle")
+    (file,) = host.folder.glob("infercost-debug-*.tar.gz")
+    assert file.name in said
+    files = unpacked(file)
+    assert set(files) == FILES
+    assert not [name for name, content in files.items() if CANARY.encode() in content]
+    assert "sink[0].token: unknown key" in files["config.toml"].decode()
+    assert files["store.json"].startswith(b"not available: ")
+    assert files["event.lp"].startswith(b"not available: ")
+
+
+def test_every_secret_that_is_named_is_known(host):
+    config = parse(host.config.read_text(), host.config)
+    known = known_secrets(config, host.env)
+    for secret in (*host.secrets.values(), "canary-credential-4D", "canary-environment-5E"):
+        assert secret in known
+    assert {"canary-user", "canary-pw", "canary-T0", "canary-q"} <= set(known)
+    assert "services" not in known
+    assert known_secrets(None, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "shared"),
+    [
+        ({"command": ["/x", "a", "b"]}, {"command": ["/x", "[2 arguments left out]"]}),
+        ({"command": ["/x"]}, {"command": ["/x"]}),
+        ("http://u:p@h:80/a/b?c=d#e", "http://h:80/[redacted]"),
+        ("http://h", "http://h"),
+        ("https://[::1]:9101/", "https://[::1]:9101"),
+        ("POST http://h/secret failed", "POST http://h/[redacted] failed"),
+        ("http://h:port/", "[redacted]"),
+        ([1, None, True, {"a": 2.5}], [1, None, True, {"a": 2.5}]),
+    ],
+)
+def test_what_is_shared_of_addresses_and_commands(document, shared):
+    assert shareable(document) == shared
+
+
+def test_a_source_that_fails_or_is_long_does_not_end_the_others():
+    def failing():
+        raise OSError("no such device")
+
+    sources = [
+        Source("a", "", failing),
+        Source("b", "", lambda: "line\n" * 1_800_000),
+        Source("c", "", lambda: "canary-1234\n"),
+    ]
+    found = {source.name: text for source, text in gathered(sources, Redactor(["canary-1234"]))}
+    assert found["a"] == b"not available: no such device\n"
+    assert FILE_BYTES_MAX - 10 < len(found["b"]) <= FILE_BYTES_MAX
+    assert found["b"].startswith(b"line\n")
+    assert found["c"] == b"[redacted]\n"
+
+
+def test_the_archive_is_plain_to_other_programs(host):
+    host.fill()
+    host.debug("bundle", "bundle.tar.gz")
+    listed = subprocess.run(
+        ["tar", "-tzf", str(host.folder / "bundle.tar.gz")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.removeprefix("infercost-debug/") for line in listed.stdout.split()} == FILES
+    assert io.BytesIO((host.folder / "bundle.tar.gz").read_bytes()).read(2) == b"\x1f\x8b"

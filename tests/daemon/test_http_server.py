@@ -1,0 +1,260 @@
+"""The HTTP server answers what it has, and nobody who asks can hold it."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from agent.daemon.http_server import TEXT, Answer, HttpServer, Limits, host_is_local
+
+BIG = b"x" * 5_000_000
+# Long enough that a test which depends on it fails by its own limit, not by chance.
+FOR_EVER_S = 100.0
+
+
+@pytest.fixture
+def gate():
+    """Holds the page /slow until it is set."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+@pytest.fixture
+def serve(gate):
+    made = []
+
+    def start(*, is_local=True, **limits):
+        def slow():
+            gate.wait(FOR_EVER_S)
+            return Answer(200, TEXT, b"at last\n")
+
+        def broken():
+            raise RuntimeError("canary-in-an-exception")
+
+        counted = iter(range(1000))
+        pages = {
+            "/good": lambda: Answer(200, TEXT, b"good\n"),
+            "/count": lambda: Answer(200, TEXT, b"%d\n" % next(counted)),
+            "/big": lambda: Answer(200, TEXT, BIG),
+            "/slow": slow,
+            "/broken": broken,
+        }
+        server = HttpServer(pages, Limits(**limits), is_local=is_local)
+        server.start("127.0.0.1", 0)
+        made.append(server)
+        return server
+
+    yield start
+    for server in made:
+        server.close()
+        assert not server.is_alive()
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def read_all(client):
+    answer = b""
+    while part := client.recv(65536):
+        answer += part
+    return answer
+
+
+def asked(server, head):
+    with connect(server) as client:
+        client.sendall(head)
+        answer = read_all(client)
+    top, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, body
+
+
+def get(server, path, method="GET", host="127.0.0.1:9101"):
+    return asked(server, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+
+def wait_for(condition, timeout_s=30.0):
+    ends_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends_s, "it never came"
+        time.sleep(0.01)
+
+
+def test_a_page_comes_with_its_length(serve):
+    server = serve()
+    status, headers, body = get(server, "/good?x=1")
+    assert (status, body) == (200, b"good\n")
+    assert headers["Content-Length"] == "5"
+    assert headers["Content-Type"] == TEXT
+    assert headers["Connection"] == "close"
+    assert headers["Server"].strip() == "infercost"
+    assert server.answers() == {("/good", 200): 1}
+
+
+def test_head_is_get_without_the_body(serve):
+    server = serve()
+    status, headers, body = get(server, "/good", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "5", b"")
+
+
+def test_a_large_page_comes_whole(serve):
+    assert get(serve(), "/big")[2] == BIG
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/good/", "/../good", "/%67ood", "/etc/passwd", "/good/../../etc/passwd"],
+)
+def test_there_is_nothing_but_the_pages(serve, path):
+    status, _, body = get(serve(), path)
+    assert status == 404
+    assert b"/good" in body
+    assert b"root:" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"])
+def test_only_get_and_head_are_answered(serve, method):
+    assert get(serve(), "/good", method)[0] == 501
+
+
+def test_a_long_head_is_refused(serve):
+    head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"
+    assert asked(serve(), head)[0] == 431
+
+
+def test_a_request_has_one_host(serve):
+    head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"
+    assert asked(serve(), head)[0] == 400
+
+
+def test_another_sites_name_for_this_host_is_not_answered(serve):
+    assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
+    assert get(serve(is_local=False), "/good", host="gpu-01.example:9101")[0] == 200
+
+
+def test_a_page_that_fails_is_a_500_without_its_reason(serve, caplog):
+    status, _, body = get(serve(), "/broken")
+    assert status == 500
+    assert b"canary" not in body
+    assert "page /broken failed" in caplog.text
+
+
+def test_a_page_is_not_made_twice_within_its_time(serve):
+    fresh = serve(fresh_s=FOR_EVER_S)
+    assert [get(fresh, "/count")[2] for _ in range(3)] == [b"0\n"] * 3
+
+
+def test_a_page_that_hangs_holds_neither_the_others_nor_more_than_one_thread(serve, gate):
+    server = serve(page_s=0.2)
+    with connect(server) as first:
+        first.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(lambda: get(server, "/slow")[0] == 503)
+        assert get(server, "/good")[0] == 200
+        gate.set()
+        assert read_all(first).endswith(b"at last\n")
+    assert get(server, "/slow")[2] == b"at last\n"
+
+
+def test_one_who_never_ends_the_request_is_let_go(serve):
+    server = serve(connection_s=0.2)
+    with connect(server) as client:
+        client.sendall(b"GET /good HTTP/1.1\r\nHost:")
+        assert client.recv(100) == b""
+    assert server.broken == 1
+
+
+def test_one_who_speaks_a_byte_at_a_time_is_let_go(serve):
+    server = serve(connection_s=0.2)
+    with connect(server) as client:
+        while not server.broken:
+            client.sendall(b"G")
+            time.sleep(0.01)
+        wait_for(lambda: is_closed(client))
+
+
+def is_closed(client):
+    try:
+        client.sendall(b"G")
+    except OSError:
+        return True
+    return False
+
+
+def test_one_who_takes_nothing_is_let_go(serve):
+    server = serve(connection_s=0.2)
+    with connect(server) as client:
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(lambda: server.broken == 1)
+
+
+def test_one_too_many_is_refused_until_there_is_room(serve, gate):
+    server = serve(connections=2, page_s=FOR_EVER_S, connection_s=FOR_EVER_S)
+    waiting = [connect(server) for _ in range(2)]
+    for client in waiting:
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with connect(server) as client:
+        assert client.recv(100) == b""
+    assert server.broken == 1
+    gate.set()
+    for client in waiting:
+        assert read_all(client).endswith(b"at last\n")
+        client.close()
+    wait_for(lambda: has_room(server))
+
+
+def has_room(server):
+    try:
+        return get(server, "/good")[0] == 200
+    except (IndexError, OSError, ValueError):
+        return False
+
+
+def test_slow_clients_make_room_by_their_time(serve):
+    server = serve(connections=4, connection_s=0.2)
+    slow = [connect(server) for _ in range(20)]
+    for client in slow:
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n")
+    wait_for(lambda: has_room(server))
+    assert server.broken >= 4
+    for client in slow:
+        client.close()
+
+
+def test_it_stops_beside_open_connections_and_frees_its_address(serve, gate):
+    server = serve(connection_s=FOR_EVER_S, page_s=FOR_EVER_S)
+    with connect(server) as idle, connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        idle.sendall(b"GET")
+        server.close()
+        assert not server.is_alive()
+    again = HttpServer({}, Limits())
+    again.start("127.0.0.1", server.port)
+    again.close()
+    server.close()
+
+
+def test_an_address_that_is_taken_is_said(serve):
+    with pytest.raises(OSError, match="in use"):
+        HttpServer({}).start("127.0.0.1", serve().port)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:9101", True),
+        ("127.0.0.1", True),
+        ("10.0.0.7:9101", True),
+        ("[::1]:9101", True),
+        ("", True),
+        ("evil.example", False),
+        ("localhost.evil.example:9101", False),
+        ("127.0.0.1.evil.example", False),
+    ],
+)
+def test_names_that_a_name_server_can_change_are_not_local(host, is_local):
+    assert host_is_local(host) is is_local
