@@ -65,7 +65,17 @@ class StoreConfig(Section):
 
 
 class SinkConfig(Section):
-    """One database that the series are pushed to."""
+    """One database that the series are pushed to.
+
+    Attributes:
+        proxy: URL of an HTTP proxy to go through; the environment's are not used.
+        batch_points: Most points of a request; fewer after a failure, until the server keeps up.
+        backlog: What leaves first after an outage: the oldest, or the newest of what is neither a
+            device's nor the agent's rows.
+        drain_points_per_s: How fast a backlog leaves beside live points, at most.
+        max_backlog_points: The most points that wait; beyond it the oldest device rows are thinned
+            to one a minute, then the oldest dropped, and counted.
+    """
 
     name: Name = "influxdb"
     api: Literal["v1", "v2"]
@@ -81,7 +91,11 @@ class SinkConfig(Section):
     password_credential: Name | None = None
     ca_file: Path | None = None
     from_beginning: bool = True
+    proxy: str | None = Field(None, pattern=r"^https?://[^/@\s]+/?$")
     batch_points: int = Field(5000, ge=1, le=50_000)
+    backlog: Literal["in_order", "important_first"] = "in_order"
+    drain_points_per_s: int = Field(100_000, ge=10, le=10_000_000)
+    max_backlog_points: int = Field(20_000_000, ge=1000)
     flush_every_s: Duration = key("flush_every", 10.0)
     timeout_s: Duration = key("timeout", 10.0)
 

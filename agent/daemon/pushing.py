@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from agent.model import NS_PER_S
 from agent.sinks.pusher import Pusher
 from agent.sinks.registry import build_sink
 from agent.sinks.settings import SinkSettings
-from agent.storage.outbox import RejectedLine
+from agent.storage.sink_outbox import SinkOutbox
 from agent.storage.writer import Store
+
+logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
 
@@ -36,26 +39,6 @@ class Pushed:
     sent_points: int
 
 
-class StoreOutbox:
-    """The store as a pusher sees it.
-
-    Args:
-        store: The one writer.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.cursor = store.cursor
-        self.rows_after = store.rows_after
-
-    def advance(
-        self, sink: str, acked_seq: int, sent: int, rejected: Sequence[tuple[str, str]]
-    ) -> None:
-        """Moves a sink's cursor, counts what was sent, and puts aside what was refused."""
-        refused = [RejectedLine(line, reason) for line, reason in rejected]
-        self._store.advance(sink, acked_seq, sent, refused)
-
-
 class Pushing:
     """The sinks of a configuration.
 
@@ -68,6 +51,7 @@ class Pushing:
     def __init__(self, sinks: Sequence[SinkConfig], store: Store, stop: Flag) -> None:
         self._store = store
         self._stop = stop
+        self._outboxes: dict[str, SinkOutbox] = {}
         self._pushers: dict[str, Pusher] = {}
         configured = {sink.name for sink in sinks}
         for known in store.sinks():
@@ -75,13 +59,20 @@ class Pushing:
                 store.forget_sink(known.sink)
         for sink in sinks:
             store.register_sink(sink.name, from_beginning=sink.from_beginning)
+            outbox = store.outbox_of(
+                sink.name,
+                important_first=sink.backlog == "important_first",
+                max_points=sink.max_backlog_points,
+            )
+            self._outboxes[sink.name] = outbox
             self._pushers[sink.name] = Pusher(
                 sink.name,
-                StoreOutbox(store),
+                outbox,
                 build_sink(sink_settings(sink)),
                 stop,
                 batch_points=sink.batch_points,
                 flush_every_s=sink.flush_every_s,
+                drain_points_per_s=sink.drain_points_per_s,
                 rng=random.Random(),  # noqa: S311 - it spreads retries, it guards nothing
             )
         self._threads = [
@@ -120,6 +111,13 @@ class Pushing:
             self._pushers[name].retry_now()
         return names
 
+    def keep_bounds(self) -> None:
+        """Lets go of what waits beyond the bound of its sink, and says so."""
+        for name, outbox in self._outboxes.items():
+            dropped = outbox.keep_bound()
+            if dropped:
+                logger.warning("sink %s: its backlog is full; %d old points dropped", name, dropped)
+
     def status(self) -> dict[str, Any]:
         """What each sink is doing."""
         return {name: pusher.status() for name, pusher in self._pushers.items()}
@@ -151,5 +149,6 @@ def sink_settings(sink: SinkConfig) -> SinkSettings:
         secret_file=secret_file,
         secret_credential=secret_credential,
         ca_file=sink.ca_file,
+        proxy=sink.proxy,
         timeout_s=sink.timeout_s,
     )

@@ -360,6 +360,8 @@ class Daemon:
 
     def _prune(self) -> None:
         prune(self._store, self._config.store, self._clock.time_ns())
+        if self._running is not None:
+            self._running.pushing.keep_bounds()
 
     def _close(self) -> None:
         """Stops the parts in the order in which they feed each other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
@@ -32,13 +33,18 @@ class InfluxV1:
         if settings.retention_policy:
             query["rp"] = settings.retention_policy
         self._url = f"{settings.url.rstrip('/')}/write?{urlencode(query)}"
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            maxsize=1,
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=str(settings.ca_file) if settings.ca_file else None,
-            timeout=urllib3.Timeout(total=settings.timeout_s),
-            retries=False,
+        options: dict[str, Any] = {
+            "num_pools": 1,
+            "maxsize": 1,
+            "cert_reqs": "CERT_REQUIRED",
+            "ca_certs": str(settings.ca_file) if settings.ca_file else None,
+            "timeout": urllib3.Timeout(total=settings.timeout_s),
+            "retries": False,
+        }
+        self._pool = (
+            urllib3.ProxyManager(settings.proxy, **options)
+            if settings.proxy
+            else urllib3.PoolManager(**options)
         )
 
     def send(self, lines: bytes) -> None:

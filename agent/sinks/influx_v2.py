@@ -111,6 +111,7 @@ class InfluxV2:
             verify_ssl=True,
             ssl_ca_cert=str(settings.ca_file) if settings.ca_file else None,
             retries=False,
+            proxy=settings.proxy,
         )
 
     def _refused(self, error: Any) -> NoReturn:  # noqa: ANN401 - the client's exception

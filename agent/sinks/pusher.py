@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
+from agent.sinks.batching import BatchSize, Pace
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.registry import Sink
 
@@ -19,8 +20,8 @@ logger = logging.getLogger(__name__)
 FIRST_BACKOFF_S = 1.0
 LOOK_EVERY_S = 0.2
 MAX_BACKOFF_S = 60.0
-MAX_BATCH_BYTES = 4 << 20
-MIN_BATCH_BYTES = 16 << 10
+# More live rows than so many batches are a backlog, which waits for none that come now.
+APART_BATCHES = 2
 
 
 class Row(Protocol):
@@ -37,21 +38,33 @@ class Row(Protocol):
         ...
 
 
+class Rows(Protocol):
+    """Rows that leave one after the other."""
+
+    def rows(self, limit: int) -> Sequence[Row]:
+        """The next of them."""
+        ...
+
+    def done(self, seq: int, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
+        """Moves on to behind a row, counts what was sent, and puts aside what was refused."""
+        ...
+
+
 class Outbox(Protocol):
     """What the store is to a sink."""
 
-    def cursor(self, sink: str) -> int:
-        """The last place that was acknowledged."""
+    @property
+    def live(self) -> Rows:
+        """Rows as they come."""
         ...
 
-    def rows_after(self, seq: int, limit: int) -> Sequence[Row]:
-        """The next points behind a place, in order."""
+    @property
+    def backlog(self) -> Rows:
+        """Rows that an outage left behind."""
         ...
 
-    def advance(
-        self, sink: str, acked_seq: int, sent: int, rejected: Sequence[tuple[str, str]]
-    ) -> None:
-        """Moves the cursor, counts what was sent, and puts aside what was refused."""
+    def set_apart(self, over_points: int) -> None:
+        """Makes a backlog of the live rows, where they are more than `over_points`."""
         ...
 
 
@@ -64,7 +77,8 @@ class Pusher:
         sink: Where they go.
         stop: Ends `run`.
         batch_points: Most points of a request.
-        flush_every_s: How often the outbox is looked into when it was empty.
+        flush_every_s: How often live rows are sent.
+        drain_points_per_s: How fast a backlog leaves beside them, at most.
         rng: Spreads retries, so that a fleet does not stampede a database that comes back.
         clock: For the status; the host's by default.
     """
@@ -78,6 +92,7 @@ class Pusher:
         *,
         batch_points: int,
         flush_every_s: float,
+        drain_points_per_s: int,
         rng: Random,
         clock: Clock | None = None,
     ) -> None:
@@ -86,10 +101,13 @@ class Pusher:
         self._sink = sink
         self._stop = stop
         self._batch_points = batch_points
-        self._batch_bytes = MAX_BATCH_BYTES
+        self._batch = BatchSize(batch_points)
         self._flush_every_s = flush_every_s
         self._rng = rng
         self._clock = clock or SystemClock()
+        self._pace = Pace(drain_points_per_s, self._now_s())
+        self._live_due_s = self._now_s()
+        self._look = Event()
         self._wake = Event()
         self._failures = 0
         self._lock = Lock()
@@ -114,6 +132,7 @@ class Pusher:
 
     def wake(self) -> None:
         """Looks into the outbox now; a back-off goes on."""
+        self._look.set()
         self._wake.set()
 
     def retry_now(self) -> None:
@@ -130,11 +149,12 @@ class Pusher:
         self._now.clear()
 
     def step(self) -> float:
-        """Sends one batch, if there is one; returns the seconds to wait before the next."""
+        """Sends live rows that are due, and a batch of a backlog; seconds to wait before the next."""
         try:
-            rows = self._outbox.rows_after(self._outbox.cursor(self._name), self._batch_points)
-            sent = self._deliver(rows)
+            self._outbox.set_apart(APART_BATCHES * self._batch_points)
+            sent, pause_s = self._push()
         except RetryLater as error:
+            self._batch.failed()
             return self._failed("backing off", error.reason, error.after_s)
         except Misconfigured as error:
             return self._failed("misconfigured", error.reason, None)
@@ -146,7 +166,26 @@ class Pusher:
                 logger.info("sink %s: delivers again", self._name)
             self._failures, self._last_error, self._retry_at_ns = 0, None, None
             self._state = "delivering" if sent else "idle"
-        return 0.0 if sent == self._batch_points else self._flush_every_s
+        return pause_s
+
+    def _push(self) -> tuple[int, float]:
+        """How many rows left, and for how long nothing else is to be done, in seconds."""
+        live, limit = 0, self._batch.points
+        if self._look.is_set() or self._failures or self._now_s() >= self._live_due_s:
+            self._look.clear()
+            live = self._deliver(self._outbox.live)
+            if live == limit:
+                self._look.set()
+                return live, 0.0
+            self._live_due_s = self._now_s() + self._flush_every_s
+        wait_s = self._pace.wait_s(self._now_s())
+        behind = 0
+        if not wait_s:
+            behind = self._deliver(self._outbox.backlog)
+            self._pace.take(behind)
+            wait_s = self._pace.wait_s(self._now_s()) if behind else self._flush_every_s
+        until_live_s = max(0.0, self._live_due_s - self._now_s())
+        return live + behind, min(wait_s, until_live_s)
 
     def status(self) -> dict[str, Any]:
         """What `infercost status` shows of the sink; `retry_in_s` is None while all is well."""
@@ -165,12 +204,13 @@ class Pusher:
                 "rejected": self._rejected,
             }
 
-    def _deliver(self, rows: Sequence[Row]) -> int:
-        """Sends rows in order, splitting what is refused down to the point that is to blame.
+    def _deliver(self, stream: Rows) -> int:
+        """Sends the next rows, splitting what is refused down to the point that is to blame.
 
-        The cursor moves behind every piece that is done, so that a failure in the middle sends
+        The outbox moves on behind every piece that is done, so that a failure in the middle sends
         little twice; twice is harmless, because a point's identity is its own.
         """
+        rows = stream.rows(self._batch.points)
         pieces, refused, reason = deque(self._within_bytes(rows)), 0, ""
         try:
             while pieces and not self._stop.is_set():
@@ -180,16 +220,15 @@ class Pusher:
                     self._sink.send(payload)
                 except Rejected as refusal:
                     if refusal.too_large:
-                        half_bytes = max(MIN_BATCH_BYTES, len(payload) // 2)
-                        self._batch_bytes = min(self._batch_bytes, half_bytes)
+                        self._batch.too_large(len(payload))
                     if len(piece) > 1:
                         middle = len(piece) // 2
                         pieces.extendleft((piece[middle:], piece[:middle]))
                     else:
-                        self._put_aside(piece[0], refusal)
+                        self._put_aside(stream, piece[0], refusal)
                         refused, reason = refused + 1, refusal.reason
                 else:
-                    self._acknowledged(piece)
+                    self._acknowledged(stream, piece)
         finally:
             if refused:
                 logger.warning(
@@ -197,13 +236,14 @@ class Pusher:
                 )
         return len(rows)
 
-    def _acknowledged(self, piece: Sequence[Row]) -> None:
-        self._outbox.advance(self._name, piece[-1].seq, len(piece), ())
+    def _acknowledged(self, stream: Rows, piece: Sequence[Row]) -> None:
+        stream.done(piece[-1].seq, len(piece), ())
+        self._batch.taken()
         with self._lock:
             self._sent += len(piece)
             self._last_success_ns = self._clock.time_ns()
 
-    def _put_aside(self, row: Row, refusal: Rejected) -> None:
+    def _put_aside(self, stream: Rows, row: Row, refusal: Rejected) -> None:
         if refusal.doubtful:
             try:
                 self._sink.check()
@@ -212,7 +252,7 @@ class Pusher:
                 raise Misconfigured(
                     f"{error.reason}; even a write of nothing is refused: check url, http or https"
                 ) from error
-        self._outbox.advance(self._name, row.seq, 0, [(row.line, refusal.reason)])
+        stream.done(row.seq, 0, [(row.line, refusal.reason)])
         with self._lock:
             self._rejected += 1
 
@@ -222,10 +262,13 @@ class Pusher:
         for index, row in enumerate(rows):
             line_bytes = len(row.line.encode()) + 1
             size_bytes += line_bytes
-            if size_bytes > self._batch_bytes and index > first:
+            if size_bytes > self._batch.size_bytes and index > first:
                 pieces.append(rows[first:index])
                 first, size_bytes = index, line_bytes
         return [*pieces, rows[first:]] if rows else []
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
 
     def _failed(self, state: str, reason: str, after_s: float | None) -> float:
         """Full jitter (Brooker 2015), or the wait that the server asked for and a little more."""

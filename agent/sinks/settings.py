@@ -27,6 +27,7 @@ class SinkSettings:
         secret_credential: Name of a systemd credential with the same.
         ca_file: Certificates to trust instead of the system's.
         timeout_s: Longest request in seconds.
+        proxy: URL of an HTTP proxy; None for none, also where the environment names one.
     """
 
     api: Literal["v1", "v2"]
@@ -40,6 +41,7 @@ class SinkSettings:
     secret_credential: str | None = None
     ca_file: Path | None = None
     timeout_s: float = 10.0
+    proxy: str | None = None
 
     def secret(self) -> str | None:
         """The token or password, read anew; None if none is configured.

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+DROPPED_POINTS = "dropped_points"
 REJECTED_KEPT_PER_SINK = 100
 REASON_CHARS_MAX = 500
 # A backlog up to here is counted; beyond, counting would read gigabytes to say how many.
@@ -155,18 +156,6 @@ def backlog(connection: sqlite3.Connection, acked_seq: int) -> Backlog:
         "SELECT time_ns FROM points WHERE seq > ? ORDER BY seq LIMIT 1", (acked_seq,)
     ).fetchone()
     return Backlog(int(points), int(oldest[0]) if oldest else None)
-
-
-def sinks(connection: sqlite3.Connection) -> list[SinkStatus]:
-    """How every registered sink is doing, by name."""
-    rows = connection.execute(
-        "SELECT sink, acked_seq, sent_points, rejected_points, dropped_points, acked_ns"
-        " FROM cursors ORDER BY sink"
-    ).fetchall()
-    return [
-        SinkStatus(sink, acked_seq, backlog(connection, acked_seq), *rest)
-        for sink, acked_seq, *rest in rows
-    ]
 
 
 def count(connection: sqlite3.Connection, name: str, more: int) -> None:

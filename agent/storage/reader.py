@@ -12,11 +12,10 @@ from typing import Any
 
 from agent.lineprotocol import number_reader, parse_field_set, written_tags
 from agent.model import Point
-from agent.storage import notices, outbox
+from agent.storage import notices, outbox, outbox_order
 from agent.storage.database import Database, open_reader, size_bytes
 from agent.storage.notices import NotifierStatus
 from agent.storage.outbox import RejectedLine, SinkStatus
-from agent.storage.retention import DROPPED_POINTS
 
 # Rows are fetched in chunks, each its own short read: a reader that pauses (an export into a
 # pager) must not keep the write-ahead log from being folded back.
@@ -150,7 +149,7 @@ class StoreReader:
     def sinks(self) -> list[SinkStatus]:
         """How every registered sink is doing, by name."""
         with self._database.reading("read") as connection:
-            return outbox.sinks(connection)
+            return outbox_order.sinks(connection)
 
     def notifiers(self) -> list[NotifierStatus]:
         """How every notifier is doing, by name."""
@@ -167,7 +166,7 @@ class StoreReader:
     def dropped_points(self) -> int:
         """Points lost since the store was made: unsent ones past retention, and unstored ones."""
         with self._database.reading("read") as connection:
-            return outbox.counted(connection, DROPPED_POINTS)
+            return outbox.counted(connection, outbox.DROPPED_POINTS)
 
     def size_bytes(self) -> int:
         """Bytes that the store takes on the disk, its log included."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from agent.storage.outbox import count, newest_seq
+from agent.storage.outbox import DROPPED_POINTS, count, newest_seq
+from agent.storage.outbox_order import undelivered
 
-DROPPED_POINTS = "dropped_points"
 _FREE_PAGES_KEPT = 1024
 _PAGES_GIVEN_BACK = 512
 
@@ -44,13 +44,15 @@ def prune(
             (series_id, keep_since_ns, all_acked_seq, outbox_keep_since_ns, limit - len(due)),
         )
         due.extend(seq for (seq,) in rows)
+    ahead = [seq for seq in due if seq > all_acked_seq]
+    unsent = {sink: undelivered(connection, sink, ahead) for sink, _ in acked} if ahead else {}
     connection.executemany("DELETE FROM points WHERE seq = ?", [(seq,) for seq in due])
-    dropped = sum(seq > all_acked_seq for seq in due)
-    if dropped:
+    dropped = len(set().union(*unsent.values()))
+    if ahead:
         count(connection, DROPPED_POINTS, dropped)
         connection.executemany(
             "UPDATE cursors SET dropped_points = dropped_points + ? WHERE sink = ?",
-            [(sum(seq > own for seq in due), sink) for sink, own in acked],
+            [(len(seqs), sink) for sink, seqs in unsent.items()],
         )
         _skip_what_is_gone(connection)
     if due:

@@ -12,12 +12,13 @@ from typing import Any
 from agent.clock import Clock
 from agent.model import Point
 from agent.storage import notices as queue
-from agent.storage import outbox, retention
+from agent.storage import outbox, outbox_order, retention
 from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_writer, size_bytes
 from agent.storage.notices import NotifierStatus, QueuedNotice
 from agent.storage.outbox import Backlog, OutboxRow, RejectedLine, SinkStatus
-from agent.storage.retention import DROPPED_POINTS, Pruned
+from agent.storage.retention import Pruned
 from agent.storage.rows import Row, SeriesIds, insert, rendered
+from agent.storage.sink_outbox import SinkOutbox
 
 
 class Store:
@@ -72,10 +73,26 @@ class Store:
                 with self._database.transaction("write to") as connection:
                     insert(connection, self._ids, rows)
                     if dropped_before:
-                        outbox.count(connection, DROPPED_POINTS, dropped_before)
+                        outbox.count(connection, outbox.DROPPED_POINTS, dropped_before)
             except BaseException:
                 self._ids.forget()  # the new ones among them were undone
                 raise
+
+    def outbox_of(self, sink: str, *, important_first: bool, max_points: int) -> SinkOutbox:
+        """What a registered sink has yet to get.
+
+        Args:
+            sink: Its name.
+            important_first: Whether a backlog leaves newest first, and device and agent rows last.
+            max_points: The most rows that may wait for it.
+        """
+        return SinkOutbox(
+            self._database,
+            self._clock,
+            sink,
+            important_first=important_first,
+            max_points=max_points,
+        )
 
     def rows_after(self, seq: int, limit: int) -> list[OutboxRow]:
         """Up to `limit` rows behind `seq`, in the order of commits, as ready lines."""
@@ -96,6 +113,7 @@ class Store:
         """Removes a sink that is configured no more, so that no row waits for it."""
         with self._database.transaction("forget a sink in") as connection:
             connection.execute("DELETE FROM cursors WHERE sink = ?", (sink,))
+            outbox_order.forget(connection, sink)
 
     def cursor(self, sink: str) -> int:
         """The seq of the last row that a sink is done with; 0 before the first.
@@ -132,17 +150,17 @@ class Store:
             KeyError: The sink is not registered.
         """
         with self._database.reading("read") as connection:
-            return outbox.backlog(connection, outbox.cursor(connection, sink))
+            return outbox_order.backlog(connection, sink)
 
     def sinks(self) -> list[SinkStatus]:
         """How every registered sink is doing, by name."""
         with self._database.reading("read") as connection:
-            return outbox.sinks(connection)
+            return outbox_order.sinks(connection)
 
     def dropped_points(self) -> int:
         """Points lost since the store was made: unsent ones past retention, and unstored ones."""
         with self._database.reading("read") as connection:
-            return outbox.counted(connection, DROPPED_POINTS)
+            return outbox.counted(connection, outbox.DROPPED_POINTS)
 
     def commit_alerts(
         self,

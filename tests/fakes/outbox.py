@@ -8,28 +8,42 @@ class OutboxRow(NamedTuple):
     line: str
 
 
-class MemoryOutbox:
-    """Lines in order, a cursor for each sink."""
+class MemoryRows:
+    """Lines in order, and how far they are done with."""
 
-    def __init__(self, lines=()):
-        self.rows = []
-        self.cursors = {}
-        self.rejected = []
-        self.sent = 0
-        self.add(lines)
+    def __init__(self, outbox):
+        self.outbox = outbox
+        self.lines = []
+        self.done_seq = 0
+
+    def rows(self, limit):
+        return self.lines[self.done_seq : self.done_seq + limit]
+
+    def done(self, seq, sent, rejected):
+        assert seq >= self.done_seq
+        self.done_seq = seq
+        self.outbox.sent += sent
+        self.outbox.rejected += rejected
 
     def add(self, lines):
         for line in lines:
-            self.rows.append(OutboxRow(len(self.rows) + 1, line))
+            self.lines.append(OutboxRow(len(self.lines) + 1, line))
 
-    def cursor(self, sink):
-        return self.cursors.get(sink, 0)
 
-    def rows_after(self, seq, limit):
-        return self.rows[seq : seq + limit]
+class MemoryOutbox:
+    """Live lines, and a backlog where a test gives one."""
 
-    def advance(self, sink, acked_seq, sent, rejected):
-        assert acked_seq >= self.cursor(sink)
-        self.cursors[sink] = acked_seq
-        self.sent += sent
-        self.rejected += rejected
+    def __init__(self, lines=(), backlog=()):
+        self.live, self.backlog = MemoryRows(self), MemoryRows(self)
+        self.rejected = []
+        self.sent = 0
+        self.apart = []
+        self.live.add(lines)
+        self.backlog.add(backlog)
+
+    @property
+    def is_drained(self):
+        return all(rows.done_seq == len(rows.lines) for rows in (self.live, self.backlog))
+
+    def set_apart(self, over_points):
+        self.apart.append(over_points)

@@ -37,8 +37,13 @@ def pusher_of(outbox, sink):
         threading.Event(),
         batch_points=500,
         flush_every_s=0.01,
+        drain_points_per_s=10**6,
         rng=random.Random(1),
     )
+
+
+def outbox_of(store, sink):
+    return store.outbox_of(sink, important_first=False, max_points=10**9)
 
 
 def lines(count, start=0):
@@ -63,7 +68,7 @@ def test_a_refused_point_is_put_aside_with_the_servers_reason(influxdb):
     stored[333] = 'm,host=h4 v="text where a number was" 333000000'
     outbox = MemoryOutbox(stored)
     pusher = pusher_of(outbox, build_sink(v1(influxdb, influxdb.database)))
-    while outbox.cursor("s") < len(stored):
+    while outbox.live.done_seq < len(stored):
         pusher.step()
     ((line, reason),) = outbox.rejected
     assert line == stored[333]
@@ -76,7 +81,7 @@ def test_a_database_that_is_not_there_is_the_operators_and_nothing_is_lost(influ
     pusher = pusher_of(outbox, build_sink(v1(influxdb, "nowhere")))
     pusher.step()
     assert pusher.status()["state"] == "misconfigured"
-    assert outbox.cursor("s") == 0
+    assert outbox.live.done_seq == 0
 
 
 def test_nothing_is_lost_or_doubled_when_influxdb_is_killed_in_the_middle(own_influxdb, tmp_path):
@@ -88,7 +93,7 @@ def test_nothing_is_lost_or_doubled_when_influxdb_is_killed_in_the_middle(own_in
         for i in range(6000)
     ]
     sink = build_sink(v1(own_influxdb, "d", timeout_s=5.0))
-    pusher = pusher_of(store, sink)
+    pusher = pusher_of(outbox_of(store, "s"), sink)
     for first in range(0, 6000, 1000):
         store.append(points[first : first + 1000])
         if first == 2000:
@@ -116,7 +121,7 @@ def test_nothing_is_lost_or_doubled_through_the_v2_api(victoria, influxdb, tmp_p
     ]
     sink = build_sink(v2(victoria.url, timeout_s=5.0))
     judge = build_sink(v1(influxdb, influxdb.database))
-    pusher = pusher_of(store, sink)
+    pusher = pusher_of(outbox_of(store, "s"), sink)
     for first in range(0, 3000, 500):
         store.append(points[first : first + 500])
         if first == 1000:
@@ -148,20 +153,21 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
         10**18,
     )
     sinks = {"v1": v1(own_influxdb, "d", timeout_s=2.0), "v2": v2(victoria.url, timeout_s=2.0)}
+    for name in sinks:
+        store.register_sink(name, from_beginning=True)
     pushers = {
         name: Pusher(
             name,
-            store,
+            outbox_of(store, name),
             build_sink(settings),
             stop,
             batch_points=300,
             flush_every_s=600.0,
+            drain_points_per_s=10**6,
             rng=random.Random(1),
         )
         for name, settings in sinks.items()
     }
-    for name in sinks:
-        store.register_sink(name, from_beginning=True)
     threads = [threading.Thread(target=pusher.run, daemon=True) for pusher in pushers.values()]
 
     def push(first, *, sinks_up):
@@ -239,7 +245,7 @@ def test_a_user_who_may_not_write_and_a_policy_that_is_not_there_are_told_apart(
         pusher = pusher_of(outbox, build_sink(v1(server, "d", retention_policy="a year")))
         pusher.step()
         assert pusher.status()["state"] == "misconfigured"
-        assert outbox.cursor("s") == 0
+        assert outbox.live.done_seq == 0
         server.query('CREATE RETENTION POLICY "a year" ON "d" DURATION 52w REPLICATION 1')
         assert check_sink(v1(server, "d", retention_policy="a year")).ok
         server.stop()

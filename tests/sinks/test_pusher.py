@@ -9,8 +9,14 @@ from fakes.outbox import MemoryOutbox
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.sinks.batching import (
+    MAX_BATCH_BYTES,
+    MIN_BATCH_BYTES,
+    TAKEN_BEFORE_LARGER,
+    BatchSize,
+)
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
-from agent.sinks.pusher import MAX_BACKOFF_S, MAX_BATCH_BYTES, Pusher
+from agent.sinks.pusher import MAX_BACKOFF_S, Pusher
 
 
 class Taker:
@@ -47,7 +53,7 @@ class Taker:
         self.closed = True
 
 
-def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None):
+def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None, drain_points_per_s=10**6):
     return Pusher(
         "s",
         outbox,
@@ -55,6 +61,7 @@ def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None):
         stop or threading.Event(),
         batch_points=batch_points,
         flush_every_s=0.01,
+        drain_points_per_s=drain_points_per_s,
         rng=random.Random(1),
         clock=clock,
     )
@@ -63,7 +70,7 @@ def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None):
 def drain(pusher, outbox, steps=10_000):
     for _ in range(steps):
         pusher.step()
-        if outbox.cursor("s") == len(outbox.rows):
+        if outbox.is_drained:
             return
     raise AssertionError("it never drained")
 
@@ -79,9 +86,9 @@ def test_everything_arrives_in_order():
 
 def test_a_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
     outbox, sink = MemoryOutbox(["a v=1 1"] * 100), Taker()
-    pusher = pusher_of(outbox, sink)
+    pusher = pusher_of(outbox, sink, clock=FakeClock())
     assert pusher.step() == 0.0
-    assert pusher.step() == 0.01
+    assert pusher.step() == pytest.approx(0.01)
     assert pusher.status()["state"] == "idle"
 
 
@@ -145,7 +152,7 @@ def test_what_refuses_everything_does_not_empty_the_outbox():
     assert pusher.status()["state"] == "misconfigured"
     assert "check url" in pusher.status()["last_error"]
     assert outbox.rejected == []
-    assert outbox.cursor("s") == 0
+    assert outbox.live.done_seq == 0
     # Each attempt finds it out on the way to one point: 1,000 takes ten halvings.
     assert sink.requests <= 5 * 11
 
@@ -213,7 +220,7 @@ def test_a_failure_keeps_everything_and_is_seen_in_the_status(failure, state):
     status = pusher.status()
     assert status["state"] == state
     assert str(failure) in status["last_error"]
-    assert outbox.cursor("s") == 0
+    assert outbox.live.done_seq == 0
     pusher.step()
     assert len(sink.lines) == 10
     assert pusher.status()["last_error"] is None
@@ -267,3 +274,67 @@ def test_the_thread_ends_when_told_and_closes_its_sink():
     thread.join(20)
     assert not thread.is_alive()
     assert sink.closed
+
+
+def test_a_backlog_leaves_beside_live_rows_and_no_faster_than_it_may():
+    clock = FakeClock()
+    outbox = MemoryOutbox(backlog=[f"old v={i} {i}" for i in range(5000)])
+    sink = Taker()
+    pusher = pusher_of(outbox, sink, batch_points=100, clock=clock, drain_points_per_s=1000)
+    came = []
+    for second in range(20):
+        outbox.live.add([f"new v={second} {second}"])
+        pause_s = 0.0
+        while pause_s < 1e-3:
+            pause_s = pusher.step()
+        came.append(sum(line.startswith("old") for line in sink.lines))
+        clock.move(1)
+    # A second's worth and a batch that overdraws it, then a second's worth each second.
+    assert came[:5] == [1100, 2100, 3100, 4100, 5000]
+    assert [line for line in sink.lines if line.startswith("new")] == [
+        f"new v={second} {second}" for second in range(20)
+    ]
+    assert outbox.is_drained
+
+
+def test_what_waits_is_set_apart_before_live_rows_are_looked_at():
+    outbox = MemoryOutbox(["m v=1 1"])
+    pusher_of(outbox, Taker(), batch_points=100).step()
+    assert outbox.apart == [200]
+
+
+def test_a_failure_makes_requests_smaller_and_success_larger_again():
+    sizes = []
+
+    class Slow(Taker):
+        """A server that has no answer in time for more than 1,000 points."""
+
+        def send(self, lines):
+            count = lines.count(b"\n") + 1
+            sizes.append(count)
+            if count > 1000:
+                raise RetryLater("timed out")
+            super().send(lines)
+
+    lines = [f"m v={i} {i}" for i in range(60_000)]
+    outbox, sink = MemoryOutbox(lines), Slow()
+    drain(pusher_of(outbox, sink, batch_points=5000), outbox)
+    assert sink.lines == lines
+    assert sizes[:4] == [5000, 2500, 1250, 625]
+    # From then on it climbs to what the server can take, and falls back by half.
+    settled = sizes[4:-1]
+    assert max(settled) <= 1250
+    assert sum(settled) / len(settled) > 600
+
+
+def test_after_many_requests_that_fit_larger_ones_are_tried():
+    batch = BatchSize(5000)
+    batch.too_large(100_000)
+    assert batch.size_bytes == 50_000
+    for _ in range(TAKEN_BEFORE_LARGER - 1):
+        batch.taken()
+    assert batch.size_bytes == 50_000
+    batch.taken()
+    assert batch.size_bytes == 100_000
+    batch.too_large(1)
+    assert batch.size_bytes == MIN_BATCH_BYTES

@@ -45,6 +45,7 @@ def pushed(sink, stored, *, steps):
         threading.Event(),
         batch_points=1000,
         flush_every_s=0.01,
+        drain_points_per_s=10**6,
         rng=random.Random(1),
     )
     for _ in range(steps):
@@ -146,7 +147,7 @@ def test_one_poisoned_point_among_a_thousand_is_put_aside_and_the_rest_arrives_o
     ((line, reason),) = outbox.rejected
     assert line == "poison v=1 1"
     assert "partial write: it is poison dropped=1" in reason
-    assert outbox.cursor("s") == 1000
+    assert outbox.live.done_seq == 1000
 
 
 def test_a_server_with_a_limit_is_given_smaller_requests(api):
@@ -181,7 +182,7 @@ def test_a_server_with_a_limit_is_given_smaller_requests(api):
 def test_what_is_no_database_takes_nothing_from_the_outbox(api, answer):
     with Scripted(lambda *_: answer) as server:
         outbox, pusher = pushed(sink_of(api, server.url), lines(100), steps=3)
-    assert outbox.cursor("s") == 0
+    assert outbox.live.done_seq == 0
     assert outbox.rejected == []
     status = pusher.status()
     assert status["state"] in {"misconfigured", "backing off"}
@@ -227,3 +228,18 @@ def test_a_connection_serves_one_request_after_the_other(api):
                 ports |= {port for _, port in server.clients}
         sink.close()
     assert len(ports) == 1
+
+
+def test_a_proxy_is_gone_through_and_the_environments_is_not(api, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with Scripted(lambda *_: (204, {}, b"")) as proxy:
+        sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
+        sink.send(b"m v=1 1")
+        sink.close()
+        direct = sink_of(api, proxy.url)
+        direct.send(b"m v=2 2")
+        direct.close()
+    through, straight = (path for _, path, _, _ in proxy.requests)
+    assert through.startswith("http://influx.invalid:8086/")
+    assert straight.startswith("/")
