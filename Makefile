@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format bench venv dev clean
+.PHONY: run test lint format bench install uninstall venv dev clean
 
 run: venv
 	@$(BIN)/infercost run
@@ -25,6 +25,13 @@ bench: dev
 	$(BIN)/python bench/agreement.py
 	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/detection.py
+
+# As root: the service, its user and its sandbox; `make uninstall PURGE=--purge` leaves nothing.
+install: venv
+	$(BIN)/infercost service install
+
+uninstall:
+	$(BIN)/infercost service uninstall $(PURGE)
 
 venv:
 	@scripts/setup $(VENV)

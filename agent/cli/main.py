@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Entry] = {
     "sink": Entry("agent.cli.sink", "What sinks got, refused points, and a retry at once."),
     "store": Entry("agent.cli.store", "Check the store, and copy it while the daemon runs."),
     "config": Entry("agent.cli.config", "Write, check and show the configuration."),
+    "service": Entry("agent.cli.service", "Put the daemon under systemd, upgrade it, remove it."),
     "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),
     "debug": Entry("agent.cli.debug", "Gather what explains a fault, without secrets."),
 }

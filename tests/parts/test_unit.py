@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-UNIT = Path(__file__).parents[2] / "systemd" / "infercost.service"
+from agent.config_file import parse
+
+SYSTEMD = Path(__file__).parents[2] / "systemd"
+UNITS = ("infercost.service", "infercost-dashboard.service")
 # The highest exposure that is allowed, times ten.
 EXPOSURE = 14
 
@@ -25,19 +29,20 @@ def analyze():
     return found
 
 
-def test_systemd_has_nothing_to_say_of_the_unit(analyze, tmp_path):
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_has_nothing_to_say_of_the_unit(analyze, tmp_path, name):
     # Its program is not installed here, which is all that it might complain of.
-    unit = tmp_path / UNIT.name
-    text = UNIT.read_text()
-    command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
-    unit.write_text(text.replace(command, "ExecStart=/bin/true"))
+    unit = tmp_path / name
+    text = (SYSTEMD / name).read_text()
+    unit.write_text(text.replace("/opt/infercost/bin/infercost", "/bin/true"))
     done = subprocess.run(
         [analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_its_exposure_is_low(analyze):
+@pytest.mark.parametrize("name", UNITS)
+def test_its_exposure_is_low(analyze, name):
     done = subprocess.run(
         [
             analyze,
@@ -45,7 +50,7 @@ def test_its_exposure_is_low(analyze):
             "--offline=true",
             f"--threshold={EXPOSURE}",
             "--json=short",
-            str(UNIT),
+            str(SYSTEMD / name),
         ],
         capture_output=True,
         text=True,
@@ -55,13 +60,13 @@ def test_its_exposure_is_low(analyze):
     assert done.returncode == 0, open_doors
 
 
-def test_it_waits_for_readiness_and_is_watched():
-    keys = dict(
-        line.split("=", 1)
-        for line in UNIT.read_text().splitlines()
-        if "=" in line and not line.startswith("#")
-    )
-    assert keys["Type"] == "notify"
-    assert keys["WatchdogSec"] == "60s"
-    assert keys["TimeoutStopSec"] == "10s"
-    assert keys["DynamicUser"] == "yes"
+def test_the_example_configuration_is_good_with_and_without_its_examples():
+    text = (SYSTEMD / "infercost.toml.example").read_text()
+    assert parse(text, None).probe[0].name == "transformer"
+    # Every key that is commented out is one that there is.
+    full = re.sub(r"^# (?=(\[|[a-z_]+ +=))", "", text, flags=re.MULTILINE)
+    assert full != text
+    config = parse(full.replace("module = ", "# module = "), None)
+    assert config.sink[0].bucket == "infercost"
+    assert config.price[0].plan == "on_demand"
+    assert config.notifier[0].kind == "alertmanager"

@@ -1,0 +1,159 @@
+"""A real systemd, booted in a container made of Debian's packages.
+
+The root directory is made once and never written to: what a container does lies in memory and goes
+with it. It shares the host's network and nothing else that is not given to it.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+SUITE = "bookworm"
+PACKAGES = "systemd,systemd-sysv,dbus,procps,python3,python3-venv,udev"
+TOOLS = ("debootstrap", "systemd-nspawn", "nsenter")
+MAKE_S = 600
+BOOT_S = 60.0
+COMMAND_S = 300
+# What systemd-nspawn takes for "halt" (systemd(1): SIGRTMIN+3).
+HALT = 37
+
+
+class NoContainersError(Exception):
+    """This machine does not let its containers be booted; what it said."""
+
+
+def missing_tools():
+    """The programs that are needed and are not here."""
+    return [tool for tool in TOOLS if shutil.which(tool) is None]
+
+
+def debian_root():
+    """A folder with a minimal Debian, made where there is none yet, by one process at a time."""
+    folder = Path(tempfile.gettempdir()) / f"infercost-{SUITE}-{os.getuid()}"
+    done = folder.with_suffix(".done")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            if folder.exists():
+                shutil.rmtree(folder)
+            command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, folder]
+            made = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=MAKE_S
+            )
+            assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
+            done.touch()
+    return folder
+
+
+class Container:
+    """A booted container.
+
+    Args:
+        root: Its root directory, of which it gets a writable view.
+        binds: Folders of this machine by their place in it, which it may only read.
+        log: Where its console goes.
+    """
+
+    def __init__(self, root, binds, log):
+        self._log = log
+        with log.open("wb") as console:
+            self._nspawn = subprocess.Popen(
+                [
+                    "systemd-nspawn",
+                    "--register=no",
+                    "--keep-unit",
+                    "--quiet",
+                    "--boot",
+                    "--volatile=overlay",
+                    f"--directory={root}",
+                    *(f"--bind-ro={here}:{there}" for there, here in binds.items()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+            )
+        self._init = None
+        try:
+            self._wait_for_boot()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_for_boot(self):
+        ends_s = time.monotonic() + BOOT_S
+        while True:
+            if self._nspawn.poll() is not None:
+                raise NoContainersError(self._log.read_text(errors="replace")[-1000:])
+            children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children")
+            found = children.read_text().split()
+            if found:
+                self._init = int(found[0])
+                state = self.run("systemctl", "is-system-running", check=False).stdout.strip()
+                if state in {"running", "degraded"}:
+                    return
+            if time.monotonic() > ends_s:
+                raise NoContainersError(self._log.read_text(errors="replace")[-1000:])
+            time.sleep(0.1)
+
+    def run(self, *command, check=True, env=()):
+        """Runs a program in it, as root."""
+        done = subprocess.run(
+            [
+                "nsenter",
+                f"--target={self._init}",
+                "--all",
+                "/usr/bin/env",
+                "-i",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "LANG=C.UTF-8",
+                *env,
+                *map(str, command),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
+        )
+        assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
+        return done
+
+    def write(self, path, text):
+        """Writes a file in it, readable by root alone."""
+        script = 'umask 077; mkdir -p "$(dirname "$1")"; printf %s "$2" >"$1"'
+        self.run("sh", "-c", script, "sh", path, text)
+
+    def read(self, path):
+        """A file's content."""
+        return self.run("cat", path).stdout
+
+    def exists(self, path):
+        """Whether there is something of that name."""
+        return self.run("test", "-e", path, check=False).returncode == 0
+
+    def wait_for(self, condition, timeout_s=60.0):
+        """Waits until something is so, and fails with the service's log if it never is."""
+        ends_s = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < ends_s, self.run(
+                "journalctl", "-u", "infercost", "-n", "50", "--no-pager", check=False
+            ).stdout
+            time.sleep(0.1)
+
+    def stop(self):
+        """Halts it, and ends it where it does not."""
+        if self._init is not None and self._nspawn.poll() is None:
+            os.kill(self._init, HALT)
+        try:
+            self._nspawn.wait(20)
+        except subprocess.TimeoutExpired:
+            self._nspawn.terminate()
+            try:
+                self._nspawn.wait(10)
+            except subprocess.TimeoutExpired:
+                self._nspawn.kill()
+                self._nspawn.wait()
