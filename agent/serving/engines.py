@@ -40,7 +40,6 @@ class Engine:
             is read.
         required: Measures without which something is wrong.
         model_label: Label that names the served model; "" where there is none.
-        version_label: Label that tells apart versions of a model; "" where there is none.
         prefix: What the names of its metrics begin with; "" if nothing.
         counts_begin_at_zero: Whether a series comes into being with its first count, so that one
             which was not there at the last reading has counted all it shows since then.
@@ -50,7 +49,6 @@ class Engine:
     counters: Mapping[Measure, tuple[Counter, ...]]
     required: tuple[Measure, ...] = ("requests",)
     model_label: str = ""
-    version_label: str = ""
     prefix: str = ""
     counts_begin_at_zero: bool = False
 
@@ -85,6 +83,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("requests", "tokens_in", "tokens_out"),
             model_label="model_name",
             prefix="vllm:",
+            counts_begin_at_zero=True,
         ),
         Engine(
             name="sglang",
@@ -162,7 +161,6 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=("requests", "inferences"),
             model_label="model",
-            version_label="version",
             prefix="nv_",
             counts_begin_at_zero=True,
         ),
@@ -174,7 +172,6 @@ ENGINES: Mapping[str, Engine] = {
                 "compute_s": (Counter("ts_inference_latency_microseconds", scale=_MICRO),),
             },
             model_label="model_name",
-            version_label="model_version",
             prefix="ts_",
             counts_begin_at_zero=True,
         ),

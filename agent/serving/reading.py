@@ -1,0 +1,262 @@
+"""From what a server exposes to what it counts: each measure's series, or the counter it lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from agent.config_service import SELECTOR, CountersConfig, ServiceConfig
+from agent.costing.served import MEASURES, Measure
+from agent.serving.engines import ENGINES, Counter, Engine
+from agent.serving.errors import ScrapeError
+from agent.serving.exposition import Exposition, Labels, Sample, family_of
+
+MAX_MODELS = 64
+MAX_MODEL_CHARS = 200
+_LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
+_SCALES = (
+    (re.compile(r"_(us|microseconds)(_total|_sum)?"), 1e-6),
+    (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
+    (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
+)
+_TIMES = ("prefill_s", "decode_s", "compute_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Where a series stands.
+
+    Attributes:
+        value: Its count, in the measure's unit.
+        model: Served model that it is about; "" where it names none.
+        created_s: UTC in s at which the series began, where the server says so.
+    """
+
+    value: float
+    model: str
+    created_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A measure as one server counts it.
+
+    Attributes:
+        counter: Name of the metric.
+        series: Its series that count, by labels; none where nothing was counted yet.
+    """
+
+    counter: str
+    series: Mapping[Labels, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one server counts at an instant.
+
+    Attributes:
+        measures: What it counts; a measure that it does not count is absent.
+        missing: Counters that it should have and has not, for people.
+        started_s: UTC in s at which the process began; None where it does not say.
+    """
+
+    measures: Mapping[Measure, Counted]
+    missing: tuple[str, ...]
+    started_s: float | None
+
+
+def engine_of(service: ServiceConfig) -> Engine:
+    """How a service's servers count."""
+    return ENGINES[service.engine] if service.counters is None else _generic(service.counters)
+
+
+def wanted_names(engine: Engine) -> frozenset[str]:
+    """All names under which an engine's counters may stand."""
+    return frozenset(
+        name
+        for counters in engine.counters.values()
+        for counter in counters
+        for name in aliases(counter.name)
+    )
+
+
+def aliases(name: str) -> tuple[str, ...]:
+    """The names under which a counter may stand: with and without `_total`, "_" for ":"."""
+    bare = name.removesuffix("_total")
+    written = (name, bare if name.endswith("_total") else f"{name}_total")
+    return tuple(dict.fromkeys((*written, *(each.replace(":", "_") for each in written))))
+
+
+def read_counters(
+    exposition: Exposition,
+    engine: Engine,
+    models: Sequence[str] | None = None,
+    unnamed: str = "",
+) -> Reading:
+    """Finds an engine's measures in what a server exposes.
+
+    Args:
+        exposition: What it exposes.
+        engine: How it counts.
+        models: Served models that count; None for all.
+        unnamed: Name for what names no model, where the operator gave one.
+
+    Raises:
+        ScrapeError: A counter that it must have is none, or there are too many models.
+    """
+    found: dict[Measure, Counted] = {}
+    for measure, counters in engine.counters.items():
+        counted = _counted(exposition, engine, counters, models, unnamed)
+        if counted is not None:
+            _check_type(exposition, counted.counter, measure in engine.required)
+            found[measure] = counted
+    missing = []
+    for measure, counters in engine.counters.items():
+        if measure in found:
+            continue
+        if _has_counted_nothing(exposition, engine, found, measure):
+            found[measure] = Counted(counters[0].name, {})
+        elif measure in engine.required:
+            missing.append(_told(measure, counters, exposition, engine))
+    missing += _absent_models(exposition, found, models)
+    seen = {value.model for counted in found.values() for value in counted.series.values()}
+    if len(seen) > MAX_MODELS:
+        raise ScrapeError(f"more than {MAX_MODELS} models; name those that count in models")
+    return Reading(found, tuple(missing), exposition.started_s)
+
+
+def _counted(
+    exposition: Exposition,
+    engine: Engine,
+    counters: Sequence[Counter],
+    models: Collection[str] | None,
+    unnamed: str,
+) -> Counted | None:
+    """The first of the counters that has values, else the first that is declared."""
+    for counter in counters:
+        for name in aliases(counter.name):
+            if name in exposition.samples:
+                samples = _of_lowest_rank(exposition.samples[name], counter.one_of)
+                series = {
+                    sample.labels: Value(
+                        sample.value * counter.scale,
+                        _model(sample, engine.model_label) or unnamed,
+                        sample.created_s,
+                    )
+                    for sample in samples
+                    if _is_meant(dict(sample.labels), counter)
+                }
+                if models is not None:
+                    series = {
+                        labels: value
+                        for labels, value in series.items()
+                        if value.model in models or not _names_model(labels, engine)
+                    }
+                return Counted(name, series)
+    for counter in counters:
+        for name in aliases(counter.name):
+            if family_of(name) in exposition.types:
+                return Counted(name, {})
+    return None
+
+
+def _model(sample: Sample, label: str) -> str:
+    text = dict(sample.labels).get(label, "") if label else ""
+    return "".join(mark if mark.isprintable() else "?" for mark in text[:MAX_MODEL_CHARS])
+
+
+def _names_model(labels: Labels, engine: Engine) -> bool:
+    return any(name == engine.model_label and text for name, text in labels)
+
+
+def _is_meant(labels: Mapping[str, str], counter: Counter) -> bool:
+    return all(labels.get(name) in texts for name, texts in counter.only.items()) and not any(
+        labels.get(name) in texts for name, texts in counter.without.items()
+    )
+
+
+def _of_lowest_rank(samples: Sequence[Sample], ranks: Collection[str]) -> list[Sample]:
+    """One series of each group of ranks that repeat the same count."""
+    if not ranks:
+        return list(samples)
+    lowest: dict[Labels, tuple[tuple[tuple[int, str], ...], Sample]] = {}
+    for sample in samples:
+        rest = tuple(label for label in sample.labels if label[0] not in ranks)
+        # By number where they are numbers: "10" is above "9".
+        rank = tuple((len(text), text) for name, text in sample.labels if name in ranks)
+        if rest not in lowest or rank < lowest[rest][0]:
+            lowest[rest] = (rank, sample)
+    return [sample for _, sample in lowest.values()]
+
+
+def _has_counted_nothing(
+    exposition: Exposition, engine: Engine, found: Mapping[Measure, Counted], measure: Measure
+) -> bool:
+    """Whether a counter is not there because its first count is still to come."""
+    companions: tuple[Measure, ...] = (
+        ("tokens_out", "inferences") if measure == "requests" else ("requests",)
+    )
+    return (
+        engine.counts_begin_at_zero
+        and engine.prefix in exposition.names
+        and not any(
+            value.value > 0
+            for companion in companions
+            if companion in found
+            for value in found[companion].series.values()
+        )
+    )
+
+
+def _check_type(exposition: Exposition, name: str, is_required: bool) -> None:  # noqa: FBT001 - both callers name it
+    declared = exposition.types.get(family_of(name), "counter")
+    if declared == "gauge" and is_required:
+        raise ScrapeError(f"{name} is a gauge, which is no count; name a counter")
+
+
+def _told(
+    measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
+) -> str:
+    names = " or ".join(counter.name for counter in counters)
+    if engine.prefix and engine.prefix not in exposition.names:
+        return f"{names} ({measure}); nothing there begins with {engine.prefix}"
+    return f"{names} ({measure})"
+
+
+def _absent_models(
+    exposition: Exposition, found: Mapping[Measure, Counted], models: Sequence[str] | None
+) -> list[str]:
+    """The configured models that nobody counts though the server counts others."""
+    requests = found.get("requests")
+    if models is None or requests is None or requests.counter not in exposition.samples:
+        return []
+    seen = {value.model for value in requests.series.values()}
+    return [f"{requests.counter} of the model {model}" for model in models if model not in seen]
+
+
+def _generic(config: CountersConfig) -> Engine:
+    """An engine of the counters that the operator named."""
+    counters: dict[Measure, tuple[Counter, ...]] = {}
+    for measure in MEASURES:
+        selector = getattr(config, measure)
+        if selector is None:
+            continue
+        match = SELECTOR.fullmatch(selector)
+        if match is None:
+            raise ScrapeError(f"counters.{measure}: write name or name{{label=\"value\"}}")
+        scale = _scale(match[1]) if measure in _TIMES else 1.0
+        only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
+        counters[cast("Measure", measure)] = (Counter(match[1], only=only, scale=scale),)
+    return Engine(
+        name="generic",
+        counters=counters,
+        required=tuple(counters),
+        model_label=config.model_label,
+    )
+
+
+def _scale(name: str) -> float:
+    """Seconds of one count, by the unit that a name ends in; Prometheus counts in seconds."""
+    return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)
