@@ -62,15 +62,31 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "cost": Measurement(
-        tags=("device", "probe", "service", "basis", "plan", "currency"),
+        tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
         fields=_typed(
             floats="cost_per_inference cost_hardware cost_energy cost_reference"
             " rolling_1h rolling_1h_iqr rolling_1h_coverage"
             " rolling_24h rolling_24h_iqr rolling_24h_coverage"
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
-            " cost_per_million_tokens_in cost_per_million_tokens_out",
-            strings="energy_method",
+            " cost_per_million_tokens_in cost_per_million_tokens_out"
+            " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
+            " window_s",
+            strings="energy_method token_split model_split",
         ),
+    ),
+    "serving": Measurement(
+        tags=("service", "engine", "served_model"),
+        fields=_typed(
+            floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
+            " decode_s compute_s busy_share window_s",
+            ints="restarts readings",
+            strings="problem missing",
+            bools="complete",
+        ),
+    ),
+    "allocation": Measurement(
+        tags=("device", "service", "part", "currency"),
+        fields=_typed(floats="cost cost_hardware cost_energy"),
     ),
     "event": Measurement(
         tags=("kind", "device", "probe", "service", "metric"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -124,7 +124,7 @@ class ServiceMeter:
             problems += [f"{url}: {told}" for told in step.problems]
             missing += [f"{url}: {told}" for told in outcome.missing]
             restarted = restarted or step.restarted
-            _add(window, outcome, step, [m for m in self._engine.counters if True])
+            _add(window, outcome, step, self._engine.counters)
         for told in problems[: MAX_PROBLEMS - len(window.problems)]:
             window.problems[told] = None
         for told in missing[: MAX_PROBLEMS - len(window.missing)]:
@@ -148,7 +148,7 @@ class ServiceMeter:
             return error
 
 
-def _add(window: _Window, reading: Reading, step: Step, measures: Sequence[Measure]) -> None:
+def _add(window: _Window, reading: Reading, step: Step, measures: Iterable[Measure]) -> None:
     window.readings += 1
     window.restarts += step.restarted
     window.seen.update(reading.measures)
@@ -161,22 +161,20 @@ def _by_model(window: _Window) -> dict[str, Counts]:
     """The counts of each model; what names no model is a lone model's."""
     known = window.seen - window.unknown
     models = {model for measure, model in window.increases if measure in known}
-    lone = models - {""}
-    only = next(iter(lone)) if len(lone) == 1 else ""
-    found: dict[str, Counts] = {}
-    for model in sorted({only if model == "" else model for model in models} or {""}):
-        counts: dict[str, float] = {}
-        for measure in MEASURES:
-            if measure not in known:
-                continue
-            named = {who or only: None for what, who in window.increases if what == measure}
-            if model in named or not named or model == "" and not lone:
-                counts[measure] = sum(
-                    grown
-                    for (what, who), grown in window.increases.items()
-                    if what == measure and (who or only) == model
-                )
-            elif any(named):
+    named = sorted(models - {""})
+    unnamed = named[0] if len(named) == 1 else ""
+    found: dict[str, dict[str, float]] = {name: {} for name in named}
+    if unnamed == "" and ("" in models or not named):
+        found[""] = {}
+    for measure in known:
+        counted: dict[str, float] = {}
+        for (what, model), grown in window.increases.items():
+            if what == measure:
+                counted[model or unnamed] = counted.get(model or unnamed, 0.0) + grown
+        for model, counts in found.items():
+            if model in counted:
+                counts[measure] = counted[model]
+            elif model and set(counted) != {""} or not named:
+                # Where it is counted for no model at all, what a single one had is not known.
                 counts[measure] = 0.0
-        found[model] = Counts(**counts)
-    return found
+    return {model: Counts(**counts) for model, counts in found.items()}

@@ -216,9 +216,7 @@ def _check_type(exposition: Exposition, name: str, is_required: bool) -> None:  
         raise ScrapeError(f"{name} is a gauge, which is no count; name a counter")
 
 
-def _told(
-    measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
-) -> str:
+def _told(measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine) -> str:
     names = " or ".join(counter.name for counter in counters)
     if engine.prefix and engine.prefix not in exposition.names:
         return f"{names} ({measure}); nothing there begins with {engine.prefix}"
@@ -245,7 +243,7 @@ def _generic(config: CountersConfig) -> Engine:
             continue
         match = SELECTOR.fullmatch(selector)
         if match is None:
-            raise ScrapeError(f"counters.{measure}: write name or name{{label=\"value\"}}")
+            raise ScrapeError(f'counters.{measure}: write name or name{{label="value"}}')
         scale = _scale(match[1]) if measure in _TIMES else 1.0
         only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
         counters[cast("Measure", measure)] = (Counter(match[1], only=only, scale=scale),)

@@ -16,6 +16,7 @@ LAYERS = (
     ("agent.storage", 3),
     ("agent.sinks", 3),
     ("agent.feeds", 3),
+    ("agent.serving", 3),
     ("agent.alerting", 3),
     ("agent.notifying", 3),
     ("agent.pricing", 2),

@@ -1,0 +1,145 @@
+"""What was served, what it cost and who bore it, as rows of the series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent.costing.allocation import Line
+from agent.costing.served import Counts, ServedWindow
+from agent.costing.serving_basis import THOUSAND, ServedCost, ServiceCost
+from agent.costing.serving_rolling import RolledRatio
+from agent.model import NS_PER_S, FieldValue, Point
+from agent.pricing.book import TOGETHER
+from agent.series import make_point
+
+MAX_DETAIL_CHARS = 500
+
+
+def serving_points(
+    window: ServedWindow, busy_share: float | None, tags: Mapping[str, str], time_ns: int
+) -> list[Point]:
+    """Rows of `serving`: one for each served model.
+
+    Args:
+        window: What a service served.
+        busy_share: Share of the window in which its devices were busy; None where not known.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+    """
+    models = window.models or {"": Counts()}
+    return [
+        make_point(
+            "serving",
+            {**tags, "service": window.service, "engine": window.engine, "served_model": model},
+            {
+                **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
+                "busy_share": busy_share,
+                "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
+                "complete": window.is_complete,
+                "restarts": window.restarts,
+                "readings": window.readings,
+                "problem": _told(window.problems),
+                "missing": _told(window.missing),
+            },
+            time_ns,
+        )
+        for model, counts in models.items()
+    ]
+
+
+def serving_cost_points(
+    cost: ServiceCost,
+    plan: str,
+    currency: str,
+    rolled: Mapping[str, RolledRatio],
+    tags: Mapping[str, str],
+    time_ns: int,
+) -> list[Point]:
+    """Rows of `cost` on the serving basis: the service's, and one for each of several models.
+
+    Args:
+        cost: What a service cost; an incomplete window gives no row.
+        plan: Kinds of the price plans in force.
+        currency: ISO 4217 code.
+        rolled: Rolling cost of the service, by the name of the rolling window.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+    """
+    if cost.total is None:
+        return []
+    own = {
+        **tags,
+        "device": TOGETHER.join(cost.devices),
+        "service": cost.window.service,
+        "basis": "serving",
+        "plan": plan,
+        "currency": currency,
+    }
+    window_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
+    rolling: dict[str, FieldValue | None] = {}
+    for name, summary in rolled.items():
+        rolling[f"rolling_{name}"] = summary.per_inference
+        rolling[f"rolling_{name}_coverage"] = summary.coverage
+    whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
+    points = [make_point("cost", own, whole, time_ns)]
+    for one in cost.models:
+        fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
+        points.append(make_point("cost", {**own, "served_model": one.model}, fields, time_ns))
+    return points
+
+
+def allocation_points(
+    lines: Sequence[Line], currency: str, tags: Mapping[str, str], time_ns: int
+) -> list[Point]:
+    """Rows of `allocation`: what a device cost in a window, by who bore it and what for.
+
+    Args:
+        lines: The parts of the cost of devices.
+        currency: ISO 4217 code.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+    """
+    return [
+        make_point(
+            "allocation",
+            {
+                **tags,
+                "device": line.device,
+                "service": line.service,
+                "part": line.part,
+                "currency": currency,
+            },
+            {
+                "cost": float(line.cost),
+                "cost_hardware": float(line.hardware),
+                "cost_energy": float(line.energy),
+            },
+            time_ns,
+        )
+        for line in lines
+    ]
+
+
+def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
+    inferred = cost.counts.inferred
+    per_inference = cost.per_inference
+    share = {"hardware": cost.hardware, "energy": cost.energy}
+    return {
+        "cost_total": float(cost.cost),
+        "cost_idle": None if cost.idle is None else float(cost.idle),
+        "idle_share": cost.idle_share,
+        "cost_per_inference": per_inference,
+        "cost_per_thousand_inferences": per_inference and per_inference * THOUSAND,
+        "cost_per_request": cost.per_request,
+        **{
+            f"cost_{name}": float(amount) / inferred if inferred else None
+            for name, amount in share.items()
+        },
+        "cost_per_million_tokens_in": cost.per_million_tokens_in,
+        "cost_per_million_tokens_out": cost.per_million_tokens_out,
+        "token_split": cost.token_split,
+    }
+
+
+def _told(problems: Sequence[str]) -> str | None:
+    return "; ".join(problems)[:MAX_DETAIL_CHARS] or None
