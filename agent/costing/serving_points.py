@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.costing.allocation import Line
-from agent.costing.served import Counts, ServedWindow
+from agent.costing.served import MEASURES, Counts, ServedWindow
 from agent.costing.serving_basis import THOUSAND, ServedCost, ServiceCost
 from agent.costing.serving_rolling import RolledRatio
 from agent.model import NS_PER_S, FieldValue, Point
@@ -16,29 +16,30 @@ MAX_DETAIL_CHARS = 500
 
 
 def serving_points(
-    window: ServedWindow, busy_share: float | None, tags: Mapping[str, str], time_ns: int
+    cost: ServiceCost, busy_share: float | None, tags: Mapping[str, str], time_ns: int
 ) -> list[Point]:
     """Rows of `serving`: one for each served model.
 
     Args:
-        window: What a service served.
+        cost: What a service served, and why it may have no cost.
         busy_share: Share of the window in which its devices were busy; None where not known.
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
     """
+    window = cost.window
     models = window.models or {"": Counts()}
     return [
         make_point(
             "serving",
             {**tags, "service": window.service, "engine": window.engine, "served_model": model},
             {
-                **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
+                **{name: getattr(counts, name) for name in MEASURES},
                 "busy_share": busy_share,
-                "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
-                "complete": window.is_complete,
+                "window_s": _length_s(window),
+                "complete": cost.is_complete,
                 "restarts": window.restarts,
                 "readings": window.readings,
-                "problem": _told(window.problems),
+                "problem": _told(cost.problems),
                 "missing": _told(window.missing),
             },
             time_ns,
@@ -75,7 +76,7 @@ def serving_cost_points(
         "plan": plan,
         "currency": currency,
     }
-    window_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
+    window_s = _length_s(cost.window)
     rolling: dict[str, FieldValue | None] = {}
     for name, summary in rolled.items():
         rolling[f"rolling_{name}"] = summary.per_inference
@@ -139,6 +140,10 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
         "token_split": cost.token_split,
     }
+
+
+def _length_s(window: ServedWindow) -> float:
+    return (window.end_ns - window.start_ns) / NS_PER_S
 
 
 def _told(problems: Sequence[str]) -> str | None:

@@ -8,9 +8,11 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.config_service import ServiceConfig
 from agent.secret_file import read_secret
 from agent.serving.errors import ScrapeError
 from agent.serving.exposition import MAX_BYTES
@@ -28,13 +30,58 @@ class Access:
 
     Attributes:
         timeout_s: Of a whole reading, from connecting to the end of the answer.
-        token_path: File with a bearer token, read anew each time; None if none is asked for.
+        token_file: File with a bearer token, read anew each time; None if none is asked for.
+        token_credential: Name of a systemd credential with the same.
+        credentials_folder: Where systemd put this process's credentials; None if it gave none.
         ca_file: Certificates to trust instead of the system's.
     """
 
     timeout_s: float
-    token_path: Path | None = None
+    token_file: Path | None = None
+    token_credential: str | None = None
+    credentials_folder: Path | None = None
     ca_file: Path | None = None
+
+    def token(self) -> str | None:
+        """The bearer token; None if none is configured.
+
+        Raises:
+            ScrapeError: It cannot be read; the text never holds it.
+        """
+        path = self.token_file
+        if self.token_credential is not None:
+            if self.credentials_folder is None:
+                raise ScrapeError(
+                    f"credential {self.token_credential}: systemd gave none to this process;"
+                    " add LoadCredential= to the unit"
+                )
+            path = self.credentials_folder / self.token_credential
+        if path is None:
+            return None
+        try:
+            token = read_secret(path, "token")
+        except ValueError as error:
+            raise ScrapeError(str(error)) from None
+        if not token.isascii():
+            raise ScrapeError(f"{path}: holds no token: a header takes plain letters alone")
+        return token
+
+
+def access_of(service: ServiceConfig, environ: Mapping[str, str]) -> Access:
+    """How a service's endpoints may be read, as configured.
+
+    Args:
+        service: The service.
+        environ: The process's environment, in which systemd names its folder of credentials.
+    """
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    return Access(
+        timeout_s=service.timeout_s,
+        token_file=service.token_file,
+        token_credential=service.token_credential,
+        credentials_folder=Path(folder) if folder else None,
+        ca_file=service.ca_file,
+    )
 
 
 class Fetcher:
@@ -89,13 +136,8 @@ class Fetcher:
             "Accept-Encoding": "identity",
             "Connection": "close",
         }
-        if self._access.token_path is not None:
-            try:
-                token = read_secret(self._access.token_path, "token")
-            except ValueError as error:
-                raise ScrapeError(str(error)) from None
-            if not token.isascii():
-                raise ScrapeError(f"{self._access.token_path}: holds no token a header could hold")
+        token = self._access.token()
+        if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
@@ -188,7 +230,7 @@ def _exchange(
 ) -> bytes:
     connection = http.client.HTTPConnection(headers["Host"])
     # A socket of our own: the library's would know nothing of the deadline.
-    connection.sock = _Channel(channel, bounds)  # type: ignore[assignment] # what it uses of one
+    connection.sock = _Channel(channel, bounds)
     connection.putrequest("GET", target, skip_host=True, skip_accept_encoding=True)
     for name, value in headers.items():
         connection.putheader(name, value)

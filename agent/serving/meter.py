@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from agent.config_service import ServiceConfig
-from agent.costing.served import MEASURES, Counts, Measure, ServedWindow
+from agent.costing.served import Counts, Measure, ServedWindow
 from agent.model import NS_PER_S
 from agent.serving.errors import ScrapeError
 from agent.serving.exposition import parse_exposition
@@ -172,9 +172,8 @@ def _by_model(window: _Window) -> dict[str, Counts]:
             if what == measure:
                 counted[model or unnamed] = counted.get(model or unnamed, 0.0) + grown
         for model, counts in found.items():
-            if model in counted:
-                counts[measure] = counted[model]
-            elif model and set(counted) != {""} or not named:
-                # Where it is counted for no model at all, what a single one had is not known.
-                counts[measure] = 0.0
+            # Where it is counted for no model at all, what each of several had is not known.
+            is_told = model in counted or not counted or (model != "" and set(counted) != {""})
+            if is_told:
+                counts[measure] = counted.get(model, 0.0)
     return {model: Counts(**counts) for model, counts in found.items()}
