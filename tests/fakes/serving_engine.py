@@ -1,0 +1,83 @@
+"""A serving process as its metrics show it: serves, restarts, and exposes counters over real HTTP."""
+
+from collections import Counter
+
+from fakes.inference_server import InferenceServer
+
+
+class ServingEngine:
+    """What a vLLM counts, in its own text format.
+
+    Args:
+        started_s: UTC in s at which its process began.
+        tells_start: False to hide when process and counters began, as with several front ends.
+        extra: Appended to the text.
+
+    Attributes:
+        served: All that it ever served, over all its lives, by model: the truth.
+    """
+
+    def __init__(self, started_s=1000.0, *, tells_start=True, extra=""):
+        self.served = {}
+        self.tells_start = tells_start
+        self.extra = extra
+        self.is_away = False
+        self.restart(started_s)
+
+    def restart(self, started_s):
+        """Ends the process and begins another, which has counted nothing."""
+        self.started_s = started_s
+        self.counters = {}
+
+    def serve(self, model="m", requests=1, *, tokens_in=100, tokens_out=50, errors=0):
+        """Serves some requests, each of so many tokens."""
+        counted = Counter(
+            requests=requests,
+            errors=errors,
+            tokens_in=requests * tokens_in,
+            tokens_out=requests * tokens_out,
+            prefill_s=requests * tokens_in * 0.001,
+            decode_s=requests * tokens_out * 0.02,
+        )
+        for kept in (self.served, self.counters):
+            kept.setdefault(model, Counter()).update(counted)
+
+    def text(self):
+        """Its exposition."""
+        lines = ["# TYPE vllm:num_requests_running gauge"]
+        if self.tells_start:
+            lines += ["# TYPE process_start_time_seconds gauge"]
+            lines += [f"process_start_time_seconds {self.started_s}"]
+        for name, key, label in (
+            ("vllm:request_success", "requests", ',finished_reason="stop"'),
+            ("vllm:request_success", "errors", ',finished_reason="abort"'),
+            ("vllm:prompt_tokens", "tokens_in", ""),
+            ("vllm:generation_tokens", "tokens_out", ""),
+        ):
+            lines += [f"# HELP {name}_total What it counts.", f"# TYPE {name}_total counter"]
+            for model, counted in self.counters.items():
+                lines.append(f'{name}_total{{model_name="{model}"{label}}} {float(counted[key])}')
+                if self.tells_start:
+                    lines.append(f'{name}_created{{model_name="{model}"{label}}} {self.started_s}')
+        for name, key in (("prefill", "prefill_s"), ("decode", "decode_s")):
+            family = f"vllm:request_{name}_time_seconds"
+            lines += [f"# HELP {family} A phase.", f"# TYPE {family} histogram"]
+            for model, counted in self.counters.items():
+                labels = f'model_name="{model}"'
+                lines.append(f'{family}_bucket{{{labels},le="+Inf"}} {counted["requests"]}')
+                lines.append(f"{family}_count{{{labels}}} {counted['requests']}")
+                lines.append(f"{family}_sum{{{labels}}} {counted[key]}")
+        return "\n".join(lines) + "\n" + self.extra
+
+    def answer(self, call):
+        """Answers over HTTP."""
+        if self.is_away:
+            call.whole(b"starting", 503)
+        elif call.path == "/metrics":
+            call.whole(self.text().encode(), Content_Type="text/plain; version=0.0.4")
+        else:
+            call.whole(b"", 404)
+
+    def over_http(self):
+        """A server of its metrics, as a context manager."""
+        return InferenceServer(self.answer)

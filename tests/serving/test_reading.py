@@ -1,0 +1,211 @@
+"""What each engine counts, by expositions in its shape."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.config_service import ServiceConfig
+from agent.serving.errors import ScrapeError
+from agent.serving.exposition import parse_exposition
+from agent.serving.reading import engine_of, read_counters, wanted_names
+
+RECORDED = Path(__file__).parent / "exposition"
+
+
+def service(engine="vllm", **keys):
+    return ServiceConfig.model_validate(
+        {"name": "s", "url": "http://h:1", "engine": engine, "devices": ["gpu0"], **keys}
+    )
+
+
+def read(text, engine="vllm", **keys):
+    config = service(engine, **keys)
+    how = engine_of(config)
+    exposition = parse_exposition(text.encode(), wanted_names(how), how.prefix)
+    return read_counters(exposition, how, config.models, config.model or "")
+
+
+def recorded(engine):
+    return (RECORDED / f"{engine}.txt").read_text()
+
+
+def by_model(reading):
+    found = {}
+    for measure, counted in reading.measures.items():
+        for value in counted.series.values():
+            model = found.setdefault(value.model, {})
+            model[measure] = model.get(measure, 0) + value.value
+    return found
+
+
+EXPECTED = {
+    "vllm": {
+        "Qwen/Qwen2.5-7B-Instruct": {
+            # 540 stopped and 60 reached their length; 7 were aborted and 1 failed.
+            "requests": 600,
+            "errors": 8,
+            "tokens_in": 184320,
+            "tokens_out": 92160,
+            "cached_tokens": 61440,
+            # The sums of the phases, not of the time per output token (9.12).
+            "prefill_s": 36.0,
+            "decode_s": 1404.0,
+        }
+    },
+    "sglang": {
+        "meta-llama/Llama-3.1-8B-Instruct": {
+            "requests": 15301,
+            "errors": 12,
+            # Computed and cached, of one of the two ranks that both count them.
+            "tokens_in": 8.2e6,
+            "tokens_out": 7.6e6,
+            "cached_tokens": 1.3e6,
+            "prefill_s": 310.5,
+            "decode_s": 2794.5,
+        }
+    },
+    "tgi": {
+        "": {
+            "requests": 1000,
+            "errors": 26,
+            "tokens_in": 256000,
+            "tokens_out": 120000,
+            "prefill_s": 20.6,
+            "decode_s": 602.4,
+        }
+    },
+    "triton": {
+        "detector": {"requests": 4000, "errors": 6, "inferences": 16000, "compute_s": 30},
+        # Both versions.
+        "ranker": {"requests": 1000, "errors": 0, "inferences": 10000, "compute_s": 10},
+    },
+    "torchserve": {"mnist": {"requests": 400, "compute_s": 25}, "": {"errors": 3}},
+    "kserve": {"sklearn-iris": {"requests": 250, "compute_s": 4.25}},
+}
+
+
+@pytest.mark.parametrize("engine", EXPECTED)
+def test_an_engines_counters_are_found_in_its_own_shape(engine):
+    reading = read(recorded(engine), engine)
+    assert reading.missing == ()
+    found = by_model(reading)
+    assert found.keys() == EXPECTED[engine].keys()
+    for model, counts in EXPECTED[engine].items():
+        assert found[model] == pytest.approx(counts)
+
+
+def test_a_suffix_more_or_less_and_an_underscore_for_the_colon_are_taken():
+    text = recorded("vllm").replace("_total", "").replace("vllm:", "vllm_")
+    assert by_model(read(text)) == by_model(read(recorded("vllm")))
+    text = recorded("triton").replace("nv_inference_count{", "nv_inference_count_total{")
+    assert by_model(read(text, "triton")) == by_model(read(recorded("triton"), "triton"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "told"),
+    [
+        ("vllm", "vllm:prompt_tokens", "vllm:prompt_tokens_total (tokens_in)"),
+        ("vllm", "vllm:request_success", "vllm:request_success_total (requests)"),
+        (
+            "tgi",
+            "tgi_request_generated_tokens",
+            "tgi_request_generated_tokens_sum (tokens_out)",
+        ),
+        ("triton", "nv_inference_count", "nv_inference_count (inferences)"),
+    ],
+)
+def test_a_renamed_counter_is_named_and_the_rest_still_counts(engine, name, told):
+    reading = read(recorded(engine).replace(name, f"{name}_renamed"), engine)
+    assert reading.missing == (told,)
+    assert reading.measures
+
+
+def test_another_servers_metrics_are_missing_all_that_counts():
+    reading = read(recorded("tgi"), "vllm")
+    assert len(reading.missing) == 3
+    assert "vllm:request_success_total (requests); nothing there begins with vllm:" in (
+        reading.missing
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("tgi", "# TYPE tgi_queue_size gauge\ntgi_queue_size 0\n"),
+        # Input is counted when a request comes, the others when it was answered.
+        (
+            "tgi",
+            "# TYPE tgi_request_input_length histogram\n"
+            "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n",
+        ),
+        ("kserve", "# TYPE request_predict_seconds histogram\n"),
+    ],
+)
+def test_a_counter_that_comes_with_its_first_count_is_zero_before(engine, text):
+    reading = read(text, engine)
+    assert reading.missing == ()
+    assert reading.measures["requests"].series == {}
+
+
+def test_a_gauge_is_no_counter():
+    text = "# TYPE served gauge\nserved 5\n"
+    with pytest.raises(ScrapeError, match="served is a gauge, which is no count"):
+        read(text, "generic", counters={"requests": "served"})
+
+
+def test_sglang_without_live_tokens_is_read_by_finished_requests():
+    text = recorded("sglang").replace("realtime_tokens", "gone")
+    (counts,) = by_model(read(text, "sglang")).values()
+    assert (counts["tokens_in"], counts["tokens_out"]) == (8.128902e6, 7.557572e6)
+    assert counts["cached_tokens"] == 1.3e6
+
+
+def test_ranks_that_repeat_a_count_are_read_once_also_beyond_nine():
+    row = 'sglang:realtime_tokens_total{{mode="decode",dp_rank="{}",tp_rank="{}"}} {}\n'
+    rows = [row.format(dp, tp, 100 + tp) for dp, tp in ((0, 10), (0, 9), (1, 12), (1, 11))]
+    reading = read("sglang:num_requests_total 1\n" + "".join(rows), "sglang")
+    counted = reading.measures["tokens_out"].series.values()
+    assert sorted(value.value for value in counted) == [109, 111]
+
+
+def test_an_operators_own_counters():
+    text = (
+        "# TYPE http_requests_total counter\n"
+        'http_requests_total{status="200",model="a"} 70\n'
+        'http_requests_total{status="200",model="b"} 20\n'
+        'http_requests_total{status="500",model="a"} 4\n'
+        'busy_ms{model="a"} 1500\n'
+    )
+    counters = {
+        "requests": 'http_requests_total{status="200"}',
+        "errors": 'http_requests_total{status="500"}',
+        "compute_time": "busy_ms",
+        "model_label": "model",
+    }
+    assert by_model(read(text, "generic", counters=counters)) == {
+        "a": {"requests": 70, "errors": 4, "compute_s": 1.5},
+        "b": {"requests": 20},
+    }
+    counters["tokens_in"] = "tokens_read_total"
+    assert read(text, "generic", counters=counters).missing == ("tokens_read_total (tokens_in)",)
+
+
+def test_only_the_named_models_count_so_that_an_ensemble_counts_once():
+    found = by_model(read(recorded("triton"), "triton", models=["detector"]))
+    assert found.keys() == {"detector"}
+    reading = read(recorded("triton"), "triton", models=["detector", "fraud"])
+    assert reading.missing == ("nv_inference_request_success of the model fraud",)
+
+
+def test_a_server_that_names_no_model_gets_the_operators_name():
+    assert by_model(read(recorded("tgi"), "tgi", model="llama")).keys() == {"llama"}
+
+
+def test_too_many_models_are_refused_and_odd_names_made_plain():
+    rows = "".join(f'vllm:request_success_total{{model_name="{i}"}} 1\n' for i in range(65))
+    with pytest.raises(ScrapeError, match="more than 64 models"):
+        read(rows)
+    odd = read('vllm:request_success_total{model_name="a\\nb\x07' + "x" * 500 + '"} 1\n')
+    (model,) = by_model(odd)
+    assert model.startswith("a?b?x")
+    assert len(model) == 200
