@@ -48,7 +48,7 @@ def test_only_the_wanted_counters_are_looked_at():
         ("hits_total\n", "is not as Prometheus"),
         ('hits_total{a="1" 5\n', "is not as Prometheus"),
         ('hits_total{a="1",a="2"} 5\n', "is not as Prometheus"),
-        ("hits_total " + "9" * 400 + "\n", "hits_total is"),
+        ("hits_total " + "9" * 400 + "\n", "is not as Prometheus"),
         ("hits_total 12", "breaks off within a line"),
         ("<html>no metrics here</html>", "no Prometheus metrics"),
         (b"hits_total 1\n\xff\xfe\n", "no UTF-8 text"),
