@@ -145,7 +145,8 @@ class Fetcher:
         try:
             return ssl.create_default_context(cafile=self._access.ca_file)
         except OSError as error:
-            words = error.strerror or "no certificates in it"
+            is_read = isinstance(error, ssl.SSLError)
+            words = "no certificates in it" if is_read else error.strerror
             raise ScrapeError(f"ca_file {self._access.ca_file}: cannot be used ({words})") from None
 
 

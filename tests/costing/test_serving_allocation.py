@@ -1,0 +1,207 @@
+"""A device's cost divided among services: by hand, and always to the last digit."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.costing.allocation import Claim, DeviceUse, Instance, allocate, divided_board
+from agent.costing.money import divided, exact, total_of
+
+HOUR_S = 3600.0
+
+
+def use(*claims, hardware="4", energy="1", **more):
+    keys = {"device": "gpu0", "duration_s": HOUR_S, "busy_s": 900.0, **more}
+    return DeviceUse(
+        hardware=Decimal(hardware), energy=Decimal(energy), claims=tuple(claims), **keys
+    )
+
+
+def costs(allocation):
+    """Cost by service and part."""
+    return {(line.service, line.part): line.cost for line in allocation.lines}
+
+
+def test_a_service_alone_takes_all_of_it_idle_time_included():
+    # 4 + 1 for an hour of which a quarter was busy.
+    found = allocate(use(Claim("chat")))
+    assert found.basis == "alone"
+    assert costs(found) == {("chat", "busy"): Decimal("1.25"), ("chat", "idle"): Decimal("3.75")}
+
+
+def test_idle_electricity_is_less_than_its_time():
+    # Idle for 3/4 of the time, in which it drew 0.3 of the 1.
+    found = allocate(use(Claim("chat"), idle_energy=Decimal("0.3")))
+    assert costs(found)["chat", "idle"] == Decimal("3.3")
+
+
+def test_services_share_by_busy_time():
+    # 600 s and 200 s: 3/4 and 1/4 of 5.
+    found = allocate(use(Claim("chat", busy_s=600), Claim("rank", busy_s=200, share=0.9)))
+    assert found.basis == "busy_time"
+    whole = {name: sum(c for (who, _), c in costs(found).items() if who == name) for name in
+             ("chat", "rank")}
+    assert whole == {"chat": Decimal("3.75"), "rank": Decimal("1.25")}
+    # The device was busy for 900 s of 3600.
+    assert costs(found)["rank", "idle"] == Decimal("0.9375")
+
+
+def test_work_of_nobodys_processes_is_unallocated():
+    found = allocate(use(Claim("chat", busy_s=600), other_busy_s=200.0))
+    assert found.basis == "busy_time"
+    assert costs(found)["", "unallocated"] == Decimal("1.25")
+
+
+def test_services_share_as_configured_where_busy_time_is_not_known():
+    found = allocate(use(Claim("chat", share=0.5), Claim("rank", busy_s=9.0, share=0.25)))
+    assert found.basis == "share"
+    assert costs(found)["", "unallocated"] == Decimal("1.25")
+    assert costs(found)["chat", "busy"] + costs(found)["chat", "idle"] == Decimal("2.5")
+
+
+def test_what_nothing_divides_is_unallocated_and_the_services_are_told():
+    found = allocate(use(Claim("chat"), Claim("rank")))
+    assert found.basis == "none"
+    assert costs(found) == {("", "unallocated"): Decimal(5)}
+    assert found.problems.keys() == {"chat", "rank"}
+    assert "set share for each of its services" in found.problems["chat"]
+
+    found = allocate(use(Claim("chat", share=0.5), Claim("rank")))
+    assert found.problems.keys() == {"rank"}
+    assert costs(found)["", "unallocated"] == Decimal("2.5")
+
+
+def test_a_lone_service_beside_strangers_needs_a_share_or_its_busy_time():
+    assert allocate(use(Claim("chat"), other_busy_s=10.0)).problems.keys() == {"chat"}
+    assert not allocate(use(Claim("chat", share=0.5), other_busy_s=10.0)).problems
+
+
+def test_idle_services_without_shares_are_unallocated():
+    found = allocate(use(Claim("a", busy_s=0.0), Claim("b", busy_s=0.0), busy_s=0.0))
+    assert costs(found) == {("", "unallocated"): Decimal(5)}
+
+
+def test_shares_that_promise_more_than_there_is_are_cut():
+    found = allocate(use(Claim("a", share=1.0), Claim("b", share=1.0)))
+    assert {line.service for line in found.lines} == {"a", "b"}
+    assert total_of([line.cost for line in found.lines]) == 5
+
+
+def test_nobodys_device_is_unallocated():
+    assert costs(allocate(use())) == {("", "unallocated"): Decimal(5)}
+
+
+def test_probing_is_a_line_of_its_own():
+    # A hundredth of the time and a fiftieth of the electricity.
+    found = allocate(
+        use(Claim("chat"), busy_s=936.0, probing_s=36.0, probing_energy=Decimal("0.02"))
+    )
+    assert costs(found)["", "probing"] == Decimal("0.06")
+    # Beside probing it was busy for 900 of 3564 s.
+    idle = float(costs(found)["chat", "idle"])
+    assert idle == pytest.approx((5 - 0.06) * (1 - 900 / 3564))
+
+
+def test_without_busy_time_nothing_is_said_of_idleness():
+    found = allocate(use(Claim("chat"), busy_s=None))
+    assert costs(found) == {("chat", "held"): Decimal(5)}
+
+
+def test_a_device_whose_cost_is_not_known_gives_no_lines():
+    found = allocate(DeviceUse("gpu0", HOUR_S, Decimal(4), None, claims=(Claim("chat"),)))
+    assert found.lines == ()
+    assert found.problems == {"chat": "what gpu0 cost is not known"}
+
+
+def test_a_boards_energy_is_divided_and_slices_that_nobody_holds_are_idle():
+    # 7 slices: 3 and 2 are held, 2 are not. The board's price without theirs is 0.8.
+    board = use(hardware="0.8", energy="0.7")
+    mig = [
+        Instance(use(Claim(name), hardware=price, energy="0.7", device=f"gpu0.mig{i}"), slices)
+        for i, (name, price, slices) in enumerate((("chat", "1.2", 3), ("rank", "0.8", 2)))
+    ]
+    parts = divided_board(board, mig, slices_of=7)
+    assert [part.energy for part in parts] == [Decimal("0.3"), Decimal("0.2"), Decimal("0.2")]
+    lines = [line for part in parts for line in allocate(part).lines]
+    assert total_of([line.cost for line in lines]) == Decimal("0.8") + Decimal(2) + Decimal("0.7")
+    unheld = [line for line in lines if not line.service]
+    assert [(line.device, line.part, line.cost) for line in unheld] == [("gpu0", "idle", 1)]
+
+
+def test_a_board_that_is_held_whole_has_no_rest_and_unknown_energy_stays_unknown():
+    board = DeviceUse("gpu0", HOUR_S, Decimal(0), None)
+    (part,) = divided_board(board, [Instance(use(Claim("chat")), 7)], slices_of=7)
+    assert part.energy is None
+    assert allocate(part).problems
+    with pytest.raises(ValueError, match="not all 0"):
+        divided_board(use(), [], slices_of=0)
+
+
+amounts = st.one_of(
+    st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False),
+    st.floats(min_value=0, max_value=1e9).map(exact),
+)
+seconds = st.floats(min_value=0, max_value=1e6)
+claim = st.builds(
+    Claim,
+    service=st.sampled_from(["a", "b", "c", "d"]),
+    busy_s=st.none() | seconds,
+    share=st.none() | st.floats(min_value=0.001, max_value=1),
+)
+uses = st.builds(
+    DeviceUse,
+    device=st.just("gpu0"),
+    duration_s=seconds,
+    hardware=amounts,
+    energy=amounts,
+    busy_s=st.none() | seconds,
+    other_busy_s=seconds | st.just(0.0),
+    probing_s=seconds | st.just(0.0),
+    probing_energy=st.none() | amounts,
+    idle_energy=st.none() | amounts,
+    claims=st.lists(claim, max_size=4, unique_by=lambda one: one.service).map(tuple),
+    is_unheld=st.booleans(),
+)
+
+
+def fractions(amounts_):
+    return sum((Fraction(amount) for amount in amounts_), Fraction(0))
+
+
+@given(uses)
+def test_the_lines_add_up_to_the_devices_cost_exactly(device):
+    lines = allocate(device).lines
+    assert fractions(line.hardware for line in lines) == Fraction(device.hardware)
+    assert fractions(line.energy for line in lines) == Fraction(device.energy)
+    assert all(line.hardware >= 0 and line.energy >= 0 for line in lines)
+
+
+@given(uses, st.lists(st.tuples(uses, st.integers(0, 4)), max_size=7), st.integers(1, 8))
+def test_a_board_and_its_parts_add_up_exactly(board, instances, slices_of):
+    parts = divided_board(board, [Instance(one, slices) for one, slices in instances], slices_of)
+    lines = [line for part in parts for line in allocate(part).lines]
+    hardware = [board.hardware, *(one.hardware for one, _ in instances)]
+    # A lone board's rest is dropped only when it is worth nothing.
+    assert fractions(line.hardware for line in lines) == fractions(hardware)
+    assert fractions(line.energy for line in lines) == Fraction(board.energy)
+
+
+@given(amounts, st.lists(st.fractions(min_value=0, max_value=1000), min_size=1, max_size=9))
+def test_parts_add_up_and_are_within_a_unit_of_their_due(amount, weights):
+    if sum(weights) == 0:
+        with pytest.raises(ValueError, match="not all 0"):
+            divided(amount, weights)
+        return
+    parts = divided(amount, weights)
+    assert fractions(parts) == Fraction(amount)
+    for part, weight in zip(parts, weights, strict=True):
+        due = Fraction(amount) * weight / sum(weights)
+        assert abs(Fraction(part) - due) < Fraction(1, 10**15)
+
+
+@given(st.lists(amounts, max_size=20))
+def test_a_sum_is_exact_beyond_a_contexts_digits(parts):
+    assert Fraction(total_of(parts)) == fractions(parts)

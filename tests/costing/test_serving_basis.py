@@ -1,0 +1,247 @@
+"""What a request and a token cost in production, by hand-computed examples."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.costing.allocation import Claim, DeviceUse, allocate
+from agent.costing.served import Counts, ServedWindow
+from agent.costing.serving_basis import Weights, service_cost
+from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
+from agent.costing.serving_rolling import RollingRatio
+from agent.model import NS_PER_S
+
+HOUR_NS = 3600 * NS_PER_S
+CHAT = Counts(
+    requests=1000,
+    errors=3,
+    tokens_in=500_000,
+    tokens_out=250_000,
+    cached_tokens=100_000,
+    prefill_s=30.0,
+    decode_s=90.0,
+)
+
+
+def window(problems=(), missing=(), **models):
+    return ServedWindow("chat", "vllm", 0, HOUR_NS, models, tuple(problems), tuple(missing))
+
+
+def allocated(*devices, claims=(Claim("chat"),), busy_s=900.0):
+    return {
+        name: allocate(DeviceUse(name, 3600.0, Decimal(4), Decimal(1), busy_s, claims=claims))
+        for name in devices
+    }
+
+
+def cost_of(served, devices=("gpu0",), weights=Weights(), **more):  # noqa: B008 - a frozen value
+    return service_cost(served, devices, allocated(*devices, **more), weights)
+
+
+def test_an_hour_of_one_device():
+    # 5 for 1000 requests; prefill took a quarter of the measured time.
+    found = cost_of(window(m=CHAT))
+    total = found.total
+    assert found.is_complete
+    assert total.cost == 5
+    assert total.per_request == pytest.approx(0.005)
+    assert total.per_inference == pytest.approx(0.005)
+    assert total.token_split == "measured"
+    # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
+    assert total.per_million_tokens_in == pytest.approx(2.5)
+    assert total.per_million_tokens_out == pytest.approx(15.0)
+    assert total.idle == Decimal("3.75")
+    assert total.idle_share == 0.75
+    assert found.models == ()
+
+
+def test_without_measured_times_tokens_cost_by_their_weights():
+    counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
+    total = cost_of(window(m=counts), weights=Weights(1.0, 4.0)).total
+    # 400,000 x 1 that were computed, against 250,000 x 4: 2/7 and 5/7 of 5.
+    assert total.token_split == "weights"
+    assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
+    assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
+
+
+def test_a_server_that_only_reads_bears_all_on_its_tokens_in():
+    counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
+    total = cost_of(window(m=counts)).total
+    assert total.per_million_tokens_in == pytest.approx(5.0)
+    assert total.per_million_tokens_out is None
+
+
+def test_tokens_that_all_came_from_a_cache_still_cost():
+    counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
+    assert cost_of(window(m=counts)).total.per_million_tokens_in == pytest.approx(50_000)
+
+
+def test_a_server_of_batches_costs_by_the_inference_and_by_the_request():
+    total = cost_of(window(m=Counts(requests=100, inferences=400, compute_s=3.0))).total
+    assert total.per_request == pytest.approx(0.05)
+    assert total.per_inference == pytest.approx(0.0125)
+    assert total.per_million_tokens_in is None
+
+
+def test_an_idle_window_costs_and_has_no_cost_per_request():
+    total = cost_of(window(m=Counts(requests=0.0)), busy_s=0.0).total
+    assert total.cost == 5
+    assert total.idle_share == 1
+    assert total.per_request is None
+
+
+def test_several_devices_are_added():
+    found = cost_of(window(m=CHAT), devices=("gpu0", "gpu1"))
+    assert found.total.cost == 10
+    assert found.total.per_request == pytest.approx(0.01)
+
+
+def test_models_share_by_measured_time_and_add_up():
+    found = cost_of(
+        window(
+            a=Counts(requests=1, inferences=10, compute_s=30.0),
+            b=Counts(requests=100, inferences=100, compute_s=10.0),
+        )
+    )
+    assert found.model_split == "time"
+    assert [(one.model, one.cost) for one in found.models] == [
+        ("a", Decimal("3.75")),
+        ("b", Decimal("1.25")),
+    ]
+    assert found.models[1].per_inference == pytest.approx(0.0125)
+
+
+def test_models_share_by_tokens_and_then_by_inferences():
+    tokens = window(
+        a=Counts(requests=1, tokens_in=100, tokens_out=100),
+        b=Counts(requests=1, tokens_in=500, tokens_out=0),
+    )
+    found = cost_of(tokens)
+    assert (found.model_split, [one.cost for one in found.models]) == (
+        "tokens",
+        [Decimal("2.5")] * 2,
+    )
+    found = cost_of(window(a=Counts(requests=3), b=Counts(requests=1)))
+    assert (found.model_split, found.models[0].cost) == ("inferences", Decimal("3.75"))
+    assert cost_of(window(a=Counts(requests=0), b=Counts(requests=0))).models == ()
+
+
+@pytest.mark.parametrize(
+    ("served", "devices", "claims", "words"),
+    [
+        (window(["http://a: HTTP 503"], m=CHAT), ("gpu0",), (Claim("chat"),), "HTTP 503"),
+        (window(m=CHAT), ("gpu0",), (Claim("chat"), Claim("other")), "set share"),
+        (
+            window(missing=["x_total (requests)"], m=Counts(tokens_in=5.0)),
+            ("gpu0",),
+            (Claim("chat"),),
+            "x_total (requests)",
+        ),
+    ],
+)
+def test_an_incomplete_window_has_no_cost(served, devices, claims, words):
+    found = cost_of(served, devices, claims=claims)
+    assert found.total is None
+    assert words in found.problems[0]
+    assert serving_cost_points(found, "owned", "EUR", {}, {}, 1) == []
+    (row,) = serving_points(found, 0.5, {}, 1)
+    assert row.fields["complete"] is False
+    assert words in row.fields["problem"]
+
+
+def test_a_device_that_could_not_be_read_makes_the_window_incomplete():
+    found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), Weights())
+    assert found.problems == ("what gpu1 cost is not known",)
+
+
+counts = st.floats(min_value=0, max_value=1e9)
+models = st.builds(
+    Counts,
+    requests=counts,
+    tokens_in=st.none() | counts,
+    tokens_out=st.none() | counts,
+    cached_tokens=st.none() | counts,
+    prefill_s=st.none() | counts,
+    decode_s=st.none() | counts,
+    compute_s=st.none() | counts,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600))
+def test_models_and_tokens_add_up_to_what_the_service_cost(served, busy_s):
+    found = cost_of(window(**served), busy_s=busy_s)
+    if found.models:
+        assert sum(Fraction(one.cost) for one in found.models) == Fraction(found.total.cost)
+        assert sum(Fraction(one.idle) for one in found.models) == Fraction(found.total.idle)
+    for one in (found.total, *found.models):
+        if one.token_split is not None:
+            parts = [one.tokens_in_cost, one.tokens_out_cost]
+            assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
+
+
+def test_the_rows_of_a_window():
+    rolling = RollingRatio()
+    found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
+    rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
+    whole, a, _ = serving_cost_points(
+        found, "owned", "EUR", rolling.summaries(HOUR_NS), {"host": "h"}, HOUR_NS
+    )
+    assert whole.tags == {
+        "host": "h",
+        "device": "gpu0+gpu1",
+        "service": "chat",
+        "basis": "serving",
+        "plan": "owned",
+        "currency": "EUR",
+    }
+    assert whole.fields["cost_total"] == 10
+    assert whole.fields["cost_per_inference"] == pytest.approx(0.005)
+    assert whole.fields["cost_per_thousand_inferences"] == pytest.approx(5)
+    assert whole.fields["cost_hardware"] + whole.fields["cost_energy"] == pytest.approx(0.005)
+    assert whole.fields["idle_share"] == 0.75
+    assert whole.fields["rolling_1h"] == pytest.approx(0.005)
+    assert whole.fields["rolling_24h_coverage"] == pytest.approx(1 / 24)
+    assert a.tags["served_model"] == "a"
+    assert a.fields["cost_total"] == 5
+    assert a.fields["model_split"] == "time"
+
+    served, _ = serving_points(found, 0.25, {"host": "h"}, HOUR_NS)
+    assert served.tags == {
+        "host": "h",
+        "service": "chat",
+        "engine": "vllm",
+        "served_model": "a",
+    }
+    assert served.fields["requests"] == 1000
+    assert served.fields["busy_share"] == 0.25
+    assert served.fields["complete"] is True
+
+    rows = allocation_points(allocated("gpu0")["gpu0"].lines, "EUR", {}, HOUR_NS)
+    assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
+        ("busy", 1.25),
+        ("idle", 3.75),
+    ]
+
+
+def test_rolling_cost_is_the_ratio_of_sums_and_not_the_mean_of_ratios():
+    rolling = RollingRatio()
+    # 5 for 1000 in a busy hour, 5 for 10 in an idle one: 10 / 1010, not the mean of 0.005 and 0.5.
+    rolling.add(1 * HOUR_NS, 3600, 5.0, 1000)
+    rolling.add(2 * HOUR_NS, 3600, 5.0, 10)
+    found = rolling.summaries(2 * HOUR_NS)
+    assert found["24h"].per_inference == pytest.approx(10 / 1010)
+    assert found["1h"].per_inference == pytest.approx(0.5)
+    rolling.add(2 * HOUR_NS + 1, 3600, 5.0, 0)
+    assert rolling.summaries(2 * HOUR_NS + 1)["7d"].per_inference == pytest.approx(15 / 1010)
+
+
+def test_rolling_windows_of_an_idle_service_and_of_none():
+    rolling = RollingRatio()
+    assert rolling.summaries(HOUR_NS) == {}
+    rolling.add(HOUR_NS, 3600, 5.0, 0)
+    assert rolling.summaries(HOUR_NS)["1h"].per_inference is None
+    rolling.add(30 * 24 * HOUR_NS, 3600, 5.0, 1)
+    assert rolling.summaries(30 * 24 * HOUR_NS)["7d"].coverage == pytest.approx(1 / 168)
