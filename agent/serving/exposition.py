@@ -6,14 +6,16 @@ of series; and a counter is a number from zero up, there once.
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.serving.errors import ScrapeError
 
 MAX_BYTES = 8 * 1024 * 1024
-MAX_LINE_CHARS = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
+MAX_LINES = 200_000
 MAX_SERIES = 2000
 MAX_SERIES_CHARS = 2048
 # Beyond it no counter that was counted up could be; and a double no longer counts in ones.
@@ -84,6 +86,8 @@ def parse_exposition(body: bytes, wanted: Collection[str], prefix: str = "") -> 
     started_s: float | None = None
     prefix_seen = False
     for number, line in enumerate(_lines(body), start=1):
+        if not line:
+            continue
         if line.startswith("#"):
             declared = _declared(line)
             if declared is not None:
@@ -117,22 +121,23 @@ def parse_exposition(body: bytes, wanted: Collection[str], prefix: str = "") -> 
     return Exposition(samples, types, _instant(started_s), names)
 
 
-def _lines(body: bytes) -> list[str]:
-    """The lines that say something."""
+def _lines(body: bytes) -> Iterator[str]:
+    """The lines, one by one: a list of them would weigh ten times as much as they do."""
     if len(body) > MAX_BYTES:
         raise ScrapeError(f"its answer has more than {MAX_BYTES} bytes")
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        # Without the cause: its text would hold what was received.
-        raise ScrapeError("its answer is no UTF-8 text, so no Prometheus metrics") from None
-    if text and not text.endswith("\n"):
+    if body and not body.endswith(b"\n"):
         # Half a number is a smaller number: it would be taken for a counter that began anew.
         raise ScrapeError("its answer breaks off within a line, or is no Prometheus metrics")
-    lines = [line.strip() for line in text.split("\n")]
-    if any(len(line) > MAX_LINE_CHARS for line in lines):
-        raise ScrapeError(f"a line of its answer has more than {MAX_LINE_CHARS} characters")
-    return [line for line in lines if line]
+    for number, line in enumerate(io.BytesIO(body)):
+        if number >= MAX_LINES:
+            raise ScrapeError(f"its answer has more than {MAX_LINES} lines")
+        if len(line) > MAX_LINE_BYTES:
+            raise ScrapeError(f"a line of its answer has more than {MAX_LINE_BYTES} bytes")
+        try:
+            yield line.decode().strip()
+        except UnicodeDecodeError:
+            # Without the cause: its text would hold what was received.
+            raise ScrapeError("its answer is no UTF-8 text, so no Prometheus metrics") from None
 
 
 def _declared(line: str) -> tuple[str, str] | None:

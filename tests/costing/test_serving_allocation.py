@@ -42,8 +42,10 @@ def test_services_share_by_busy_time():
     # 600 s and 200 s: 3/4 and 1/4 of 5.
     found = allocate(use(Claim("chat", busy_s=600), Claim("rank", busy_s=200, share=0.9)))
     assert found.basis == "busy_time"
-    whole = {name: sum(c for (who, _), c in costs(found).items() if who == name) for name in
-             ("chat", "rank")}
+    whole = {
+        name: sum(c for (who, _), c in costs(found).items() if who == name)
+        for name in ("chat", "rank")
+    }
     assert whole == {"chat": Decimal("3.75"), "rank": Decimal("1.25")}
     # The device was busy for 900 s of 3600.
     assert costs(found)["rank", "idle"] == Decimal("0.9375")

@@ -52,9 +52,10 @@ def test_only_the_wanted_counters_are_looked_at():
         ("hits_total 12", "breaks off within a line"),
         ("<html>no metrics here</html>", "no Prometheus metrics"),
         (b"hits_total 1\n\xff\xfe\n", "no UTF-8 text"),
-        ("x" * (exposition.MAX_LINE_CHARS + 1) + "\n", "a line of its answer has more than"),
+        ("x" * (exposition.MAX_LINE_BYTES + 1) + "\n", "a line of its answer has more than"),
         (f'hits_total{{a="{"x" * 3000}"}} 1\n', "characters for one series"),
-        (b"\n" * (exposition.MAX_BYTES + 1), "bytes"),
+        (b"\n" * (exposition.MAX_BYTES + 1), f"more than {exposition.MAX_BYTES} bytes"),
+        (b"\n" * (exposition.MAX_LINES + 1), f"more than {exposition.MAX_LINES} lines"),
         (
             "".join(f'hits_total{{a="{i}"}} 1\n' for i in range(exposition.MAX_SERIES + 1)),
             "more than 2000 series",

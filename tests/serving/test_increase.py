@@ -83,7 +83,9 @@ def test_a_new_series_counts_from_zero_where_something_says_so(second, expected)
 
 
 def test_a_series_that_is_gone_is_told_and_remembered():
-    _, gone, back, _ = steps(reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59))
+    _, gone, back, _ = steps(
+        reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)
+    )
     assert gone.problems == ("a series of requests_total is gone",)
     assert grown(back) == {"a": 1, "b": 8}
     assert back.problems == ("a series of requests_total was away for a while",)

@@ -1,0 +1,64 @@
+"""The configuration of a service: what it takes, and what it says of what it does not."""
+
+import pytest
+from pydantic import ValidationError
+
+from agent.config_service import ServiceConfig
+
+PLAIN = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
+
+
+def service(**keys):
+    return ServiceConfig.model_validate({**PLAIN, **keys})
+
+
+def test_what_is_left_out_has_its_default():
+    found = service()
+    assert found.url == ("http://127.0.0.1:8000/metrics",)
+    assert (found.every_s, found.window_s, found.timeout_s) == (15, 300, 5)
+    assert (found.weight_in, found.weight_out) == (1, 4)
+    assert found.share is None
+
+
+def test_several_replicas_each_with_its_address():
+    found = service(url=["http://a:1/", "https://[::1]:2/deep/metrics"])
+    assert found.url == ("http://a:1/metrics", "https://[::1]:2/deep/metrics")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"url": "ftp://a"}, "an address is http"),
+        ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
+        ({"url": "http://a/metrics?token=1"}, "without user, query or fragment"),
+        ({"url": []}, "name 1 to 64 addresses"),
+        ({"url": 5}, "write an address"),
+        ({"url": ["http://a", "http://a/metrics"]}, "an address is there twice"),
+        ({"devices": []}, "at least 1 item"),
+        ({"devices": ["gpu0", "gpu0"]}, "a device is there twice"),
+        ({"engine": "llama"}, "'vllm', 'sglang', 'tgi'"),
+        ({"engine": "generic"}, "needs counters"),
+        ({"counters": {"requests": "a_total"}}, 'counters are not for engine = "vllm"'),
+        ({"engine": "generic", "counters": {"errors": "a"}}, "requests"),
+        ({"engine": "generic", "counters": {"requests": "rate(a)"}}, "write the counter's name"),
+        ({"engine": "generic", "counters": {"requests": 'a{b=~"x"}'}}, "write the counter's name"),
+        ({"token_file": "/a", "token_credential": "b"}, "token_file or token_credential"),
+        ({"weight_in": 0, "weight_out": 0}, "nothing would bear the cost"),
+        ({"weight_out": float("nan")}, "weight_out"),
+        ({"share": 1.5}, "share"),
+        ({"timeout": "30s"}, "timeout must not be longer than every"),
+        ({"window": "20s"}, "window must be at least twice as long as every"),
+        ({"processes": ["a/b"]}, "a process is named as in /proc/PID/comm"),
+        ({"prize": 1}, "prize"),
+    ],
+)
+def test_an_error_names_the_key_and_the_fix(keys, words):
+    with pytest.raises(ValidationError) as caught:
+        service(**keys)
+    assert words in str(caught.value)
+
+
+def test_secrets_of_an_address_are_not_repeated_in_the_words():
+    with pytest.raises(ValidationError) as caught:
+        service(url="http://user:hunter2@a/metrics")
+    assert all("hunter2" not in error["msg"] for error in caught.value.errors())
