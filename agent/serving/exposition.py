@@ -50,7 +50,7 @@ class Exposition:
         samples: Their values, by metric name as written.
         types: Types of the wanted metrics that it declares, by metric name without a suffix.
         started_s: UTC in s at which the process began; None where it does not say.
-        names: Beginnings of names that were asked for and that something begins with.
+        names: The prefix that was asked for, where a metric's name begins so.
     """
 
     samples: Mapping[str, tuple[Sample, ...]]
@@ -78,47 +78,77 @@ def parse_exposition(body: bytes, wanted: Collection[str], prefix: str = "") -> 
     Raises:
         ScrapeError: It is no exposition, or says of a wanted counter what none can be.
     """
-    families = {family_of(name) for name in wanted}
-    created_names = {f"{family}_created": family for family in families}
-    types: dict[str, str] = {}
-    found: dict[str, dict[Labels, float]] = {}
-    created: dict[tuple[str, Labels], float] = {}
-    started_s: float | None = None
-    prefix_seen = False
+    collected = _Collected(wanted, prefix)
     for number, line in enumerate(_lines(body), start=1):
-        if not line:
-            continue
         if line.startswith("#"):
-            declared = _declared(line)
-            if declared is not None:
-                prefix_seen = prefix_seen or bool(prefix and declared[0].startswith(prefix))
-                if family_of(declared[0]) in families:
-                    types[family_of(declared[0])] = declared[1]
-            continue
+            collected.declare(line)
+        elif line:
+            collected.add(line, number)
+    return collected.exposition()
+
+
+class _Collected:
+    """What was found so far."""
+
+    def __init__(self, wanted: Collection[str], prefix: str) -> None:
+        self._wanted = wanted
+        self._prefix = prefix
+        self._families = {family_of(name) for name in wanted}
+        self._created_names = {f"{family}_created": family for family in self._families}
+        self._types: dict[str, str] = {}
+        self._found: dict[str, dict[Labels, float]] = {}
+        self._created: dict[tuple[str, Labels], float] = {}
+        self._started_s: float | None = None
+        self._prefix_seen = False
+        self._series = 0
+
+    def declare(self, line: str) -> None:
+        """Takes a line that begins with "#"."""
+        declared = _declared(line)
+        if declared is not None:
+            name, kind = declared
+            self._look(name)
+            if family_of(name) in self._families:
+                self._types[family_of(name)] = kind
+
+    def add(self, line: str, number: int) -> None:
+        """Takes a line with a value."""
         name = line[: _name_end(line)]
-        prefix_seen = prefix_seen or bool(prefix and name.startswith(prefix))
-        if name in created_names:
+        self._look(name)
+        if name in self._wanted:
             labels, value = _sample(line, number)
-            created[created_names[name], labels] = value
-        elif name == STARTED:
-            started_s = _sample(line, number)[1]
-        elif name in wanted:
-            labels, value = _sample(line, number)
-            series = found.setdefault(name, {})
+            series = self._found.setdefault(name, {})
             if labels in series:
                 raise ScrapeError(f"line {number}: {name} is there twice with the same labels")
             series[labels] = _counted(name, value, number)
-            if sum(map(len, found.values())) > MAX_SERIES:
-                raise ScrapeError(f"more than {MAX_SERIES} series of the counters that count here")
-    samples = {
-        name: tuple(
-            Sample(labels, value, _instant(created.get((family_of(name), labels))))
-            for labels, value in series.items()
-        )
-        for name, series in found.items()
-    }
-    names = frozenset({prefix} if prefix_seen else ())
-    return Exposition(samples, types, _instant(started_s), names)
+            self._count()
+        elif name in self._created_names:
+            labels, value = _sample(line, number)
+            self._created[self._created_names[name], labels] = value
+            self._count()
+        elif name == STARTED:
+            self._started_s = _sample(line, number)[1]
+
+    def exposition(self) -> Exposition:
+        """All that was found."""
+        samples = {
+            name: tuple(
+                Sample(labels, value, _instant(self._created.get((family_of(name), labels))))
+                for labels, value in series.items()
+            )
+            for name, series in self._found.items()
+        }
+        names = frozenset({self._prefix} if self._prefix_seen else ())
+        return Exposition(samples, self._types, _instant(self._started_s), names)
+
+    def _look(self, name: str) -> None:
+        if self._prefix and not self._prefix_seen:
+            self._prefix_seen = name.startswith(self._prefix)
+
+    def _count(self) -> None:
+        self._series += 1
+        if self._series > MAX_SERIES:
+            raise ScrapeError(f"more than {MAX_SERIES} series of the counters that count here")
 
 
 def _lines(body: bytes) -> Iterator[str]:

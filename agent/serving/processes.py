@@ -38,16 +38,20 @@ def service_pids(
 
 def busy_by_service(
     busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
-) -> tuple[dict[str, float], float]:
+) -> tuple[dict[str, float | None], float]:
     """Busy time of each service, and of processes that are nobody's.
+
+    Where no process of a service is there its time is not known, and not 0: its processes may be
+    named otherwise, and what they cost would fall to nobody.
 
     Args:
         busy_s: Seconds in which each process kept a device busy.
         pids: The processes of each service.
         own_pids: Processes of probes, whose time is accounted for apart.
     """
-    services = {
-        name: sum(busy_s.get(pid, 0.0) for pid in sorted(own)) for name, own in pids.items()
+    services: dict[str, float | None] = {
+        name: sum(busy_s.get(pid, 0.0) for pid in sorted(own)) if own else None
+        for name, own in pids.items()
     }
     taken = own_pids.union(*pids.values())
     return services, sum(seconds for pid, seconds in busy_s.items() if pid not in taken)

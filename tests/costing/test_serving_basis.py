@@ -15,6 +15,7 @@ from agent.costing.serving_rolling import RollingRatio
 from agent.model import NS_PER_S
 
 HOUR_NS = 3600 * NS_PER_S
+ALONE = (Claim("chat"),)
 CHAT = Counts(
     requests=1000,
     errors=3,
@@ -30,7 +31,7 @@ def window(problems=(), missing=(), **models):
     return ServedWindow("chat", "vllm", 0, HOUR_NS, models, tuple(problems), tuple(missing))
 
 
-def allocated(*devices, claims=(Claim("chat"),), busy_s=900.0):
+def allocated(*devices, claims=ALONE, busy_s=900.0):
     return {
         name: allocate(DeviceUse(name, 3600.0, Decimal(4), Decimal(1), busy_s, claims=claims))
         for name in devices
@@ -49,7 +50,7 @@ def test_an_hour_of_one_device():
     assert total.cost == 5
     assert total.per_request == pytest.approx(0.005)
     assert total.per_inference == pytest.approx(0.005)
-    assert total.token_split == "measured"
+    assert (total.token_split, total.model) == ("measured", "")
     # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
     assert total.per_million_tokens_in == pytest.approx(2.5)
     assert total.per_million_tokens_out == pytest.approx(15.0)
@@ -62,7 +63,7 @@ def test_without_measured_times_tokens_cost_by_their_weights():
     counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
     total = cost_of(window(m=counts), weights=Weights(1.0, 4.0)).total
     # 400,000 x 1 that were computed, against 250,000 x 4: 2/7 and 5/7 of 5.
-    assert total.token_split == "weights"
+    assert (total.token_split, total.model) == ("weights", "")
     assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
     assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
 

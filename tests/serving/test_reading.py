@@ -135,8 +135,10 @@ def test_another_servers_metrics_are_missing_all_that_counts():
         # Input is counted when a request comes, the others when it was answered.
         (
             "tgi",
-            "# TYPE tgi_request_input_length histogram\n"
-            "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n",
+            (
+                "# TYPE tgi_request_input_length histogram\n"
+                "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n"
+            ),
         ),
         ("kserve", "# TYPE request_predict_seconds histogram\n"),
     ],

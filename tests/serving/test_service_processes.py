@@ -30,4 +30,6 @@ def test_processes_are_found_by_their_names_of_which_the_kernel_keeps_fifteen(tm
 
     busy, other_s = busy_by_service({10: 5.0, 12: 2.0, 13: 1.0, 99: 0.5}, pids, frozenset({13}))
     assert busy == {"chat": 5.0, "rank": 0}
+    # Named otherwise than it is: then nothing is known, and it does not look idle.
+    assert busy_by_service({10: 5.0}, {"chat": frozenset()}, frozenset()) == ({"chat": None}, 5.0)
     assert other_s == 2.5
