@@ -50,6 +50,7 @@ class CounterHistory:
         self._counts_begin_at_zero = counts_begin_at_zero
         self._last: Reading | None = None
         self._last_utc_s = 0.0
+        self._newest_s = 0.0
         self._gone: dict[_Key, Value] = {}
 
     def take(self, reading: Reading, utc_s: float) -> Step:
@@ -62,12 +63,15 @@ class CounterHistory:
         last, self._last = self._last, reading
         last_utc_s, self._last_utc_s = self._last_utc_s, utc_s
         if last is None:
+            self._newest_s = reading.started_s or 0.0
             return Step()
-        if _started_later(last, reading):
+        newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
+        is_new_process = _started_apart(reading, last)
+        if is_new_process and (reading.started_s or 0.0) <= newest_s:
+            # Its counts and the other's go side by side: neither is the other's beginning.
             self._gone.clear()
             told = "an older process answers than before; give each replica its own address in url"
             return Step({}, (told,), restarted=False)
-        is_new_process = _started_later(reading, last)
         began_anew = _series_that_began_anew(reading, last)
         restarted = is_new_process or began_anew == "all"
         if restarted:
@@ -134,10 +138,11 @@ class _Counting:
         return value.value if self.from_zero or is_young else 0.0
 
 
-def _started_later(one: Reading, other: Reading) -> bool:
-    if one.started_s is None or other.started_s is None:
+def _started_apart(reading: Reading, last: Reading) -> bool:
+    """Whether two readings are of two processes, as far as they tell."""
+    if reading.started_s is None or last.started_s is None:
         return False
-    return one.started_s > other.started_s + _SAME_START_S
+    return abs(reading.started_s - last.started_s) > _SAME_START_S
 
 
 def _began_anew(value: Value, before: Value) -> bool:

@@ -16,6 +16,8 @@ from agent.serving.reading import Reading, engine_of, read_counters, wanted_name
 
 MAX_AT_ONCE = 8
 MAX_PROBLEMS = 8
+# More beginnings than that in a window are no restarts that could be counted across.
+MAX_RESTARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class ServiceMeter:
             missing += [f"{url}: {told}" for told in outcome.missing]
             restarted = restarted or step.restarted
             _add(window, outcome, step, self._engine.counters)
+        if window.restarts > MAX_RESTARTS:
+            problems.append(
+                f"counters began anew more than {MAX_RESTARTS} times: does it crash in a loop, or do"
+                " several processes answer at one address?"
+            )
         for told in problems[: MAX_PROBLEMS - len(window.problems)]:
             window.problems[told] = None
         for told in missing[: MAX_PROBLEMS - len(window.missing)]:

@@ -109,13 +109,21 @@ def test_a_measure_that_is_read_from_another_counter_is_not_counted_twice():
     assert not after.problems
 
 
-def test_several_processes_behind_one_address_are_found_out():
-    _, newer, older = steps(
-        reading(started_s=50, a=10), reading(started_s=90, a=5), reading(started_s=50, a=12)
+def test_several_processes_behind_one_address_are_found_out_each_time():
+    _, newer, older, again, same, later = steps(
+        reading(started_s=50, a=10),
+        reading(started_s=90, a=5),
+        reading(started_s=50, a=12),
+        reading(started_s=90, a=6),
+        reading(started_s=90, a=8),
+        reading(started_s=120, a=3),
     )
     assert newer.restarted
-    assert "give each replica its own address" in older.problems[0]
-    assert grown(older) == {}
+    for step in (older, again):
+        assert "give each replica its own address" in step.problems[0]
+        assert grown(step) == {}
+    assert (grown(same), same.problems) == ({"a": 2}, ())
+    assert (grown(later), later.restarted) == ({"a": 3}, True)
 
 
 @given(

@@ -95,6 +95,21 @@ def test_an_edge_that_failed_makes_the_windows_on_both_sides_incomplete():
         assert reader.close_window().is_complete
 
 
+def test_counters_that_begin_anew_again_and_again_are_not_counted_across():
+    time, bodies = Time(), []
+    service = ServiceConfig.model_validate(
+        {"name": "s", "url": "http://a", "engine": "kserve", "devices": ["gpu0"]}
+    )
+    reader = ServiceMeter(service, lambda _: bodies.pop(0), time.now_ns, time.now_ns)
+    # Two processes behind one address, neither of which tells when it began.
+    bodies += [b"request_predict_seconds_count %d\n" % n for n in (900, 50) * 5]
+    for _ in range(9):
+        reader.scrape()
+    window = reader.close_window()
+    assert window.restarts == 5
+    assert "do several processes answer at one address?" in window.problems[0]
+
+
 def test_a_window_without_a_reading_at_its_beginning_is_incomplete():
     with ServingEngine().over_http() as server:
         assert meter(server.url, Time()).close_window().problems == (
