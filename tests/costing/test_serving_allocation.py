@@ -107,6 +107,25 @@ def test_probing_is_a_line_of_its_own():
     assert idle == pytest.approx((5 - 0.06) * (1 - 900 / 3564))
 
 
+def test_the_guides_example():
+    # docs/serving.md: 5.00, of which 0.06 for probing; 600 s and 200 s; busy for 900 s of 3,564 s.
+    found = allocate(
+        use(
+            Claim("first", busy_s=600),
+            Claim("second", busy_s=200),
+            busy_s=936.0,
+            probing_s=36.0,
+            probing_energy=Decimal("0.02"),
+        )
+    )
+    lines = {key: float(cost) for key, cost in costs(found).items()}
+    assert lines["", "probing"] == pytest.approx(0.06)
+    assert lines["first", "busy"] + lines["first", "idle"] == pytest.approx(3.705)
+    assert lines["second", "busy"] + lines["second", "idle"] == pytest.approx(1.235)
+    assert lines["first", "idle"] == pytest.approx(2.769, abs=5e-4)
+    assert lines["second", "idle"] == pytest.approx(0.923, abs=5e-4)
+
+
 def test_without_busy_time_nothing_is_said_of_idleness():
     found = allocate(use(Claim("chat"), busy_s=None))
     assert costs(found) == {("chat", "held"): Decimal(5)}

@@ -1,5 +1,8 @@
 """Hostile and odd expositions end in one clear error; good ones in exact counts."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +83,9 @@ def test_whatever_comes_is_read_or_refused(text, raw):
             continue
         for samples in found.samples.values():
             assert all(sample.value >= 0 for sample in samples)
+
+
+def test_a_daemon_without_a_service_does_not_carry_the_parser():
+    program = "import sys, agent.serving.meter; print('prometheus_client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"False\n"
