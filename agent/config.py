@@ -56,11 +56,17 @@ class ProbingConfig(Section):
 class StoreConfig(Section):
     """Where the series are kept and for how long.
 
-    What a sink has yet to be given outlives `retention` until `outbox_retention`, if that is longer.
+    Rows are kept as they were measured for `retention`, then as one a minute, then as one an hour.
+    Rows of `probe`, `cost`, `serving` and `allocation` are rarer: they stay as they are as long as
+    rows of a minute do.
+    Events, alerts and sweeps stay as long as rows of an hour do. What a sink has yet to be given
+    outlives all these until `outbox_retention`, if that is longer.
     """
 
     path: Path | None = None
-    retention_s: Duration = key("retention", 90 * 86400.0)
+    retention_s: Duration = key("retention", 7 * 86400.0)
+    rollup_1m_retention_s: Duration = key("rollup_1m_retention", 30 * 86400.0)
+    rollup_1h_retention_s: Duration = key("rollup_1h_retention", 1095 * 86400.0)
     outbox_retention_s: Duration = key("outbox_retention", 180 * 86400.0)
 
 

@@ -120,7 +120,9 @@ _SINK = """\
 
 [store]
 # path = "/var/lib/infercost/infercost.db"
-retention = "90d"
+retention = "7d"                # rows as they were measured
+rollup_1m_retention = "30d"     # then one a minute; until then probe and cost rows stay as they are
+rollup_1h_retention = "1095d"   # then one an hour; events and alerts stay as long
 """
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.cli.settings import bad_input
 from agent.model import FieldValue, Point
 from agent.series import SCHEMA, make_point
+from agent.storage.rolled import ROLLUP_TAG
 
 EXPORTED = ["time", "measurement", "tags", "field", "value"]
 # A file with nothing but times and values is one series of cost.
@@ -54,7 +55,10 @@ def _exported(
         values[field] = _value(path, number, line["value"], kind)
     for (time, measurement, tags), values in found.items():
         named = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
-        yield make_point(measurement, named, values, _time_ns(path, 0, time))
+        # Rows of a minute are near enough to what was measured; between rows of an hour all
+        # would seem silent.
+        if named.pop(ROLLUP_TAG, None) != "1h":
+            yield make_point(measurement, named, values, _time_ns(path, 0, time))
 
 
 def _wide(

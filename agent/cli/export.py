@@ -13,6 +13,7 @@ from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, iso
 from agent.series import SCHEMA
 from agent.storage.reader import StoreReader
+from agent.storage.rolled import told_tags
 
 ALWAYS_NS = 0
 
@@ -66,6 +67,6 @@ def _write_csv(
     writer.writerow(["time", "measurement", "tags", "field", "value"])
     for measurement in measurements:
         for point in reader.points(measurement, since_ns, until_ns):
-            tags = " ".join(f"{name}={value}" for name, value in sorted(point.tags.items()))
+            tags = " ".join(f"{name}={value}" for name, value in sorted(told_tags(point).items()))
             for field, value in sorted(point.fields.items()):
                 writer.writerow([iso(point.time_ns), measurement, tags, field, value])

@@ -29,7 +29,9 @@ COMMANDS: Mapping[str, Entry] = {
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),
     "sink": Entry("agent.cli.sink", "What sinks got, refused points, and a retry at once."),
-    "store": Entry("agent.cli.store", "Check the store, and copy it while the daemon runs."),
+    "store": Entry(
+        "agent.cli.store", "Check the store, copy it while the daemon runs, compact it."
+    ),
     "config": Entry("agent.cli.config", "Write, check and show the configuration."),
     "service": Entry("agent.cli.service", "Put the daemon under systemd, upgrade it, remove it."),
     "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),

@@ -103,7 +103,11 @@ def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replay
 
 def _stored(reader: StoreReader, since_ns: int, until_ns: int) -> Iterator[Point]:
     return heapq.merge(
-        *(reader.points(measurement, since_ns, until_ns) for measurement in MEASURED),
+        *(
+            # Between rows of an hour all would seem silent.
+            reader.points(measurement, since_ns, until_ns, coarsest_s=60)
+            for measurement in MEASURED
+        ),
         key=attrgetter("time_ns"),
     )
 

@@ -1,4 +1,4 @@
-"""`infercost store`: whether the store is whole, and a copy of it."""
+"""`infercost store`: whether the store is whole, a copy of it, and less of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import click
 
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import iso
+from agent.clock import SystemClock
+from agent.daemon.ledger import keep_since
+from agent.storage.compact import compact
 from agent.storage.errors import StoreError
 from agent.storage.health import back_up, examine
 
@@ -18,14 +21,17 @@ MIB = 1 << 20
 
 @click.group()
 def command() -> None:
-    """Whether the store is whole, and a copy of it; the daemon may run meanwhile."""
+    """Whether the store is whole, a copy of it, and less of it."""
 
 
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.pass_obj
 def check(config: str | None, *, as_json: bool) -> None:
-    """Reads the whole store, and says what it holds; exit code 1 if it is damaged."""
+    """Reads the whole store, and says what it holds; exit code 1 if it is damaged.
+
+    The daemon may run meanwhile.
+    """
     settings = Settings(config)
     path = settings.store_path
     try:
@@ -47,6 +53,8 @@ def check(config: str | None, *, as_json: bool) -> None:
                 if time_ns is not None
             ]
             click.echo(f"{health.points:,} rows of {health.series:,} series {' to '.join(times)}")
+            if health.rolled:
+                click.echo(f"{health.rolled:,} rows stand for older ones, one a minute or an hour")
             for sink, points in waiting.items():
                 click.echo(f"sink {sink}: {points:,} points wait")
             click.echo("whole")
@@ -75,3 +83,30 @@ def backup(config: str | None, *, file: Path, force: bool) -> None:
     click.echo(
         f"{file}: {size_bytes / MIB:,.1f} MiB; to go back to it, put it in the store's place"
     )
+
+
+@command.command(name="compact")
+@click.pass_obj
+def compact_command(config: str | None) -> None:
+    """Rolls up and removes at once what is due, and gives all free room back.
+
+    The daemon does so by itself, a little every ten minutes; it must not run meanwhile.
+    """
+    settings = Settings(config)
+    path = settings.store_path
+    clock = SystemClock()
+    try:
+        done = compact(path, keep_since(settings.config.store, clock.time_ns()), clock)
+    except StoreError as error:
+        if error.fault == "locked":
+            raise click.ClickException(
+                f"cannot compact {path}: a daemon or another program has it open;"
+                " stop the daemon first (it does the same by itself, a little at a time)"
+            ) from error
+        raise click.ClickException(str(error)) from error
+    click.echo(
+        f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
+        f" {done.folded:,} rows rolled up, {done.removed:,} removed"
+    )
+    if done.dropped:
+        click.echo(f"{done.dropped:,} of them had not been sent to every sink", err=True)

@@ -293,7 +293,11 @@ def _log(row: Point) -> None:
 def _by_time(reader: StoreReader, since_ns: int) -> Iterable[list[Point]]:
     """Rows of `probe` and `cost` of the same time together, oldest first."""
     rows = heapq.merge(
-        *(reader.points(name, since_ns, END_OF_TIME_NS) for name in ("probe", "cost")),
+        # An hour's median is no sample: detectors learn from samples alone.
+        *(
+            reader.points(name, since_ns, END_OF_TIME_NS, coarsest_s=0)
+            for name in ("probe", "cost")
+        ),
         key=attrgetter("time_ns"),
     )
     for _, together in groupby(rows, key=attrgetter("time_ns")):

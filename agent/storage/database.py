@@ -69,8 +69,14 @@ class Database:
             self._connection.close()
 
 
-def open_writer(path: Path, time_ns: int, busy_timeout_ms: int) -> Database:
+def open_writer(path: Path, time_ns: int, busy_timeout_ms: int, *, alone: bool = False) -> Database:
     """Opens the file for the one writer; makes it, and brings its schema up to date.
+
+    Args:
+        path: The file.
+        time_ns: UTC in ns, for the record.
+        busy_timeout_ms: How long to wait for another program that is writing, in ms.
+        alone: Whether to take it only if nobody has it open, and to keep others out.
 
     Raises:
         StoreError: It cannot be written, or is not this version's to write.
@@ -79,6 +85,9 @@ def open_writer(path: Path, time_ns: int, busy_timeout_ms: int) -> Database:
         _create(path)
         connection = _connect(path, "mode=rw", busy_timeout_ms)
         try:
+            if alone:
+                # Whoever has a file with a write-ahead log open holds a lock that forbids this.
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _configure(connection, path)
             migrate(connection, path, time_ns)
         except BaseException:

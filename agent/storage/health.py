@@ -33,7 +33,8 @@ class Health:
         problems: What SQLite finds wrong, at most PROBLEMS_MAX; empty for a store that is whole.
         schema: The last migration that it has seen; empty where it has seen none.
         size_bytes: Of the file with its log.
-        points: Rows.
+        points: Rows as they were measured.
+        rolled: Rows that stand for those of a minute or an hour.
         series: Distinct series.
         oldest_ns: UTC ns of the oldest row; None where there is none.
         newest_ns: UTC ns of the newest.
@@ -43,6 +44,7 @@ class Health:
     schema: str
     size_bytes: int
     points: int
+    rolled: int
     series: int
     oldest_ns: int | None
     newest_ns: int | None
@@ -57,15 +59,31 @@ def examine(path: Path) -> Health:
     with translated("check", path), closing(_reader(path)) as connection:
         problems = _problems(connection, "integrity_check")
         if problems:
-            return Health(problems, "", _size_bytes(path), 0, 0, None, None)
+            return Health(problems, "", _size_bytes(path), 0, 0, 0, None, None)
         (schema,) = connection.execute(
             "SELECT name FROM migrations ORDER BY position DESC LIMIT 1"
         ).fetchone() or ("",)
         (series,) = connection.execute("SELECT count(*) FROM series").fetchone()
-        points, oldest_ns, newest_ns = connection.execute(
-            "SELECT count(*), min(time_ns), max(time_ns) FROM points"
-        ).fetchone()
-        return Health((), schema, _size_bytes(path), int(points), int(series), oldest_ns, newest_ns)
+        points, rolled = _counted(connection, "points"), 0
+        times_ns = [*points[1:]]
+        # A store that no daemon has opened since an upgrade has none.
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'rollups_%'"
+        ).fetchall():
+            count, *own_ns = _counted(connection, table)
+            rolled += count
+            times_ns += own_ns
+        known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+        return Health(
+            (),
+            schema,
+            _size_bytes(path),
+            points[0],
+            rolled,
+            int(series),
+            min(known_ns, default=None),
+            max(known_ns, default=None),
+        )
 
 
 def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
@@ -171,6 +189,14 @@ def _reader(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _counted(connection: sqlite3.Connection, table: str) -> tuple[int, int | None, int | None]:
+    """Rows of a table, and the times of its oldest and newest."""
+    rows, oldest_ns, newest_ns = connection.execute(
+        f"SELECT count(*), min(time_ns), max(time_ns) FROM {table}"  # noqa: S608 - one of the schema's
+    ).fetchone()
+    return int(rows), oldest_ns, newest_ns
 
 
 def _problems(connection: sqlite3.Connection, check: str) -> tuple[str, ...]:

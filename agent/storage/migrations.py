@@ -88,6 +88,25 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE INDEX notices_by_notifier ON notices (notifier, id)",
         ),
     ),
+    Migration(
+        "0003 roll-ups",
+        (
+            # A year of rows would say the names of their fields millions of times.
+            "CREATE TABLE layouts (id INTEGER PRIMARY KEY, names TEXT NOT NULL UNIQUE)",
+            *(
+                f"""CREATE TABLE {table} (
+                    series_id INTEGER NOT NULL REFERENCES series (id),
+                    time_ns INTEGER NOT NULL,
+                    newest_ns INTEGER NOT NULL,
+                    rows INTEGER NOT NULL,
+                    layout_id INTEGER NOT NULL REFERENCES layouts (id),
+                    cells TEXT NOT NULL,
+                    PRIMARY KEY (series_id, time_ns)
+                ) WITHOUT ROWID"""
+                for table in ("rollups_1m", "rollups_1h")
+            ),
+        ),
+    ),
 )
 
 

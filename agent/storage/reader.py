@@ -6,6 +6,7 @@ import heapq
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,30 @@ from agent.lineprotocol import number_reader, parse_field_set, written_tags
 from agent.model import Point
 from agent.storage import notices, outbox, outbox_order
 from agent.storage.database import Database, open_reader, size_bytes
+from agent.storage.fold import decoded
 from agent.storage.notices import NotifierStatus
 from agent.storage.outbox import RejectedLine, SinkStatus
+from agent.storage.rolled import Found, RolledPoint, rolled_line, rolled_point
+from agent.storage.rollup import HOURS, MINUTES
 
 # Rows are fetched in chunks, each its own short read: a reader that pauses (an export into a
 # pager) must not keep the write-ahead log from being folded back.
 _CHUNK_ROWS = 2000
-_MERGED_CHUNK_ROWS = 200
+_MERGED_CHUNK_ROWS = 400
 _TIME_NS_LIMITS = (-(2**63), 2**63 - 1)
+
+# Every row is in one of these places; they are read in one statement, which sees one instant.
+_EVERYWHERE = " UNION ALL ".join(
+    f"SELECT time_ns, {period_s} AS period_s, {columns} FROM {table}"  # noqa: S608 - literals
+    " WHERE series_id = :series AND time_ns >= :since AND time_ns < :until"
+    for table, period_s, columns in (
+        ("points", 0, "fields, 0, 0, 0"),
+        (MINUTES.table, MINUTES.period_s, "cells, newest_ns, rows, layout_id"),
+        (HOURS.table, HOURS.period_s, "cells, newest_ns, rows, layout_id"),
+    )
+)
+_NO_LIMIT = -1
+_ROWS_SQL = f"{_EVERYWHERE} ORDER BY time_ns LIMIT :limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +66,13 @@ class SeriesValues:
         tags: Tags of the series.
         times_ns: UTC ns, rising.
         values: As many values, in the field's unit.
+        periods_s: By time, the length in s of the period that a rolled row there stands for.
     """
 
     tags: Mapping[str, str]
     times_ns: list[int]
     values: list[float]
+    periods_s: dict[int, int] = dataclass_field(default_factory=dict)
 
 
 class StoreReader:
@@ -66,6 +85,7 @@ class StoreReader:
     def __init__(self, path: Path, database: Database) -> None:
         self.path = path
         self._database = database
+        self._layouts: dict[int, list[str]] = {}
 
     @classmethod
     def open(cls, path: Path) -> StoreReader:
@@ -95,15 +115,37 @@ class StoreReader:
         since_ns: int,
         until_ns: int,
         tags: Mapping[str, str] | None = None,
+        *,
+        coarsest_s: int = HOURS.period_s,
     ) -> Iterator[Point]:
-        """The points of a measurement in the order of their times."""
-        for time_ns, series, fields in self._merged(measurement, since_ns, until_ns, tags):
-            yield Point(measurement, series.tags, parse_field_set(fields), time_ns)
+        """The points of a measurement in the order of their times, each in its finest form.
+
+        What is too old to be kept as it was measured comes as RolledPoint, one a minute or one an
+        hour, at the beginning of its period; every row counts in exactly one of all points.
+
+        Args:
+            measurement: Name of the series family.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: That a series must have.
+            coarsest_s: The longest period, in s, that a rolled row may stand for; others are left
+                out. 0 for rows as they were measured alone.
+        """
+        for _, series, found in self._merged(measurement, since_ns, until_ns, tags):
+            if found.period_s <= coarsest_s:
+                yield self._point(series, found)
 
     def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
-        """Line protocol as it was stored, in the order of the times, without line ends."""
-        for time_ns, series, fields in self._merged(measurement, since_ns, until_ns, None):
-            yield f"{series.key} {fields} {time_ns}"
+        """Line protocol as it was stored, in the order of the times, without line ends.
+
+        Rolled rows have the tag `rollup` with their period, `1m` or `1h`.
+        """
+        for time_ns, series, found in self._merged(measurement, since_ns, until_ns, None):
+            point = self._point(series, found) if found.period_s else None
+            if isinstance(point, RolledPoint):
+                yield rolled_line(point)
+            else:
+                yield f"{series.key} {found.text} {time_ns}"
 
     def values(
         self,
@@ -113,23 +155,24 @@ class StoreReader:
         until_ns: int,
         tags: Mapping[str, str] | None = None,
     ) -> list[SeriesValues]:
-        """What a numeric field was, for each series that has it."""
+        """What a numeric field was, for each series that has it; of old rows, what it came to."""
         number = number_reader(field)
         found = []
         for series in self.series(measurement, tags):
-            times_ns: list[int] = []
-            values: list[float] = []
-            for time_ns, fields in self._rows(series, since_ns, until_ns, _CHUNK_ROWS):
-                value = number(fields)
+            own = SeriesValues(series.tags, [], [])
+            for row in self._rows(series, since_ns, until_ns, _CHUNK_ROWS):
+                value = self._rolled_number(row, field) if row.period_s else number(row.text)
                 if value is not None:
-                    times_ns.append(time_ns)
-                    values.append(value)
-            if values:
-                found.append(SeriesValues(series.tags, times_ns, values))
+                    own.times_ns.append(row.time_ns)
+                    own.values.append(value)
+                    if row.period_s:
+                        own.periods_s[row.time_ns] = row.period_s
+            if own.values:
+                found.append(own)
         return found
 
     def last(self, measurement: str, tags: Mapping[str, str] | None = None) -> list[Point]:
-        """The newest point of each series of a measurement."""
+        """The newest point of each series of a measurement, of those as they were measured."""
         found = []
         for series in self.series(measurement, tags):
             for time_ns, fields in self._fetch(
@@ -180,13 +223,31 @@ class StoreReader:
         with self._database.reading("read") as connection:
             return connection.execute(sql, values).fetchall()
 
+    def _point(self, series: Series, found: Found) -> Point:
+        if not found.period_s:
+            fields = parse_field_set(found.text)
+            return Point(series.measurement, series.tags, fields, found.time_ns)
+        names = self._names(found.layout_id)
+        return rolled_point(series.measurement, series.tags, found, names)
+
+    def _rolled_number(self, found: Found, name: str) -> float | None:
+        cell = decoded(found.text, self._names(found.layout_id), found.rows).get(name)
+        return None if cell is None or isinstance(cell.value, bool | str) else float(cell.value)
+
+    def _names(self, layout_id: int) -> list[str]:
+        """The fields of a layout, which never change."""
+        if layout_id not in self._layouts:
+            ((text,),) = self._fetch("SELECT names FROM layouts WHERE id = ?", layout_id)
+            self._layouts[layout_id] = json.loads(text)
+        return self._layouts[layout_id]
+
     def _merged(
         self,
         measurement: str | None,
         since_ns: int,
         until_ns: int,
         tags: Mapping[str, str] | None,
-    ) -> Iterator[tuple[int, Series, str]]:
+    ) -> Iterator[tuple[int, Series, Found]]:
         return heapq.merge(
             *(
                 self._of_series(series, since_ns, until_ns)
@@ -197,26 +258,33 @@ class StoreReader:
 
     def _of_series(
         self, series: Series, since_ns: int, until_ns: int
-    ) -> Iterator[tuple[int, Series, str]]:
-        for time_ns, fields in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
-            yield time_ns, series, fields
+    ) -> Iterator[tuple[int, Series, Found]]:
+        for found in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
+            yield found.time_ns, series, found
 
     def _rows(
         self, series: Series, since_ns: int, until_ns: int, chunk_rows: int
-    ) -> Iterator[tuple[int, str]]:
-        """Times and field sets of a series, fetched a chunk at a time."""
+    ) -> Iterator[Found]:
+        """Rows of a series, fetched a chunk at a time.
+
+        A chunk ends with an hour: rows are rolled up within their hour, so what happens between
+        two chunks neither hides a row nor shows it twice.
+        """
         lowest, highest = _TIME_NS_LIMITS
         since_ns, until_ns = max(since_ns, lowest), min(until_ns, highest)
         while since_ns < until_ns:
-            rows = self._fetch(
-                "SELECT time_ns, fields FROM points"
-                " WHERE series_id = ? AND time_ns >= ? AND time_ns < ? ORDER BY time_ns LIMIT ?",
-                series.id,
-                since_ns,
-                until_ns,
-                chunk_rows,
-            )
+            rows = self._between(series, since_ns, until_ns, chunk_rows)
+            next_ns = until_ns
+            if len(rows) == chunk_rows:
+                next_ns = HOURS.floor(rows[-1].time_ns)
+                rows = [row for row in rows if row.time_ns < next_ns]
+                if not rows:
+                    next_ns = min(next_ns + HOURS.period_ns, until_ns)
+                    rows = self._between(series, since_ns, next_ns, _NO_LIMIT)
             yield from rows
-            if len(rows) < chunk_rows:
-                return
-            since_ns = rows[-1][0] + 1
+            since_ns = next_ns
+
+    def _between(self, series: Series, since_ns: int, until_ns: int, limit: int) -> list[Found]:
+        with self._database.reading("read") as connection:
+            asked = {"series": series.id, "since": since_ns, "until": until_ns, "limit": limit}
+            return [Found(*row) for row in connection.execute(_ROWS_SQL, asked)]

@@ -12,13 +12,16 @@ from typing import Any
 from agent.clock import Clock
 from agent.model import Point
 from agent.storage import notices as queue
-from agent.storage import outbox, outbox_order, retention
+from agent.storage import outbox, outbox_order, retention, rollup
 from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_writer, size_bytes
 from agent.storage.notices import NotifierStatus, QueuedNotice
 from agent.storage.outbox import Backlog, OutboxRow, RejectedLine, SinkStatus
 from agent.storage.retention import Pruned
+from agent.storage.rollup import KeepSince, Retained
 from agent.storage.rows import Row, SeriesIds, insert, rendered
 from agent.storage.sink_outbox import SinkOutbox
+
+RETAIN_ROWS = 500
 
 
 class Store:
@@ -36,18 +39,27 @@ class Store:
         self._series_lock = Lock()
 
     @classmethod
-    def open(cls, path: Path, clock: Clock, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Store:
+    def open(
+        cls,
+        path: Path,
+        clock: Clock,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        *,
+        alone: bool = False,
+    ) -> Store:
         """Opens the store, makes it if there is none, and brings its schema up to date.
 
         Args:
             path: The file; made with mode 0600, its directory with 0700.
             clock: For the times of states and of sinks' progress.
             busy_timeout_ms: How long to wait for another program that is writing, in ms.
+            alone: Whether to open it only if nobody else has it open, and to keep others out.
 
         Raises:
             StoreError: It cannot be written, is damaged, another program's or a newer version's.
         """
-        return cls(path, open_writer(path, clock.time_ns(), busy_timeout_ms), clock)
+        database = open_writer(path, clock.time_ns(), busy_timeout_ms, alone=alone)
+        return cls(path, database, clock)
 
     def append(self, points: Sequence[Point]) -> None:
         """Commits points together; one with the identity of an older one takes its place.
@@ -235,9 +247,9 @@ class Store:
         return json.loads(row[0]) if row else None
 
     def prune(self, keep_since_ns: int, outbox_keep_since_ns: int, limit: int = 1000) -> Pruned:
-        """Does one bounded step of retention; call again until it says that it is done.
+        """Removes old rows that nobody wants summed up, in one bounded step.
 
-        A row older than `keep_since_ns` goes once every registered sink is done with it, and
+        Call again until it says that it is done. A row older than `keep_since_ns` goes once every registered sink is done with it, and
         without that once it is older than `outbox_keep_since_ns` too: then it counts as dropped.
 
         Args:
@@ -249,9 +261,35 @@ class Store:
             with self._database.transaction("prune") as connection:
                 pruned = retention.prune(connection, keep_since_ns, outbox_keep_since_ns, limit)
             self._ids.forget()  # a series whose last row went is gone
-        with self._database.reading("shrink") as connection:
-            retention.give_back_pages(connection)
+        self.give_back()
         return pruned
+
+    def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
+        """Does one bounded step of retention: old rows are rolled up, the oldest go.
+
+        A row that is older than its measurement's limit becomes part of its minute's or hour's
+        row once every registered sink is done with it, and without that once it is older than
+        `since.outbox_ns` too: then it counts as dropped. Call again until it says that it is done.
+
+        Args:
+            since: From when on rows are kept.
+            limit: About how many rows one step handles; at most four times as many.
+        """
+        with self._series_lock:
+            with self._database.transaction("roll up") as connection:
+                retained = rollup.retain(connection, since, limit)
+            if retained.removed:
+                self._ids.forget()  # a series whose last row went is gone
+        return retained
+
+    def give_back(self, *, keep: bool = True) -> bool:
+        """Returns some free room to the file system, in a short step; True if there is more.
+
+        Args:
+            keep: Whether to leave what the next rows will need.
+        """
+        with self._database.reading("shrink") as connection:
+            return retention.give_back_pages(connection, keep=keep)
 
     def size_bytes(self) -> int:
         """Bytes that the store takes on the disk, its log included."""

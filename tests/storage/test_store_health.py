@@ -46,7 +46,7 @@ def test_a_whole_store_is_found_so_with_what_it_holds(path):
     assert (health.points, health.series) == (4000, 4)
     assert (health.oldest_ns, health.newest_ns) == (0, 3999 * S)
     assert health.size_bytes >= path.stat().st_size
-    assert health.schema.startswith("0002")
+    assert health.schema.startswith("0003")
     assert not is_damaged(path)
 
 

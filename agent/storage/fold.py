@@ -1,0 +1,227 @@
+"""What many rows of a series come to in one: totals add up, readings get a mean and a spread."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from agent.model import FieldValue
+
+Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
+
+# A sensor's error is some percent: seven digits hide nothing, and halve a row.
+_DIGITS: Final = 7
+# Twelve leave nothing that three years of sums could pile up to.
+_SUM_DIGITS: Final = 12
+
+_KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
+    "device": {
+        # Each row holds what its own interval came to.
+        "sum": frozenset(
+            {"energy_j", "dram_energy_j", "cost", "throttle_power_s", "throttle_thermal_s"}
+        ),
+        "max": frozenset({"power_max_w", "processes"}),
+        # Counters since a boot and settings: the newest says all.
+        "last": frozenset({"ecc_uncorrected", "mem_total_bytes"}),
+    },
+    "probe": {
+        "sum": frozenset({"samples", "outliers", "requests", "errors", "tokens_in", "tokens_out"}),
+        "max": frozenset({"temp_max_c"}),
+        "last": frozenset({"ecc_uncorrected", "threads"}),
+    },
+    "cost": {
+        "sum": frozenset({"cost_total", "cost_idle", "window_s"}),
+        # These windows roll already.
+        "last": frozenset(
+            f"rolling_{window}{what}"
+            for window in ("1h", "24h", "7d")
+            for what in ("", "_iqr", "_coverage")
+        ),
+    },
+    "serving": {
+        "sum": frozenset(
+            [
+                "requests",
+                "errors",
+                "inferences",
+                "tokens_in",
+                "tokens_out",
+                "cached_tokens",
+                "prefill_s",
+                "decode_s",
+                "compute_s",
+                "window_s",
+                "restarts",
+                "readings",
+            ]
+        ),
+        "mean": frozenset({"busy_share"}),
+        "all": frozenset({"complete"}),
+    },
+    "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
+    "agent": {
+        "last": frozenset(
+            {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
+        ),
+    },
+}
+# A few samples an hour, of which one may be far out: their middle is the better witness.
+SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation"})
+
+
+class Cell(NamedTuple):
+    """What one field came to in a period.
+
+    Attributes:
+        value: Sum, mean, median, maximum or newest, as the field's kind is.
+        rows: Rows that had the field.
+        low: Least of them, where the value is a mean or a median; else None.
+        high: Greatest of them, likewise.
+    """
+
+    value: FieldValue
+    rows: int
+    low: float | int | None = None
+    high: float | int | None = None
+
+
+Cells = Mapping[str, Cell]
+
+
+def kind_of(measurement: str, field: str, value: FieldValue) -> Kind:
+    """How values of a field become one.
+
+    Args:
+        measurement: Name of the series family.
+        field: Name of the field.
+        value: One of its values, for its type.
+    """
+    if isinstance(value, str):
+        return "last"
+    for kind, fields in _KINDS.get(measurement, {}).items():
+        if field in fields:
+            return kind
+    if isinstance(value, bool):
+        return "any"
+    return "median" if measurement in SAMPLED else "mean"
+
+
+def fold(measurement: str, rows: Sequence[Mapping[str, FieldValue]]) -> dict[str, Cell]:
+    """What rows come to together.
+
+    A field that changed its type in between is told by what it was last; a total that no float
+    holds is left out.
+
+    Args:
+        measurement: Name of the series family.
+        rows: Their fields, oldest first.
+    """
+    columns: dict[str, list[FieldValue]] = {}
+    for row in rows:
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    folded = {name: _folded(measurement, name, column) for name, column in columns.items()}
+    return {name: cell for name, cell in folded.items() if _is_finite(cell)}
+
+
+def merge(measurement: str, older: Cells, newer: Cells) -> dict[str, Cell]:
+    """What two periods come to together; exact but for a median, which gets the mean of both.
+
+    Args:
+        measurement: Name of the series family.
+        older: What the one came to.
+        newer: What the later one came to.
+    """
+    merged = {**older, **newer}
+    for name in older.keys() & newer.keys():
+        merged[name] = _merged(measurement, name, older[name], newer[name])
+    return {name: cell for name, cell in merged.items() if _is_finite(cell)}
+
+
+def encoded(cells: Cells, names: Sequence[str], rows: int) -> str:
+    """The cells in the order of the names, without what follows from the number of rows."""
+    return json.dumps([_packed(cells[name], rows) for name in names], separators=(",", ":"))
+
+
+def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
+    """The cells that `encoded` wrote."""
+    packed: list[Any] = json.loads(text)
+    return {
+        name: Cell(one, rows) if not isinstance(one, list) else _unpacked(one, rows)
+        for name, one in zip(names, packed, strict=True)
+    }
+
+
+def _packed(cell: Cell, rows: int) -> object:
+    counted = [] if cell.rows == rows else [cell.rows]
+    if cell.low is None or cell.low == cell.high == cell.value:
+        return [cell.value, *counted] if counted else cell.value
+    return [cell.value, cell.low, cell.high, *counted]
+
+
+def _unpacked(packed: list[Any], rows: int) -> Cell:
+    if len(packed) < 3:  # noqa: PLR2004 - a value and its count
+        return Cell(packed[0], packed[1])
+    value, low, high, *counted = packed
+    return Cell(value, counted[0] if counted else rows, low, high)
+
+
+def _folded(measurement: str, name: str, column: list[FieldValue]) -> Cell:
+    kind = kind_of(measurement, name, column[-1])
+    if kind == "last":
+        return Cell(column[-1], len(column))
+    if isinstance(column[-1], bool):
+        are = [value is True for value in column]
+        return Cell(all(are) if kind == "all" else any(are), len(column))
+    numbers = [v for v in column if isinstance(v, int | float) and not isinstance(v, bool)]
+    count = len(numbers)
+    if kind == "max":
+        return Cell(max(numbers), count)
+    if kind == "sum":
+        return Cell(_short(sum(numbers), _SUM_DIGITS), count)
+    middle = _median(numbers) if kind == "median" else sum(number / count for number in numbers)
+    return _spread(middle, count, min(numbers), max(numbers))
+
+
+def _merged(measurement: str, name: str, older: Cell, newer: Cell) -> Cell:
+    kind = kind_of(measurement, name, newer.value)
+    count = older.rows + newer.rows
+    if isinstance(newer.value, bool):
+        both = (older.value is True, newer.value is True)
+        return Cell(all(both) if kind == "all" else any(both), count)
+    before, after = older.value, newer.value
+    if kind == "last" or isinstance(before, str | bool) or isinstance(after, str | bool):
+        return Cell(after, count)
+    if kind == "max":
+        return Cell(max(before, after), count)
+    if kind == "sum":
+        return Cell(_short(before + after, _SUM_DIGITS), count)
+    middle = before * (older.rows / count) + after * (newer.rows / count)
+    low = min(before if older.low is None else older.low, after if newer.low is None else newer.low)
+    high = max(
+        before if older.high is None else older.high, after if newer.high is None else newer.high
+    )
+    return _spread(middle, count, low, high)
+
+
+def _median(numbers: Sequence[float]) -> float:
+    ordered = sorted(numbers)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else ordered[middle - 1] / 2 + ordered[middle] / 2
+
+
+def _spread(middle: float, count: int, low: float, high: float) -> Cell:
+    if isinstance(low, int) and isinstance(high, int):
+        # A database has fixed the field's type: its mean is one too.
+        return Cell(round(middle), count, low, high)
+    return Cell(_short(middle, _DIGITS), count, _short(low, _DIGITS), _short(high, _DIGITS))
+
+
+def _short(value: float, digits: int) -> float:
+    return value if isinstance(value, int) else float(f"{value:.{digits}g}")
+
+
+def _is_finite(cell: Cell) -> bool:
+    return not isinstance(cell.value, float) or math.isfinite(cell.value)

@@ -1,0 +1,278 @@
+"""How large the store gets: a year of eight GPUs and a CPU at the defaults, each GPU probed.
+
+Fills a store with rows such as the daemon writes, in simulated time and with the daemon's own
+retention at a tenth of its length, until all of it has settled; then counts what a row takes in
+each table, and how many rows the defaults hold after a year.
+
+Usage: python bench/store_size.py [DAYS]
+"""
+
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from agent.config import Config, StoreConfig  # noqa: E402 - the path is set above
+from agent.daemon.ledger import prune  # noqa: E402 - as above
+from agent.daemon.service import AGENT_EVERY_S, PRUNE_EVERY_S  # noqa: E402 - as above
+from agent.series import make_point  # noqa: E402 - as above
+from agent.storage.database import WAL_BYTES_KEPT  # noqa: E402 - as above
+from agent.storage.writer import Store  # noqa: E402 - as above
+
+GPUS = 8
+PROBE_EVERY_S = 300
+EVENTS_PER_DAY = 50
+DAY_S = 86_400
+YEAR_DAYS = 365
+NS = 1_000_000_000
+START_NS = 1_780_012_800 * NS
+SHORTER = 10
+GOAL_MB = 1000.0
+HOST = {"host": "gpu-node-17.example.com"}
+MODEL = "NVIDIA H100 80GB HBM3"
+
+
+class SimulatedClock:
+    """UTC that is set from outside."""
+
+    def __init__(self):
+        self.now_ns = START_NS
+
+    def time_ns(self):
+        return self.now_ns
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+
+def device_row(rng, name, every_s, time_ns):
+    """A row of `device`: on a GPU all that NVML tells of one at work, on a CPU what RAPL does."""
+    uuid = f"GPU-1f2e3d4c-5b6a-7988-a0b1-{name:>012}"
+    own = {"device": name, "kind": "gpu", "uuid": uuid, "model": MODEL}
+    power_w = rng.gauss(420, 90)
+    fields = {
+        "power_w": power_w,
+        "power_max_w": round(power_w * rng.uniform(1, 1.3), 3),
+        "energy_j": power_w * every_s * rng.uniform(0.99, 1.01),
+        "energy_method": "counter",
+        "energy_suspect": False,
+        "util_pct": rng.uniform(0, 100),
+        "price_rate_per_h": 2.49,
+        "cost": 2.49 / 3600 * every_s * rng.uniform(0.999, 1.001),
+    }
+    if name == "cpu":
+        own |= {"kind": "cpu", "uuid": "", "model": "AMD EPYC 9654 96-Core Processor"}
+        fields |= {"energy_method": "rapl", "dram_energy_j": rng.uniform(100, 400)}
+    else:
+        throttled_s = max(0.0, rng.gauss(-1, 1)) % every_s
+        fields |= {
+            "mem_util_pct": rng.uniform(0, 100),
+            "mem_used_bytes": rng.randrange(60_000, 80_000) * 1_000_003,
+            "mem_total_bytes": 85_520_809_984,
+            "temp_c": float(rng.randrange(40, 80)),
+            "sm_clock_mhz": rng.uniform(1200, 1980),
+            "mem_clock_mhz": 2619.0,
+            "throttle_power_s": throttled_s,
+            "throttle_thermal_s": 0.0,
+            "ecc_uncorrected": 0,
+            "processes": rng.randrange(1, 4),
+        }
+    return make_point("device", {**HOST, **own}, fields, time_ns)
+
+
+def probe_rows(rng, name, time_ns):
+    """A probe run's rows of `probe` and `cost`."""
+    latency_ms = rng.gauss(12, 0.2)
+    own = {"device": name, "probe": "encoder"}
+    numbers = [
+        "latency_p50_ms",
+        "latency_p90_ms",
+        "latency_p99_ms",
+        "latency_mean_ms",
+        "latency_cv",
+        "throughput_per_s",
+        "h2d_ms",
+        "launch_overhead_pct",
+        "energy_per_inference_j",
+        "energy_above_idle_j",
+        "energy_rel_err",
+        "throttled_pct",
+        "throttled_power_pct",
+        "throttled_thermal_pct",
+        "sm_clock_mhz",
+        "temp_max_c",
+        "mem_used_pct",
+        "latency_rel_err",
+        "latency_wall_ms",
+    ]
+    fields = {number: latency_ms * rng.uniform(0.5, 2) for number in numbers}
+    fields |= {
+        "samples": rng.randrange(300, 2000),
+        "outliers": rng.randrange(9),
+        "ecc_uncorrected": 0,
+        "stop_reason": "precise",
+        "energy_method": "counter",
+        "energy_scope": "device",
+        "fingerprint": "3f9ad07c51be2284",
+        "contended": False,
+        "energy_suspect": False,
+    }
+    probe = make_point("probe", {**HOST, **own, "batch": "32"}, fields, time_ns)
+    amounts = ["cost_per_inference", "cost_hardware", "cost_energy", "cost_reference"]
+    windows = [
+        f"rolling_{window}{what}"
+        for window in ("1h", "24h", "7d")
+        for what in ("", "_iqr", "_coverage")
+    ]
+    costs = {amount: latency_ms * rng.uniform(1e-6, 2e-6) for amount in amounts + windows}
+    own |= {"basis": "probe", "plan": "on_demand", "currency": "USD"}
+    return [
+        probe,
+        make_point("cost", {**HOST, **own}, costs | {"energy_method": "counter"}, time_ns),
+    ]
+
+
+def rare_rows(rng, second, time_ns):
+    """A row of `agent`, and now and then one of `event`."""
+    fields = {
+        "rss_bytes": rng.randrange(58_000_000, 62_000_000),
+        "cpu_s": second * 0.004,
+        "outbox_points": 0,
+        "outbox_lag_s": rng.uniform(0, 10),
+        "sent_points": second,
+        "dropped_points": 0,
+        "late_jobs": 0,
+        "child_restarts": 0,
+    }
+    rows = [make_point("agent", {**HOST, "version": "0.1.0"}, fields, time_ns)]
+    if rng.random() < EVENTS_PER_DAY * AGENT_EVERY_S / DAY_S:
+        detail = {
+            "severity": "warning",
+            "title": "x" * 120,
+            "detail": "y" * 300,
+            "before": "z" * 20,
+        }
+        own = {"kind": "fault", "device": f"gpu{rng.randrange(GPUS)}"}
+        rows.append(make_point("event", {**HOST, **own}, detail, time_ns))
+    return rows
+
+
+def filled(path, config, days):
+    """Writes rows for some days of simulated time, with the daemon's retention."""
+    rng = random.Random(1)
+    clock = SimulatedClock()
+    store = Store.open(path, clock)
+    every_s = int(Config().telemetry.aggregate_s)
+    names = [f"gpu{index}" for index in range(GPUS)]
+    waiting, slowest_s = [], 0.0
+    for second in range(0, int(days * DAY_S), every_s):
+        clock.now_ns = START_NS + second * NS
+        waiting += [device_row(rng, name, every_s, clock.now_ns) for name in [*names, "cpu"]]
+        if second % PROBE_EVERY_S == 0:
+            waiting += [row for name in names for row in probe_rows(rng, name, clock.now_ns)]
+        if second % int(AGENT_EVERY_S) == 0:
+            waiting += rare_rows(rng, second, clock.now_ns)
+        if second % int(PRUNE_EVERY_S) == 0:
+            store.append(waiting)
+            waiting = []
+            started_s = time.perf_counter()
+            prune(store, config, clock.now_ns)
+            slowest_s = max(slowest_s, time.perf_counter() - started_s)
+    store.append(waiting)
+    return store, slowest_s
+
+
+def bytes_per_row(connection):
+    """Bytes of a row with its share of the indexes, by table, the raw ones by measurement."""
+    sizes = dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
+    found = {}
+    for table in ("rollups_1m", "rollups_1h"):
+        for measurement, share in shares(connection, table, "cells"):
+            found[table, measurement] = sizes[table] * share
+    size = sizes["points"] + sizes["sqlite_autoindex_points_1"]
+    for measurement, share in shares(connection, "points", "fields"):
+        found["points", measurement] = size * share
+    return found
+
+
+def shares(connection, table, text):
+    """For each measurement, a row's share of its table: its text, and as much else as any."""
+    rows = connection.execute(
+        f"SELECT measurement, count(*), sum(length({text})) FROM {table}"  # noqa: S608 - literals
+        f" JOIN series ON series.id = {table}.series_id GROUP BY measurement"
+    ).fetchall()
+    taken = connection.execute(
+        "SELECT sum(payload) FROM dbstat WHERE name = ?", (table,)
+    ).fetchone()[0]
+    other = (taken - sum(length for _, _, length in rows)) / sum(count for _, count, _ in rows)
+    return [(name, (length / count + other) / taken) for name, count, length in rows]
+
+
+def rows_after(days, config):
+    """How many rows the retention holds after some days, by table and measurement."""
+    per_day = {
+        "device": (GPUS + 1) * DAY_S / Config().telemetry.aggregate_s,
+        "agent": DAY_S / AGENT_EVERY_S,
+        "probe": GPUS * DAY_S / PROBE_EVERY_S,
+        "cost": GPUS * DAY_S / PROBE_EVERY_S,
+        "event": EVENTS_PER_DAY,
+    }
+    raw, minutes, hours = (
+        min(days, kept_s / DAY_S)
+        for kept_s in (
+            config.retention_s,
+            config.rollup_1m_retention_s,
+            config.rollup_1h_retention_s,
+        )
+    )
+    rows = {("points", "event"): per_day["event"] * hours}
+    for name, series in (("device", GPUS + 1), ("agent", 1), ("probe", GPUS), ("cost", GPUS)):
+        is_rare = name in ("probe", "cost")
+        rows["points", name] = per_day[name] * (minutes if is_rare else raw)
+        if not is_rare:
+            rows["rollups_1m", name] = series * 1440 * (minutes - raw)
+        rows["rollups_1h", name] = series * 24 * (hours - minutes)
+    return rows
+
+
+def main():
+    defaults = StoreConfig()
+    shorter = defaults.model_copy(
+        update={
+            name: getattr(defaults, name) / SHORTER
+            for name in ("retention_s", "rollup_1m_retention_s")
+        }
+    )
+    days = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "infercost.db"
+        started_s = time.perf_counter()
+        store, slowest_s = filled(path, shorter, days)
+        took_s = time.perf_counter() - started_s
+        with store._database.reading("measure") as connection:  # noqa: SLF001 - asks SQLite itself
+            sizes = bytes_per_row(connection)
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        store.close()
+    print(
+        f"{GPUS} GPUs and a CPU, {days:g} days in {took_s:.0f} s, slowest retention {slowest_s:.2f} s"
+    )
+    print(f"{'table':11} {'rows of':8} {'bytes/row':>10} {'rows/year':>11} {'MB':>8}")
+    total_mb = 0.0
+    for (table, name), rows in rows_after(YEAR_DAYS, defaults).items():
+        own_mb = sizes[table, name] * rows / 1e6
+        total_mb += own_mb
+        print(f"{table:11} {name:8} {sizes[table, name]:10.0f} {rows:11,.0f} {own_mb:8.1f}")
+    slack = free / pages
+    total_mb = total_mb / (1 - slack) + WAL_BYTES_KEPT / 1e6
+    print(f"with {slack:.0%} of free pages and the log: {total_mb:.0f} MB after a year", end="")
+    print(f" (goal: under {GOAL_MB:.0f})" + ("" if total_mb < GOAL_MB else ": MISSED"))
+    return int(total_mb >= GOAL_MB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
