@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from agent.child_environment import child_environment
 from agent.cli.discovery import short_lived_sensor
 from agent.config import SinkConfig, TelemetryConfig
 from agent.config_alerting import NotifierConfig
@@ -98,6 +99,7 @@ def _torch_check(python: str) -> Check:
             capture_output=True,
             text=True,
             timeout=TORCH_TIMEOUT_S,
+            env=child_environment(os.environ),
             check=False,
         )
     except OSError as error:

@@ -10,6 +10,7 @@ import click
 from agent.cli.config_template import render
 from agent.cli.discovery import discovered_devices
 from agent.cli.settings import Settings, bad_input
+from agent.cli.shown_config import shown
 from agent.config_file import SYSTEM_PATH, as_toml_tables
 
 
@@ -59,9 +60,13 @@ def check(config: str | None) -> None:
 @command.command()
 @click.pass_obj
 def show(config: str | None) -> None:
-    """Prints the configuration in force, defaults included, as TOML."""
+    """Prints the configuration in force, defaults included, as TOML.
+
+    What the queries of addresses hold, and the arguments of commands, is shown as ***: keys may be
+    among it.
+    """
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 
     settings = Settings(config)
     click.echo(f"# {settings.path or 'no file: the try-out'}; store: {settings.store_path}")
-    click.echo(tomli_w.dumps(as_toml_tables(settings.config)), nl=False)
+    click.echo(tomli_w.dumps(shown(as_toml_tables(settings.config))), nl=False)

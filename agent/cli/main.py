@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import click
 
 from agent import __version__
+from agent.core_dumps import forbid_core_dumps
 
 
 class Entry(NamedTuple):
@@ -76,4 +77,6 @@ class LazyGroup(click.Group):
 @click.pass_context
 def main(ctx: click.Context, config_path: str | None) -> None:
     """What does one inference cost on this host, now, and why did that change?"""
+    # Most commands read secrets, or start what does.
+    forbid_core_dumps()
     ctx.obj = config_path

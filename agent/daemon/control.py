@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ class ControlServer:
     """Answers one request on each connection, one connection at a time.
 
     The socket has mode 0600, and who asks is looked up with the kernel: the daemon's own user, or
-    root. A client that says nothing for CLIENT_S is let go.
+    root. A client that has not said all within CLIENT_S is let go.
 
     Args:
         path: Where the socket is made; one that nobody serves any more is replaced.
@@ -125,12 +126,16 @@ class ControlServer:
 
 
 def _line_of(client: socket.socket) -> bytes:
-    line = b""
+    """What a client says; as much as came where it takes too long over it."""
+    line, ends_s = b"", time.monotonic() + CLIENT_S
     while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
+        # One that says a byte now and then must not keep all others waiting.
+        client.settimeout(max(0.001, ends_s - time.monotonic()))
         part = client.recv(4096)
         if not part:
             break
         line += part
+    client.settimeout(CLIENT_S)
     return line
 
 

@@ -24,6 +24,15 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         """Follows none."""
 
 
+def _words(error: Exception) -> str:
+    """What went wrong, in the system's own words: a library's may hold the URL and its key."""
+    cause = getattr(error, "reason", None) or error
+    if isinstance(cause, TimeoutError):
+        return f"no whole answer within {TIMEOUT_S:g} s"
+    words = cause.strerror if isinstance(cause, OSError) else None
+    return f"{type(error).__name__}: {words or type(cause).__name__}"
+
+
 def main() -> int:
     """Fetches; the exit code says whether it could."""
     url = sys.stdin.readline().strip()
@@ -35,7 +44,7 @@ def main() -> int:
         sys.stderr.write(f"it answered {error.code}\n")
         return 1
     except (OSError, HTTPException, ValueError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {getattr(error, 'reason', None) or error}\n")
+        sys.stderr.write(f"{_words(error)}\n")
         return 1
     return 0
 

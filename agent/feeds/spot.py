@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
+from agent.child_environment import child_environment
 from agent.config_price import SpotPlanConfig
 from agent.feeds.fetch import MAX_BYTES
 
 TIMEOUT_S: Final = 20.0
 WORDS_CHARS_MAX: Final = 200
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
 class SourceError(Exception):
@@ -39,13 +41,18 @@ def read_source(plan: SpotPlanConfig, timeout_s: float = TIMEOUT_S) -> str:
         except OSError as error:
             raise SourceError(f"{plan.file}: cannot be read ({error.strerror})") from error
     if plan.command is not None:
-        return _output(plan.command, plan.command[0], timeout_s)
+        # With our whole environment: a cloud's own tool finds its credentials there.
+        return _output(plan.command, plan.command[0], timeout_s, os.environ)
     url = str(plan.url)
     host = url.partition("://")[2].partition("/")[0]
-    return _output((sys.executable, "-m", "agent.feeds.fetch"), host, timeout_s, url)
+    proxies = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
+    environ = {**child_environment(os.environ), **proxies}
+    return _output((sys.executable, "-m", "agent.feeds.fetch"), host, timeout_s, environ, url)
 
 
-def _output(command: Sequence[str], name: str, timeout_s: float, told: str = "") -> str:
+def _output(
+    command: Sequence[str], name: str, timeout_s: float, environ: Mapping[str, str], told: str = ""
+) -> str:
     """What a command writes, from a file that it may fill and nobody has to drain."""
     with (
         tempfile.TemporaryFile() as given,
@@ -56,7 +63,12 @@ def _output(command: Sequence[str], name: str, timeout_s: float, told: str = "")
         given.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, no shell
-                command, stdin=given, stdout=out, stderr=err, start_new_session=True
+                command,
+                stdin=given,
+                stdout=out,
+                stderr=err,
+                env=environ,
+                start_new_session=True,
             )
         except OSError as error:
             raise SourceError(f"{name}: cannot be started ({error.strerror})") from error

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 
 from agent.alert import Alert
+from agent.child_environment import child_environment
 from agent.config_alerting import AppriseConfig
 from agent.notifying.secrets import Secret
 from agent.notifying.sender import Misconfigured, RetryLater
@@ -120,7 +121,9 @@ class Apprise:
 
     def _started(self, question: bytes) -> subprocess.Popen[bytes]:
         environment = {
-            name: value for name, value in os.environ.items() if name.lower() not in _PROXIES
+            name: value
+            for name, value in child_environment(os.environ).items()
+            if name.lower() not in _PROXIES
         }
         try:
             # In memory and not in a pipe, which may be full before a child that hangs reads it.

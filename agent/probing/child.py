@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import agent
+from agent.child_environment import child_environment
 
 MAX_LINE_BYTES = 256 * 1024
 MAX_QUEUED = 1000
@@ -49,7 +50,7 @@ class ProbeChild:
 
     Args:
         command: Its command line.
-        extra_env: Added to our own environment.
+        extra_env: Added to our own environment, of which it gets no secrets.
 
     Raises:
         OSError: It could not be started.
@@ -61,7 +62,7 @@ class ProbeChild:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **extra_env},
+            env={**child_environment(os.environ), **extra_env},
             start_new_session=True,
         )
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_QUEUED)

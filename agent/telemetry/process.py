@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from agent.child_environment import child_environment
 from agent.telemetry.wire import COMMAND_BYTES_MAX, LineSplitter, Message, encode
 
 LAST_WORDS_BYTES: Final = 2000
@@ -33,6 +34,7 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
+            env=child_environment(os.environ),
             start_new_session=True,
         )
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
