@@ -30,12 +30,12 @@ _OF_THE_SERVICE: Final = frozenset(
 )
 # Whole words between underscores where they are short, or TOKENIZERS_PARALLELISM would be one.
 _SECRET_NAME: Final = re.compile(
-    r"(?:token|secret|passwo?r?d|passphrase|credential|api_?key|cookie)s?(?:_|$)"
-    r"|(?:^|_)(?:auth|key|keys|pass|pat|pw|pwd|dsn)(?:_|$)",
+    r"(?:token|secret|passwo?r?d|passphrase|credential|api_?key|cookie|connection_string)s?(?:_|$)"
+    r"|(?:^|_)(?:auth|authorization|key|keys|pass|pat|pw|pwd|dsn|webhook)(?:_|$)",
     re.IGNORECASE,
 )
-# An address with a user's password in it: of a proxy, a database, a package index.
-_ADDRESS_WITH_PASSWORD: Final = re.compile(r"://[^/\s@:]*:[^/\s@]+@")
+# An address with a password in it, or a token in a user's place: of a proxy, a database, an index.
+_ADDRESS_WITH_USER: Final = re.compile(r"://[^/\s@]+@")
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -58,4 +58,4 @@ def is_withheld(name: str, value: str) -> bool:
         return False
     if name in _OF_THE_SERVICE or _SECRET_NAME.search(name):
         return True
-    return _ADDRESS_WITH_PASSWORD.search(value) is not None
+    return _ADDRESS_WITH_USER.search(value) is not None

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 MASK: Final = "***"
 _USER: Final = re.compile(r"(://)[^/\s@]+@")
-_QUERY_VALUE: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]+")
+# A name and its value, or a value alone.
+_QUERY_VALUE: Final = re.compile(r"([?&](?:[^=&#\s]+=(?=[^&#\s]))?)[^&#\s]+")
 _FRAGMENT: Final = re.compile(r"#\S+$")
 _ADDRESS: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _COMMAND: Final = "command"

@@ -39,10 +39,18 @@ class ControlServer:
         handlers: What to do by the request's name; given the request, the answer is JSON. A
             KeyError or ValueError is answered as the asker's error.
         stop: Ends the thread.
+        client_s: Longest time in seconds for a client to say all of its request.
     """
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler], stop: Flag) -> None:
+    def __init__(
+        self,
+        path: Path,
+        handlers: Mapping[str, Handler],
+        stop: Flag,
+        client_s: float = CLIENT_S,
+    ) -> None:
         self.path = path
+        self._client_s = client_s
         self._handlers = dict(handlers)
         self._stop = stop
         self._socket: socket.socket | None = None
@@ -97,12 +105,11 @@ class ControlServer:
             except OSError:
                 return
             with client, suppress(OSError):
-                client.settimeout(CLIENT_S)
                 client.sendall(self._answer(client))
 
     def _answer(self, client: socket.socket) -> bytes:
         # Read in any case: closed with words unread, the connection would be reset before our answer.
-        line = _line_of(client)
+        line = _line_of(client, self._client_s)
         if _uid_of(client) not in (os.geteuid(), ROOT_UID):
             return encoded({"error": "only the daemon's own user and root may ask"})
         try:
@@ -125,17 +132,24 @@ class ControlServer:
         return answer
 
 
-def _line_of(client: socket.socket) -> bytes:
-    """What a client says; as much as came where it takes too long over it."""
-    line, ends_s = b"", time.monotonic() + CLIENT_S
+def _line_of(client: socket.socket, client_s: float) -> bytes:
+    """What a client says.
+
+    Raises:
+        TimeoutError: It takes longer than client_s over it.
+    """
+    line, ends_s = b"", time.monotonic() + client_s
     while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
         # One that says a byte now and then must not keep all others waiting.
-        client.settimeout(max(0.001, ends_s - time.monotonic()))
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        client.settimeout(left_s)
         part = client.recv(4096)
         if not part:
             break
         line += part
-    client.settimeout(CLIENT_S)
+    client.settimeout(client_s)
     return line
 
 

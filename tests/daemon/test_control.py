@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import subprocess
+import time
 from pathlib import Path
 from threading import Event as Flag
 
@@ -245,3 +246,18 @@ def test_the_socket_is_where_systemd_says_or_beside_the_store(tmp_path):
 def test_a_line_is_bounded():
     with pytest.raises(ValueError, match="bytes"):
         encoded({"text": "x" * MAX_LINE_BYTES})
+
+
+def test_a_client_that_never_ends_its_request_is_let_go_and_others_are_served(tmp_path, alerting):
+    impatient = ControlServer(tmp_path / "c.sock", handlers(alerting), Flag(), client_s=0.3)
+    impatient.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(10)
+        client.connect(str(impatient.path))
+        # Each byte comes soon after the last: a limit for each alone would never end it.
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                client.sendall(b" ")
+                time.sleep(0.01)
+    assert asked(impatient, do="silences") == {"answer": []}
+    impatient.close()

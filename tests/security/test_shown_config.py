@@ -1,0 +1,91 @@
+"""What is shown of a configuration may be put into a ticket."""
+
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cli.main import main
+from agent.cli.shown_config import MASK, shown
+from agent.config_file import as_toml_tables, load
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        ("http://h:8086", "http://h:8086"),
+        ("https://h/path/x", "https://h/path/x"),
+        ("https://h/p?key=canary&b=canary", "https://h/p?key=***&b=***"),
+        ("https://h/p?empty=&b=canary#canary", "https://h/p?***&b=***#***"),
+        ("https://h/p?canary", "https://h/p?***"),
+        ("https://h/p?canary&x=1==", "https://h/p?***&x=***"),
+        ("http://canary@h/p", "http://***@h/p"),
+        ("http://me:canary@h/p", "http://***@h/p"),
+        ("what? a=b", "what? a=b"),
+        ("/etc/infercost/token?x=1", "/etc/infercost/token?x=1"),
+    ],
+)
+def test_addresses_are_shown_without_what_may_be_a_key(value, seen):
+    assert shown(value, "url") == seen
+
+
+def test_a_commands_arguments_are_hidden_and_its_program_is_not():
+    tables = {"price": [{"command": ["/bin/price", "--key", "canary"], "per": 3}]}
+    assert shown(tables) == {"price": [{"command": ["/bin/price", MASK, MASK], "per": 3}]}
+
+
+TABLES = st.recursive(
+    st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(TABLES)
+def test_the_shape_is_kept(tables):
+    def shape(value):
+        if isinstance(value, dict):
+            return {name: shape(held) for name, held in value.items()}
+        return [shape(held) for held in value] if isinstance(value, list) else type(value)
+
+    assert shape(shown(tables)) == shape(tables)
+
+
+CONFIG = """
+[[price]]
+plan = "spot"
+device = "gpu0"
+url = "https://prices/x?key=canary-1"
+[[price]]
+plan = "spot"
+name = "two"
+device = "gpu1"
+command = ["/opt/price", "--key=canary-2"]
+[[notifier]]
+name = "hook"
+kind = "webhook"
+url = "https://hook/x?key=canary-3#canary-4"
+key_file = "/etc/infercost/hook.key"
+[[notifier]]
+name = "am"
+kind = "alertmanager"
+url = "https://am/"
+generator_url = "https://grafana/d?token=canary-5"
+"""
+
+
+def test_config_show_hides_them_and_names_the_files_of_secrets(tmp_path):
+    path = tmp_path / "infercost.toml"
+    path.write_text(CONFIG)
+    done = CliRunner().invoke(main, ["-c", str(path), "config", "show"])
+    assert done.exit_code == 0, done.output
+    assert "canary" not in done.output
+    assert 'key_file = "/etc/infercost/hook.key"' in done.output
+    # What is shown is still a file of the same settings.
+    again = tomllib.loads(done.output, parse_float=Decimal)
+    own = as_toml_tables(load(Path(path)))
+    assert again.keys() == own.keys()
+    assert again["notifier"][0]["url"] == "https://hook/x?key=***#***"
