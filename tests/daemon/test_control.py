@@ -248,6 +248,12 @@ def test_a_line_is_bounded():
         encoded({"text": "x" * MAX_LINE_BYTES})
 
 
+def talk_for_ever(client):
+    while True:
+        client.sendall(b" ")
+        time.sleep(0.01)
+
+
 def test_a_client_that_never_ends_its_request_is_let_go_and_others_are_served(tmp_path, alerting):
     impatient = ControlServer(tmp_path / "c.sock", handlers(alerting), Flag(), client_s=0.3)
     impatient.start()
@@ -256,8 +262,6 @@ def test_a_client_that_never_ends_its_request_is_let_go_and_others_are_served(tm
         client.connect(str(impatient.path))
         # Each byte comes soon after the last: a limit for each alone would never end it.
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            while True:
-                client.sendall(b" ")
-                time.sleep(0.01)
+            talk_for_ever(client)
     assert asked(impatient, do="silences") == {"answer": []}
     impatient.close()

@@ -1,0 +1,129 @@
+"""A real daemon whose processes are looked at from outside for as long as it runs."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from fakes.processes import children_of
+
+START_S = 60.0
+LOOK_S = 0.03
+
+
+class Seen(NamedTuple):
+    """What /proc shows of a process."""
+
+    command: bytes
+    environ: bytes
+    core_limit: str
+    dump_filter: str
+    group: int
+
+
+class WatchedDaemon:
+    """`infercost run`, with everything in one folder.
+
+    Args:
+        folder: For its configuration, its store and its output.
+        text: Its configuration.
+        env: Added to our environment.
+
+    Attributes:
+        seen: All processes that ran meanwhile, as they were last, by id.
+    """
+
+    def __init__(self, folder, text, env):
+        self.folder = folder
+        self.config = folder / "infercost.toml"
+        self.store = folder / "state" / "infercost.db"
+        self.output = folder / "output"
+        self.env = {**os.environ, **env}
+        self.seen = {}
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._look)
+        self.config.write_text(f'{text}\n[store]\npath = "{self.store}"\n')
+        self.store.parent.mkdir(mode=0o700)
+
+    def __enter__(self):
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "agent", "-c", str(self.config), "run"],
+                env=self.env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.pid = self._process.pid
+        self._watch.start()
+        try:
+            self.wait_for(lambda: "store: " in self.output.read_text())
+        except AssertionError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._watch.join()
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+    def run(self, *arguments):
+        """Runs another command; its whole output, whatever its exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "agent", "-c", str(self.config), *arguments],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=START_S,
+        )
+        return done.stdout
+
+    def wait_for(self, condition):
+        """Waits until a condition holds and returns what it gave."""
+        ends_s = time.monotonic() + START_S
+        while time.monotonic() < ends_s:
+            assert self._process.poll() is None, self.output.read_text()
+            if found := condition():
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"it never came: {self.output.read_text()}")
+
+    def _look(self):
+        while not self._ended.wait(LOOK_S):
+            # The commands that a test runs are looked at, too, with what they start.
+            todo = [(pid, os.getpid()) for pid in children_of(os.getpid())]
+            while todo:
+                pid, parent = todo.pop()
+                todo += [(child, pid) for child in children_of(pid)]
+                try:
+                    found = _seen(pid, parent)
+                except OSError:
+                    continue
+                if found is not None:
+                    self.seen[pid] = found
+
+
+def _seen(pid, parent):
+    folder = Path(f"/proc/{pid}")
+    command = (folder / "cmdline").read_bytes()
+    # Until it runs its own program, a child is a copy of its parent.
+    if not command or command == Path(f"/proc/{parent}/cmdline").read_bytes():
+        return None
+    limits = (folder / "limits").read_text().splitlines()
+    core = next(line for line in limits if line.startswith("Max core file size"))
+    return Seen(
+        command,
+        (folder / "environ").read_bytes(),
+        " ".join(core.split()[4:6]),
+        (folder / "coredump_filter").read_text().strip(),
+        os.getpgid(pid),
+    )
