@@ -26,7 +26,10 @@ TORCH_TIMEOUT_S = 120.0
 MIN_FREE_BYTES = 1 << 30
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
+# The working folder, which -c puts in front, may be anybody's.
 _TORCH_PROGRAM = """
+import sys
+if sys.path[0] == "": del sys.path[0]
 import json, torch
 found = {"torch": torch.__version__, "built_for": torch.version.cuda, "cuda": False, "names": []}
 found["cuda"] = torch.cuda.is_available()

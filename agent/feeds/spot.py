@@ -17,6 +17,8 @@ from agent.feeds.fetch import MAX_BYTES
 
 TIMEOUT_S: Final = 20.0
 WORDS_CHARS_MAX: Final = 200
+# -P: the folder that a command is run in is nothing to import from.
+FETCH_COMMAND: Final = (sys.executable, "-P", "-m", "agent.feeds.fetch")
 _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
@@ -47,7 +49,7 @@ def read_source(plan: SpotPlanConfig, timeout_s: float = TIMEOUT_S) -> str:
     host = url.partition("://")[2].partition("/")[0]
     proxies = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
     environ = {**child_environment(os.environ), **proxies}
-    return _output((sys.executable, "-m", "agent.feeds.fetch"), host, timeout_s, environ, url)
+    return _output(FETCH_COMMAND, host, timeout_s, environ, url)
 
 
 def _output(

@@ -48,7 +48,7 @@ class Apprise:
     ) -> None:
         self._url = Secret("address", config.url_file, config.url_credential, credentials)
         self._timeout_s = config.timeout_s
-        self._command = (*python, "-m", "agent.notifying.apprise_child")
+        self._command = (*python, "-P", "-m", "agent.notifying.apprise_child")
         self._lock = Lock()
         self._child: subprocess.Popen[bytes] | None = None
 

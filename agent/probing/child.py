@@ -28,8 +28,11 @@ STACK_TIMEOUT_S = 0.3
 PROBES_FOLDER = Path(agent.__file__).resolve().parents[1] / "probes"
 # The package is put in place by its path alone: a foreign interpreter must not see the rest of
 # the folder that it lies in, which may hold another torch.
+# The working folder, which -c puts in front, may be anybody's; -P is unknown before Python 3.11.
 _BOOTSTRAP = """
-import importlib.util, runpy, sys
+import sys
+if sys.path[0] == "": del sys.path[0]
+import importlib.util, runpy
 folder = sys.argv.pop(1)
 spec = importlib.util.spec_from_file_location(
     "probes", folder + "/__init__.py", submodule_search_locations=[folder])

@@ -27,7 +27,8 @@ from agent.telemetry.wire import (
     settings_message,
 )
 
-CHILD_COMMAND: Final = (sys.executable, "-m", "agent.telemetry.child")
+# -P: the folder that a command is run in is nothing to import from.
+CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "agent.telemetry.child")
 
 REAP_WAIT_S: Final = 2.0
 ABANDONED_MAX: Final = 16
