@@ -85,7 +85,8 @@ class SinkConfig(Section):
 
     name: Name = "influxdb"
     api: Literal["v1", "v2"]
-    url: str = Field(pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    # Without a query: a key in it would be in every text that names the sink.
+    url: str = Field(pattern=r"^https?://[^/@\s?#]+(/[^\s?#]*)?$")
     org: str = ""
     bucket: str | None = None
     database: str | None = None

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
+from urllib.parse import urlsplit
 
 from agent.child_environment import child_environment
 from agent.config_price import SpotPlanConfig
@@ -46,7 +47,8 @@ def read_source(plan: SpotPlanConfig, timeout_s: float = TIMEOUT_S) -> str:
         # With our whole environment: a cloud's own tool finds its credentials there.
         return _output(plan.command, plan.command[0], timeout_s, os.environ)
     url = str(plan.url)
-    host = url.partition("://")[2].partition("/")[0]
+    # Never a query, which may hold a key.
+    host = urlsplit(url).netloc
     proxies = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
     environ = {**child_environment(os.environ), **proxies}
     return _output(FETCH_COMMAND, host, timeout_s, environ, url)
@@ -101,5 +103,7 @@ def _text(file: IO[bytes], name: str) -> str:
 
 def _words(file: IO[bytes]) -> str:
     file.seek(0)
-    said = " ".join(file.read(WORDS_CHARS_MAX).decode(errors="replace").split())
-    return said or "it said nothing"
+    said = file.read(WORDS_CHARS_MAX).decode(errors="replace")
+    # A terminal obeys what is not printable.
+    shown = " ".join("".join(c if c.isprintable() else " " for c in said).split())
+    return shown or "it said nothing"

@@ -75,4 +75,6 @@ def reason_of(body: bytes, secrets: Sequence[str]) -> str:
     folded = text.casefold()
     if any(secret.casefold() in folded for secret in secrets):
         return "(the answer holds a secret and is not shown)"
-    return " ".join(text[: 4 * MAX_REASON_CHARS].split())[:MAX_REASON_CHARS] or "no reason given"
+    # A terminal obeys what is not printable.
+    shown = "".join(c if c.isprintable() else " " for c in text[: 4 * MAX_REASON_CHARS])
+    return " ".join(shown.split())[:MAX_REASON_CHARS] or "no reason given"

@@ -1,0 +1,77 @@
+"""What is said of a configuration that cannot be used holds nothing of a secret in it."""
+
+import subprocess
+import sys
+
+import pytest
+
+CANARY = "canary-3b9d"
+WEBHOOK = '[[notifier]]\nname = "n"\nkind = "webhook"\n'
+V1 = '[[sink]]\napi = "v1"\ndatabase = "d"\n'
+CHAT = '[[probe]]\nname = "p"\nkind = "openai"\nmodel = "m"\n'
+SPOT = '[[price]]\nplan = "spot"\n'
+# Secrets where they do not belong, from files that somebody wrote in a hurry.
+FILES = {
+    "a user in a sink's address": V1 + f'url = "http://me:{CANARY}@h:8086"\n',
+    "a key in a sink's address": V1 + f'url = "http://h:8086/?token={CANARY}"\n',
+    "a user in a webhook's address": WEBHOOK + f'url = "https://me:{CANARY}@h/x"\n',
+    "a user in a probe's address": CHAT + f'url = "http://{CANARY}@h/v1"\n',
+    "a key in a probe's address": CHAT + f'url = "http://h/v1?key={CANARY}"\n',
+    "a user in a price's address": SPOT + f'url = "http://me:{CANARY}@h/"\n',
+    "a token as a key": V1 + f'url = "http://h"\ntoken = "{CANARY}"\n',
+    "a password as a key": V1 + f'url = "http://h"\nuser = "u"\npassword = "{CANARY}"\n',
+    "an address of apprise": f'[[notifier]]\nname = "n"\nkind = "apprise"\nurl = "x://{CANARY}"\n',
+    "a token where a kind belongs": f'[[notifier]]\nname = "n"\nkind = "{CANARY}"\n',
+    "a token where a name belongs": WEBHOOK + f'url_credential = "{CANARY}/../x y"\n',
+    "a token of two types": V1 + f'url = "http://h"\nuser = ["{CANARY}"]\n',
+    "a token in a line without quotes": V1 + f"url = {CANARY}\n",
+    "a token in a text without its end": V1 + f'url = "{CANARY}\n',
+    "a token behind a value": V1 + f'url = "http://h" {CANARY}\n',
+}
+# Secrets whose files cannot be used.
+CONTENTS = {
+    "two lines": f"{CANARY}\n{CANARY}\n".encode(),
+    "not text": CANARY.encode() + b"\xff\xfe",
+    "an escape": CANARY.encode() + b"\x1b[2J",
+    "too long": CANARY.encode() * 2000,
+    "not ASCII": (CANARY + "é").encode(),
+    "empty": b"",
+}
+USERS = {
+    "sink": V1 + 'url = "http://127.0.0.1:9"\nuser = "u"\npassword_file = "{file}"\n',
+    "sink of v2": '[[sink]]\napi = "v2"\nbucket = "b"\nurl = "http://127.0.0.1:9"\n'
+    'token_file = "{file}"\n',
+    "address": WEBHOOK + 'url_file = "{file}"\n',
+    "token": WEBHOOK + 'url = "http://127.0.0.1:9"\ntoken_file = "{file}"\n',
+    "apprise": '[[notifier]]\nname = "n"\nkind = "apprise"\nurl_file = "{file}"\n',
+}
+
+
+def said(tmp_path, text, *arguments):
+    config = tmp_path / "infercost.toml"
+    config.write_text(text)
+    command = [sys.executable, "-m", "agent", "-c", str(config), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("text", FILES.values(), ids=FILES)
+def test_a_configuration_that_holds_a_secret_is_refused_without_it(tmp_path, text):
+    code, words = said(tmp_path, text, "config", "check")
+    assert code == 2
+    assert words
+    assert CANARY not in words
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_secret_that_cannot_be_used_is_named_by_its_file(tmp_path, content):
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    text = '[telemetry]\ngpus = false\ncpu = false\n[store]\npath = "' + f'{tmp_path}/s.db"\n'
+    for number, user in enumerate(USERS.values()):
+        section = user.replace("{file}", str(file)).replace('name = "n"', f'name = "n{number}"')
+        text += section.replace("[[sink]]", f'[[sink]]\nname = "s{number}"')
+    _, words = said(tmp_path, text, "doctor")
+    assert CANARY not in words
+    assert str(file) in words

@@ -1,0 +1,115 @@
+"""An operator's own module runs in a probe child, and nowhere else."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from watched import WatchedDaemon
+
+# Tells of the process that it is imported in, then is a model.
+MODULE = """
+import json, os, sys
+from pathlib import Path
+
+NOTES = Path(__file__).with_name("notes")
+with NOTES.open("a") as notes:
+    notes.write(json.dumps({
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "group": os.getpgid(0),
+        "session": os.getsid(0),
+        "uid": os.geteuid(),
+        "environ": dict(os.environ),
+        "files": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                  if os.path.exists(f"/proc/self/fd/{fd}")},
+        "modules": [name for name in sys.modules if name.partition(".")[0] == "agent"],
+    }) + "\\n")
+
+import torch
+
+def make():
+    return torch.nn.Linear(8, 8), (torch.zeros(1, 8),)
+"""
+CONFIG = """
+[telemetry]
+every = "100ms"
+aggregate = "500ms"
+gpus = false
+[probing]
+duty = 1
+[[probe]]
+name = "own"
+kind = "module"
+module = "operators_own:make"
+batch = 1
+energy = false
+sample_cap = "1s"
+every = "1h"
+threads = 1
+when_busy = "run"
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The daemon after a run of the module, and what the module saw each time."""
+    folder = tmp_path_factory.mktemp("operator")
+    own = folder / "own"
+    own.mkdir()
+    (own / "operators_own.py").write_text(MODULE)
+    path = os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])
+    secrets = {"CREDENTIALS_DIRECTORY": str(folder), "DB_PASSWORD": "canary", "OMP_DYNAMIC": "1"}
+    with WatchedDaemon(folder, CONFIG, {"PYTHONPATH": path, **secrets}) as daemon:
+        daemon.wait_for(lambda: b"own  batch 1" in daemon.run("status"))
+        for command in (["config", "check"], ["config", "show"], ["doctor"], ["status", "--json"]):
+            daemon.run(*command)
+        daemon.maps = Path(f"/proc/{daemon.pid}/maps").read_text()
+        daemon.group = os.getpgid(daemon.pid)
+    daemon.notes = [json.loads(line) for line in (own / "notes").read_text().splitlines()]
+    return daemon
+
+
+def test_it_is_imported_once_by_one_child_of_the_daemon(ran):
+    (note,) = ran.notes
+    assert note["parent"] == ran.pid
+    assert note["pid"] != ran.pid
+    assert b"probes" in ran.seen[note["pid"]].command
+
+
+def test_the_daemon_loads_neither_it_nor_torch(ran):
+    assert "operators_own" not in ran.maps
+    assert "torch" not in ran.maps
+
+
+def test_the_child_is_the_services_user_in_a_group_and_session_of_its_own(ran):
+    (note,) = ran.notes
+    assert note["uid"] == os.geteuid()
+    assert note["group"] == note["session"] == note["pid"]
+    assert note["group"] != ran.group
+
+
+def test_it_sees_what_shapes_a_measurement_and_no_secret(ran):
+    (note,) = ran.notes
+    assert note["environ"]["OMP_DYNAMIC"] == "1"
+    assert "PATH" in note["environ"]
+    assert not {"CREDENTIALS_DIRECTORY", "DB_PASSWORD"} & note["environ"].keys()
+
+
+def test_it_inherits_no_open_file_of_the_daemon(ran):
+    (note,) = ran.notes
+    held = note["files"].values()
+    assert {"0", "1", "2"} <= note["files"].keys()
+    # Its pipes to the daemon, and what its own libraries opened.
+    assert not [name for name in held if name.startswith("socket:")]
+    assert not [name for name in held if str(ran.folder / "state") in name]
+
+
+def test_none_of_the_daemons_code_is_in_its_process(ran):
+    assert ran.notes[0]["modules"] == []
+
+
+def test_nothing_of_it_is_left_once_the_daemon_has_ended(ran):
+    listed = subprocess.run(["ps", "-eo", "pgid="], capture_output=True, text=True, check=True)
+    assert str(ran.notes[0]["group"]) not in listed.stdout.split()
