@@ -18,6 +18,8 @@ import signal
 import sys
 from typing import Any
 
+# Many times what it needs itself.
+MAX_MEMORY_BYTES = 512 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
 _NOT_INSTALLED = (
     "the apprise package is not installed where infercost runs; mend it with: pip install apprise"
@@ -78,6 +80,8 @@ def main() -> None:
     """Answers on what was the standard output; libraries write into nothing."""
     # A crash must not leave the address on a disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Apprise reads all that a server answers, for as long as it answers.
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     answer_fd, nothing_fd = os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing_fd, 1)
     os.dup2(nothing_fd, 2)
