@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 # Many times what it needs itself.
-MAX_MEMORY_BYTES = 512 << 20
+MAX_MEMORY_BYTES = 256 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
 _NOT_INSTALLED = (
     "the apprise package is not installed where infercost runs; mend it with: pip install apprise"

@@ -151,3 +151,17 @@ def test_a_reader_ends_and_takes_no_more_than_its_budget(reader, most_bytes, tmp
     assert {name for name, flood in floods.items() if not flood.sent} == set()
     sent = {name: max(flood.sent) for name, flood in floods.items() if flood.is_kept}
     assert {name: size for name, size in sent.items() if size > most_bytes} == {}
+
+
+def test_what_apprise_reads_is_bounded_by_memory_long_before_the_time(tmp_path):
+    flood = FLOODS["an error's body without an end"]()
+    file = tmp_path / "url"
+    with Talking(flood) as server:
+        file.write_text(server.url.replace("http:", "json:"))
+        config = AppriseConfig(name="n", kind="apprise", url_file=file, timeout="100s")
+        sender = build_sender(config, None)
+        with pytest.raises(RetryLater) as caught:
+            sender.send([incident()], 1)
+        sender.close()
+    assert "not told within" not in caught.value.reason
+    assert 0 < max(flood.sent) <= MAX_MEMORY_BYTES
