@@ -5,7 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXEMPT = re.compile(r"# noqa: (?P<rules>[A-Z0-9, ]+?)(?P<reason> - .+)?$", re.MULTILINE)
-LISTED = re.compile(r"^\| `(?P<file>(?:agent|probes)/\S+)` \| (?P<rule>S\d+) \| .{20,} \|$", re.M)
+LISTED = re.compile(
+    r"^\| `(?P<file>(?:agent|probes)/\S+)` \| (?P<rule>S\d+) \| .{20,} \|$", re.MULTILINE
+)
 
 
 def exemptions():
