@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import agent
-from agent.cli.bundle_secrets import shareable, without_addresses
+from agent.cli.bundle_secrets import without_addresses
+from agent.cli.shown_config import shown
 from agent.config import Config
 from agent.config_file import as_toml_tables
 from agent.model import NS_PER_S
@@ -140,19 +141,19 @@ def _config(host: Host) -> str:
     if isinstance(host.config, str):
         return f"# cannot be used\n{host.config}\n"
     head = f"# {host.config_path or 'no file: the try-out'}; store: {host.store}\n"
-    return head + tomli_w.dumps(shareable(as_toml_tables(host.config)))
+    return head + tomli_w.dumps(shown(as_toml_tables(host.config)))
 
 
 def _states(store: Path) -> str:
     with closing(StoreReader.open(store)) as reader:
         states = reader.states()
         sinks = [status._asdict() for status in reader.sinks()]
-    shown = {
-        name: {"written_ns": states[name][1], "document": shareable(states[name][0])}
+    told = {
+        name: {"written_ns": states[name][1], "document": shown(states[name][0])}
         for name in _SHOWN_STATES
         if name in states
     }
-    return _json({**shown, "sinks": sinks})
+    return _json({**told, "sinks": sinks})
 
 
 def _doctor(config_path: Path | None) -> str:

@@ -1,11 +1,11 @@
-"""The secrets that a bundle must not hold, and a configuration without what may hold one."""
+"""The secrets that a bundle must not hold, and texts without what may hold one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from agent.config import Config
@@ -62,22 +62,6 @@ def _places(config: Config | None, folders: list[Path]) -> Iterator[tuple[Path, 
             if credential is not None:
                 for folder in folders:
                     yield folder / credential, key == "url"
-
-
-def shareable(document: Any, key: str = "") -> Any:  # noqa: ANN401 - any JSON value
-    """A document without what may hold a secret: arguments of commands, and most of addresses.
-
-    Args:
-        document: Tables, lists, and values.
-        key: The key that it is the value of.
-    """
-    if isinstance(document, dict):
-        return {name: shareable(value, name) for name, value in document.items()}
-    if isinstance(document, list | tuple):
-        if key == "command" and len(document) > 1:
-            return [document[0], f"[{len(document) - 1} arguments left out]"]
-        return [shareable(value, key) for value in document]
-    return without_addresses(document) if isinstance(document, str) else document
 
 
 def without_addresses(text: str) -> str:

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from agent.cli.bundle import FILE_BYTES_MAX, Source, gathered
-from agent.cli.bundle_secrets import known_secrets, shareable
+from agent.cli.bundle_secrets import known_secrets, without_addresses
 from agent.config_file import parse
 from agent.model import Point
 from agent.redaction import Redactor
@@ -146,7 +146,7 @@ def test_it_holds_what_helps_and_no_canary(host):
     assert json.loads(files["versions.json"])["packages"]["click"]
     config = files["config.toml"].decode()
     assert f'token_file = "{host.folder}/token"' in config
-    assert "[2 arguments left out]" in config
+    assert config.count("***") == 2
     assert 'token_credential = "sink2"' in config
     doctor = files["doctor.txt"].decode()
     assert "sink second" in doctor
@@ -199,20 +199,17 @@ def test_every_secret_that_is_named_is_known(host):
 
 
 @pytest.mark.parametrize(
-    ("document", "shared"),
+    ("text", "shared"),
     [
-        ({"command": ["/x", "a", "b"]}, {"command": ["/x", "[2 arguments left out]"]}),
-        ({"command": ["/x"]}, {"command": ["/x"]}),
         ("http://u:p@h:80/a/b?c=d#e", "http://h:80/[redacted]"),
         ("http://h", "http://h"),
         ("https://[::1]:9101/", "https://[::1]:9101"),
         ("POST http://h/secret failed", "POST http://h/[redacted] failed"),
         ("http://h:port/", "[redacted]"),
-        ([1, None, True, {"a": 2.5}], [1, None, True, {"a": 2.5}]),
     ],
 )
-def test_what_is_shared_of_addresses_and_commands(document, shared):
-    assert shareable(document) == shared
+def test_what_is_shared_of_addresses(text, shared):
+    assert without_addresses(text) == shared
 
 
 def test_a_source_that_fails_or_is_long_does_not_end_the_others():
