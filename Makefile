@@ -24,6 +24,7 @@ format: dev
 bench: dev
 	$(BIN)/python bench/agreement.py
 	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 
 # As root: the service, its user and its sandbox; `make uninstall PURGE=--purge` leaves nothing.

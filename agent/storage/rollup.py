@@ -3,7 +3,9 @@
 A row is moved, not copied: what it adds to its minute or hour and its own removal are one
 transaction. So every row counts in exactly one place, whatever is killed when, no mark has to be
 kept of how far this has come, and readers find at every time the finest that is still there by
-reading all places together. A row that comes late is simply added to its hour then.
+reading all places together. A row that comes late is simply added to its hour then. (One that
+is stored again after it was rolled up counts again; rows are repeated within seconds, if at all, and
+rolled up days later.)
 """
 
 from __future__ import annotations
