@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from fakes.inference_server import InferenceServer, generating
 from fakes.servers import Scripted
-from watched import WatchedDaemon
+from fakes.watched_daemon import WatchedDaemon
 
 PLACES = [
     "alertmanager",

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from watched import WatchedDaemon
+from fakes.watched_daemon import WatchedDaemon
 
 # Tells of the process that it is imported in, then is a model.
 MODULE = """
