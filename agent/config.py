@@ -15,6 +15,7 @@ from agent.config_alerting import (
     NotifierConfig,
     RuleConfig,
 )
+from agent.config_carbon import CarbonConfig
 from agent.config_fields import (
     Duration,
     Name,
@@ -186,6 +187,7 @@ class Config(Section):
     probe: tuple[AnyProbeConfig, ...] = ()
     price: tuple[PlanConfig, ...] = ()
     electricity: ElectricityConfig | None = None
+    carbon: CarbonConfig | None = None
     store: StoreConfig = StoreConfig()
     sink: tuple[SinkConfig, ...] = ()
     detection: DetectionConfig = DetectionConfig()

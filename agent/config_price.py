@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -20,6 +19,7 @@ from agent.config_fields import (
     Zone,
     key,
 )
+from agent.config_source import SourceConfig
 
 # An exact share: what it multiplies is money.
 ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
@@ -90,30 +90,20 @@ class ReservedPlanConfig(_PlanConfig):
         return self
 
 
-class SpotPlanConfig(_PlanConfig):
+class SpotPlanConfig(_PlanConfig, SourceConfig):
     """Rented at a price that moves: read from a file, a command or an HTTP endpoint.
 
     Attributes:
         name: What the prices are remembered by.
-        file: CSV or JSON of prices over time; read again when it changes.
-        command: Program and arguments that write the same to standard output.
-        url: An HTTP endpoint that answers with the same.
-        every_s: Time between two looks in seconds.
-        stale_after_s: Age in seconds beyond which the last known price is stale.
     """
 
     plan: Literal["spot"]
     name: Name = "spot"
-    file: Path | None = None
-    command: tuple[str, ...] | None = Field(None, min_length=1, max_length=32)
-    url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$", max_length=500)
-    every_s: Duration = key("every", 300.0)
-    stale_after_s: Duration = key("stale_after", 7200.0)
     electricity_included: bool = True
 
     @model_validator(mode="after")
     def _one_source(self) -> SpotPlanConfig:
-        if sum(source is not None for source in (self.file, self.command, self.url)) != 1:
+        if self.sources != 1:
             raise ValueError("give one of file, command and url")
         return self
 

@@ -31,9 +31,9 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
             " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
-            " dram_energy_j",
+            " dram_energy_j carbon_g",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
-            strings="energy_method",
+            strings="energy_method carbon_method",
             bools="energy_suspect",
         ),
     ),
@@ -70,8 +70,8 @@ SCHEMA: dict[str, Measurement] = {
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
             " cost_per_million_tokens_in cost_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
-            " window_s",
-            strings="energy_method token_split model_split",
+            " window_s carbon_per_inference_g",
+            strings="energy_method token_split model_split carbon_method",
         ),
     ),
     "serving": Measurement(

@@ -28,6 +28,7 @@ def probe_line(document: dict[str, Any]) -> str:
         f"{document['throughput_per_s']:,.1f} inf/s",
         _energy(document, "inf"),
         _cost(document),
+        *_carbon(document),
     ]
     return "  ".join(parts)
 
@@ -48,6 +49,7 @@ def _served_line(document: dict[str, Any]) -> str:
         f"{document['throughput_per_s']:,.2f} req/s",
         _energy(document, "req"),
         _cost(document),
+        *_carbon(document),
     ]
     per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
     if per_million is not None:
@@ -83,6 +85,14 @@ def _cost(document: dict[str, Any]) -> str:
         return "no cost (electricity is paid for apart and the energy is unknown)"
     per_thousand = money(cost["cost_per_inference"] * PER_THOUSAND, cost["currency"])
     return f"{per_thousand} per 1,000 ({price_words(price)})"
+
+
+def _carbon(document: dict[str, Any]) -> list[str]:
+    carbon = document.get("carbon")
+    if carbon is None:
+        return []
+    stale = ", stale intensity" if carbon["carbon_method"] == "stale" else ""
+    return [f"{carbon['carbon_per_inference_g'] * PER_THOUSAND:.3g} g CO2e per 1,000{stale}"]
 
 
 def price_words(price: dict[str, Any]) -> str:

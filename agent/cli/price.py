@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from agent.cli.books import book_of
+from agent.cli.books import book_of, carbon_of
 from agent.cli.discovery import discovered_devices
 from agent.cli.lines import money
 from agent.cli.settings import Settings, reader_of
@@ -17,6 +17,7 @@ from agent.cli.what_if import command as what_if
 from agent.config_price import ElectricityConfig
 from agent.model import Device
 from agent.pricing.book import PriceBook
+from agent.pricing.carbon import CarbonBook, Intensity
 from agent.pricing.tariff import tariff_per_kwh
 
 END_OF_TIME_NS = 2**63 - 1
@@ -40,10 +41,16 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     """Shows each device's plan, its rate per hour and the parts that make it up."""
     settings = Settings(config)
     devices = discovered_devices()
-    book = book_of(settings, devices)
+    book, carbon = book_of(settings, devices), carbon_of(settings, devices)
     # Now is when the spot prices have been asked for.
     time_ns = at_ns or time.time_ns()
-    found = [_priced(book, device, settings.config.electricity, time_ns) for device in devices]
+    found = [
+        {
+            **_priced(book, device, settings.config.electricity, time_ns),
+            "carbon": _emitting(carbon, device, time_ns),
+        }
+        for device in devices
+    ]
     if as_json:
         click.echo(json.dumps({"time": iso(time_ns), "devices": found}))
         return
@@ -97,11 +104,26 @@ def _priced(
     return entry
 
 
+def _emitting(carbon: CarbonBook, device: Device, time_ns: int) -> dict[str, Any] | None:
+    """What is known of what a device's electricity emits, as JSON."""
+    found: Intensity | None = carbon.intensity(device.name, time_ns)
+    if found is None:
+        return None
+    return {
+        "g_per_kwh": str(found.g_per_kwh),
+        "pue": str(found.pue),
+        "g_per_kwh_with_pue": str(found.g_per_kwh * found.pue),
+        "share": found.share,
+        "method": found.method,
+        "source": found.words,
+    }
+
+
 def _lines(entry: dict[str, Any]) -> list[str]:
     """What is known of a device's price, for people."""
     head = f"{entry['device']}  {entry['model']}"
     if entry["plan"] is None:
-        return [f"{head}: no price; set [[price]]"]
+        return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
     currency = entry["currency"]
     per_hour = money(float(entry["per_hour"]), currency)
     lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
@@ -118,4 +140,13 @@ def _lines(entry: dict[str, Any]) -> list[str]:
         )
     elif not entry["electricity_included"]:
         lines.append("    electricity apart, and no tariff: set [electricity]")
-    return lines
+    return lines + _carbon_lines(entry)
+
+
+def _carbon_lines(entry: dict[str, Any]) -> list[str]:
+    carbon = entry["carbon"]
+    if carbon is None:
+        return []
+    whole = float(carbon["g_per_kwh_with_pue"])
+    grid = f"grid {carbon['g_per_kwh']} {carbon['source']}"
+    return [f"    carbon: {whole:.4g} g CO2e/kWh ({grid}, PUE {carbon['pue']})"]

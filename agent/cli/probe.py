@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from agent.cli import sweep as sweeps
-from agent.cli.books import book_of
+from agent.cli.books import book_of, carbon_of
 from agent.cli.discovery import short_lived_sensor
 from agent.cli.lines import probe_line
 from agent.cli.progress import ProgressBar
@@ -140,7 +140,8 @@ def _bench(settings: Settings, probe: AnyProbe, device: str | None) -> Iterator[
         ledger, clock = MemoryLedger(), SystemClock()
         book = book_of(settings, devices)
         tags = {"host": host_name(config), **config.host.labels}
-        accounts = Accounts(book, ledger, clock, tags, lambda *_: ())
+        carbon = carbon_of(settings, devices)
+        accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
         folder = settings.store_path.parent
         measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
         try:

@@ -96,6 +96,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
         lines.append(f"  FAULT  {status['alerting']['fault']}; {waiting} notices wait in memory")
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
+    lines += _carbon_lines(status.get("carbon") or {})
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     lines += _http_lines(status.get("http", {}))
@@ -201,4 +202,14 @@ def _alert_lines(alerts: list[dict[str, Any]]) -> list[str]:
         return ["alerts   nothing fires"]
     lines = [f"alerts   {len(firing)} firing; look with: infercost alerts"]
     lines += [f"         {alert['severity']}: {alert['summary']}" for alert in firing[:3]]
+    return lines
+
+
+def _carbon_lines(carbon: dict[str, Any]) -> list[str]:
+    if not carbon:
+        return []
+    lines = [f"carbon   {carbon['g_per_kwh'] or 'none known'} g/kWh"]
+    if carbon["stale"] or carbon["last_error"]:
+        state = "stale" if carbon["stale"] else "its source fails"
+        lines.append(f"  FAULT  carbon intensity: {state}: {carbon['last_error'] or 'no news'}")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.costing.carbon import Emission
 from agent.costing.device_basis import device_cost
 from agent.costing.energy import ProbeEnergy
 from agent.costing.rolling import Rolled
@@ -26,7 +27,12 @@ MILLION = 1_000_000
 
 
 def device_point(
-    reading: Reading, device: Device, terms: Terms | None, tags: Mapping[str, str], time_ns: int
+    reading: Reading,
+    device: Device,
+    terms: Terms | None,
+    tags: Mapping[str, str],
+    time_ns: int,
+    emitted: Emission | None = None,
 ) -> Point:
     """A row of `device`: the reading, and what the device cost while it was taken.
 
@@ -36,8 +42,11 @@ def device_point(
         terms: The price terms in force; None where nothing prices the device.
         tags: Host and static labels.
         time_ns: UTC in ns of the interval's end.
+        emitted: What its electricity emitted; None where not known.
     """
     fields: dict[str, FieldValue | None] = dict(reading.fields)
+    if emitted is not None:
+        fields |= {"carbon_g": emitted.g, "carbon_method": emitted.method}
     if terms is not None:
         energy_j = reading.fields.get("energy_j")
         duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
@@ -100,6 +109,8 @@ def cost_point(
     energy_method: EnergyMethod | None,
     tags: Mapping[str, str],
     time_ns: int,
+    *,
+    emitted: Emission | None = None,
 ) -> Point:
     """A row of `cost` on the probe basis.
 
@@ -107,16 +118,19 @@ def cost_point(
         cost: The priced sample.
         result: What the probe measured.
         rolled: Summaries of the rolling windows, by name.
-        energy_method: How the energy in the cost was found; None where it holds none.
+        energy_method: How the energy was found; kept where the cost or the grams hold some.
         tags: Host and static labels.
         time_ns: UTC in ns of the region's end.
+        emitted: What the electricity of an inference emitted; None where not known.
     """
     fields: dict[str, FieldValue | None] = {
         "cost_per_inference": cost.per_inference,
         "cost_hardware": cost.hardware,
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
-        "energy_method": energy_method if cost.energy else None,
+        "energy_method": energy_method if cost.energy or emitted else None,
+        "carbon_per_inference_g": emitted.g if emitted else None,
+        "carbon_method": emitted.method if emitted else None,
         "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
         "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
     }

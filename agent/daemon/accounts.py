@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from agent.clock import Clock, utc_ns
+from agent.costing.carbon import Emission, emission
 from agent.costing.energy import LastKnownEnergy, ProbeEnergy, energy_per_inference
 from agent.costing.points import cost_point, device_point, event_point, probe_point
 from agent.costing.probe_basis import cost_sample
@@ -24,6 +25,7 @@ from agent.model import (
     Reading,
 )
 from agent.pricing.book import TOGETHER, PriceBook, Terms
+from agent.pricing.carbon import NO_CARBON, CarbonBook
 from agent.units import KWH_J
 
 
@@ -97,6 +99,7 @@ class ProbeReport:
         rolled: Rolling windows by name.
         points: The rows that were kept.
         time_ns: UTC in ns of the region's end.
+        emitted: Grams of CO2-equivalent per inference; None where not known.
     """
 
     result: ProbeResult
@@ -107,6 +110,7 @@ class ProbeReport:
     rolled: Mapping[str, Rolled]
     points: tuple[Point, ...]
     time_ns: int
+    emitted: Emission | None = None
 
 
 class Accounts:
@@ -119,6 +123,7 @@ class Accounts:
         tags: Host and static labels, on every row.
         history: Costs per inference of a device's probe since a UTC ns, oldest first, to fill
             the rolling windows after a start.
+        carbon: What electricity emits.
     """
 
     def __init__(
@@ -128,8 +133,10 @@ class Accounts:
         clock: Clock,
         tags: Mapping[str, str],
         history: Callable[[str, str, str, int], Iterable[tuple[int, float]]],
+        carbon: CarbonBook = NO_CARBON,
     ) -> None:
         self._book = book
+        self._carbon = carbon
         self._ledger = ledger
         self._clock = clock
         self._tags = dict(tags)
@@ -143,7 +150,12 @@ class Accounts:
         """Keeps a reading as a row of `device`, with its price."""
         time_ns = utc_ns(self._clock, reading.end_ns)
         terms = self._terms(device.name, time_ns)
-        self._ledger.append([device_point(reading, device, terms, self._tags, time_ns)])
+        energy_j = reading.fields.get("energy_j")
+        emitted = emission(
+            energy_j if isinstance(energy_j, float) else None,
+            self._carbon.intensity(device.name, time_ns),
+        )
+        self._ledger.append([device_point(reading, device, terms, self._tags, time_ns, emitted)])
 
     def keep(self, rows: Iterable[Point]) -> None:
         """Keeps rows that were measured and priced elsewhere."""
@@ -160,16 +172,29 @@ class Accounts:
         energy = self._energy(measured)
         points = [probe_point(result, energy, measured.activity, self._tags, time_ns)]
         terms = self._terms(result.device, time_ns)
+        emitted = emission(
+            energy.per_inference_j if energy else None,
+            self._carbon.intensity(result.device, time_ns),
+        )
         cost = self._cost(result, energy, terms)
         rolled: Mapping[str, Rolled] = {}
         if cost is not None:
             rolled = self._roll(measured, cost, time_ns)
             method = energy.method if energy else None
-            points.append(cost_point(cost, result, rolled, method, self._tags, time_ns))
+            row = cost_point(cost, result, rolled, method, self._tags, time_ns, emitted=emitted)
+            points.append(row)
         self._ledger.append(points)
         self._notice_software(result, time_ns)
         return ProbeReport(
-            result, energy, measured.energy_absent, cost, terms, rolled, tuple(points), time_ns
+            result,
+            energy,
+            measured.energy_absent,
+            cost,
+            terms,
+            rolled,
+            tuple(points),
+            time_ns,
+            emitted,
         )
 
     def terms_now(self, device: str) -> Terms | None:

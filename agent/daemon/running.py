@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,7 +15,9 @@ from typing import Any
 from agent.clock import Clock
 from agent.config import Config
 from agent.config_probe import ProbeConfig
+from agent.config_source import SourceConfig
 from agent.daemon.accounts import Accounts
+from agent.daemon.carbon_feed import CarbonFeed
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import AnyProbe, Measurer, Target
 from agent.daemon.notifying import Notifying
@@ -26,6 +28,7 @@ from agent.daemon.spot_feeds import SpotFeeds
 from agent.daemon.watching import WatchedLedger, Watching
 from agent.model import NS_PER_S, Device, Event
 from agent.pricing.book import PriceBook
+from agent.pricing.carbon import CarbonBook
 from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import SensorSupervisor
@@ -71,11 +74,13 @@ class Running:
         self._stop = Flag()
         self.tags = {"host": host_name(config), **config.host.labels}
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
+        self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
         cpus = os.cpu_count() or 1
         book = PriceBook(config.price, config.electricity, devices, cpus, self.spots.current)
         self.watching = Watching(config, parts.store, parts.ledger, parts.clock, self.tags)
         ledger = WatchedLedger(parts.ledger, self.watching.take)
-        self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history)
+        carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
+        self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history, carbon)
         self._measurer = Measurer(
             parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns
         )
@@ -98,21 +103,20 @@ class Running:
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
                 at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
             )
-
         for plan in self.spots.plans:
-            # A file is cheap to look at, and an operator who writes one looks at the result.
-            every_s = plan.every_s if plan.file is None else min(plan.every_s, FILE_EVERY_S)
-            self.schedule.add(
-                f"spot price {plan.name}",
-                every_s,
-                partial(self.spots.refresh, plan.name),
-                at_once=True,
-            )
+            self._follow(f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name))
+        if self.carbon.source is not None:
+            self._follow("carbon intensity", self.carbon.source, self.carbon.refresh)
 
     @property
     def store_path(self) -> Path:
         """The store that everything is kept in."""
         return self._parts.store.path
+
+    def _follow(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
+        # A file is cheap to look at, and an operator who writes one looks at the result.
+        every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
+        self.schedule.add(name, every_s, refresh, at_once=True)
 
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)

@@ -56,6 +56,7 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "energy_absent": report.energy_absent or None,
         "cost": None,
         "price": None,
+        "carbon": None,
         "rolling": {},
     }
     if energy is not None:
@@ -66,6 +67,11 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "energy_rel_err": energy.rel_err,
             "energy_scope": energy.scope,
             "energy_suspect": energy.suspect,
+        }
+    if report.emitted is not None:
+        document["carbon"] = {
+            "carbon_per_inference_g": report.emitted.g,
+            "carbon_method": report.emitted.method,
         }
     if terms is not None:
         document["price"] = terms_document(terms)

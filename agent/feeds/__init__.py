@@ -1,1 +1,1 @@
-"""Where spot prices come from: files, commands and HTTP endpoints, each read within bounds."""
+"""Where figures that move come from: files, commands and HTTP endpoints, each read within bounds."""

@@ -113,7 +113,7 @@ def _spot(plan: SpotPlanConfig, time_ns: int, spots: Spots) -> Quote | None:
     is_stale = known.is_stale(time_ns, plan.stale_after_s)
     since = datetime.fromtimestamp(price.time_ns // NS_PER_S, tz=UTC)
     words = f"price of {since:%Y-%m-%d %H:%M} UTC{', stale' if is_stale else ''}"
-    return Quote("spot", (("rent", price.per_hour),), words, is_stale)
+    return Quote("spot", (("rent", price.value),), words, is_stale)
 
 
 def _owned(plan: OwnedPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all

@@ -13,7 +13,8 @@ from agent.config_price import PlanConfig
 from agent.model import Device
 from agent.pricing.book import PriceBook, Terms
 from agent.pricing.plans import quote, reserved_until_ns
-from agent.pricing.spot import MAX_PRICES, SpotPrice, SpotPrices, parse_spot
+from agent.pricing.spot import parse_spot
+from agent.pricing.timed import MAX_VALUES, TimedValue, TimedValues
 
 S = 10**9
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in range(2)]
@@ -132,8 +133,8 @@ SPOT = {"plan": "spot", "file": "/prices.csv", "stale_after": "2h"}
 
 class TestSpot:
     def test_the_last_known_price_holds_and_goes_stale(self):
-        known = SpotPrices(
-            (SpotPrice(ns(2026, 1, 1), Decimal(2)), SpotPrice(ns(2026, 1, 2), Decimal(3))),
+        known = TimedValues(
+            (TimedValue(ns(2026, 1, 1), Decimal(2)), TimedValue(ns(2026, 1, 2), Decimal(3))),
             seen_ns=ns(2026, 1, 2, 6),
         )
         book = PriceBook([plan(**SPOT)], None, GPUS, spots=lambda: {"spot": known})
@@ -176,7 +177,7 @@ class TestSpot:
     )
     def test_what_a_source_may_give(self, text, prices):
         found = parse_spot(text, 77 * S)
-        assert [(p.time_ns // S, str(p.per_hour)) for p in found] == prices
+        assert [(p.time_ns // S, str(p.value)) for p in found] == prices
 
     @pytest.mark.parametrize(
         "text",
@@ -189,7 +190,7 @@ class TestSpot:
 
     def test_too_many_prices_are_refused(self):
         with pytest.raises(ValueError, match="more than"):
-            parse_spot("\n".join(f"{i},1" for i in range(MAX_PRICES + 1)), 0)
+            parse_spot("\n".join(f"{i},1" for i in range(MAX_VALUES + 1)), 0)
 
     @given(st.text(max_size=300))
     def test_no_text_makes_anything_but_prices_or_an_error(self, text):
@@ -202,19 +203,19 @@ class TestSpot:
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=60))
     def test_news_come_in_any_order_and_the_last_word_holds(self, entries):
-        known = SpotPrices()
+        known = TimedValues()
         for when, amount in entries:
-            known = known.with_news([SpotPrice(when, Decimal(amount))], 100)
+            known = known.with_news([TimedValue(when, Decimal(amount))], 100)
         truth = dict(entries)
         for at in range(51):
             last = max((when for when in truth if when <= at), default=None)
             price = known.at(at)
             assert (price and price.per_hour) == (None if last is None else truth[last])
-        assert SpotPrices.from_document(json.loads(json.dumps(known.to_document()))) == known
+        assert TimedValues.from_document(json.loads(json.dumps(known.to_document()))) == known
 
     def test_a_price_of_now_that_repeats_itself_is_not_kept_again(self):
-        known = SpotPrices()
+        known = TimedValues()
         for now, amount in enumerate((2, 2, 2, 3, 3, 2)):
-            known = known.with_news([SpotPrice(now, Decimal(amount))], now)
-        assert [(p.time_ns, p.per_hour) for p in known.prices] == [(0, 2), (3, 3), (5, 2)]
+            known = known.with_news([TimedValue(now, Decimal(amount))], now)
+        assert [(p.time_ns, p.value) for p in known.values] == [(0, 2), (3, 3), (5, 2)]
         assert known.seen_ns == 5

@@ -13,7 +13,7 @@ from fakes.inference_server import InferenceServer
 from agent.config_price import SpotPlanConfig
 from agent.daemon.accounts import MemoryLedger
 from agent.daemon.spot_feeds import SpotFeeds
-from agent.feeds.spot import SourceError, read_source
+from agent.feeds.source import SourceError, read_source
 
 
 def plan(**keys):
@@ -129,7 +129,7 @@ class Feeds:
 
     def price(self):
         found = self.feeds.current()["spot"].at(self.clock.time_ns())
-        return found and found.per_hour
+        return found and found.value
 
 
 def test_prices_are_followed_remembered_and_go_stale(tmp_path):
@@ -158,14 +158,14 @@ def test_prices_are_followed_remembered_and_go_stale(tmp_path):
     # A start knows what was known.
     again = bench.again()
     assert again.current() == bench.feeds.current()
-    assert [price.per_hour for price in again.current()["spot"].prices] == [2, 3, 4]
+    assert [price.value for price in again.current()["spot"].values] == [2, 3, 4]
 
 
 def test_damaged_memories_begin_anew(tmp_path):
     bench = Feeds(tmp_path / "price")
     for document in ({"prices": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}):
         bench.ledger.put_state("spot spot", document)
-        assert bench.again().current()["spot"].prices == ()
+        assert bench.again().current()["spot"].values == ()
 
 
 def test_what_is_no_price_leaves_the_last_one(tmp_path):

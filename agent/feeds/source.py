@@ -1,4 +1,4 @@
-"""Reads the source of a spot price: what it gives, within a time and a size."""
+"""Reads the source of a figure that moves: what it gives, within a time and a size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Final
 from urllib.parse import urlsplit
 
 from agent.child_environment import child_environment
-from agent.config_price import SpotPlanConfig
+from agent.config_source import SourceConfig
 from agent.feeds.fetch import MAX_BYTES
 
 TIMEOUT_S: Final = 20.0
@@ -27,26 +27,26 @@ class SourceError(Exception):
     """A source gave nothing; the text says why."""
 
 
-def read_source(plan: SpotPlanConfig, timeout_s: float = TIMEOUT_S) -> str:
-    """What a plan's source gives now.
+def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
+    """What a source gives now.
 
     Args:
-        plan: Says where it is.
+        source: Says where it is.
         timeout_s: Longest time for a command or an endpoint in seconds.
 
     Raises:
         SourceError: It cannot be read, takes too long, or gives too much.
     """
-    if plan.file is not None:
+    if source.file is not None:
         try:
-            with plan.file.open("rb") as file:
-                return _text(file, str(plan.file))
+            with source.file.open("rb") as file:
+                return _text(file, str(source.file))
         except OSError as error:
-            raise SourceError(f"{plan.file}: cannot be read ({error.strerror})") from error
-    if plan.command is not None:
+            raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
+    if source.command is not None:
         # With our whole environment: a cloud's own tool finds its credentials there.
-        return _output(plan.command, plan.command[0], timeout_s, os.environ)
-    url = str(plan.url)
+        return _output(source.command, source.command[0], timeout_s, os.environ)
+    url = str(source.url)
     # Never a query, which may hold a key.
     host = urlsplit(url).netloc
     proxies = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
