@@ -34,6 +34,7 @@ FaultName = Literal[
     "store_failing",
     "disk_low",
     "price_stale",
+    "carbon_stale",
     "config_refused",
 ]
 

@@ -75,6 +75,7 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = (
                 "notifier_failing",
                 "http_failing",
                 "price_stale",
+                "carbon_stale",
             ),
             "for": "10m",
         }

@@ -81,6 +81,9 @@ currency = "USD"
 # [electricity]                 # for plans that do not include it
 # tariff_per_kwh = 0.12
 # pue = 1.4
+#
+# [carbon]                      # grams of CO2-equivalent beside the money
+# g_per_kwh = 380               # or file, command or url: intensities over time
 
 """
 _SINK = """\

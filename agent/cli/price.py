@@ -92,6 +92,7 @@ def _priced(
         "currency": rate.currency,
         "per_hour": str(rate.per_hour),
         "parts": {name: str(amount) for name, amount in rate.parts},
+        "origins": dict(zip((name for name, _ in rate.parts), rate.origins, strict=False)),
         "source": rate.source,
         "stale": rate.is_stale,
         "electricity_included": rate.electricity_included,
@@ -127,11 +128,10 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     currency = entry["currency"]
     per_hour = money(float(entry["per_hour"]), currency)
     lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
-    if len(entry["parts"]) > 1:
-        lines += [
-            f"    {name}: {money(float(amount), currency)}/h"
-            for name, amount in entry["parts"].items()
-        ]
+    for name, amount in entry["parts"].items():
+        origin = entry["origins"].get(name)
+        whence = f" ({origin})" if origin else ""
+        lines.append(f"    {name}: {money(float(amount), currency)}/h{whence}")
     if "tariff_per_kwh" in entry:
         whole = money(float(entry["electricity_per_kwh"]), currency)
         lines.append(

@@ -274,39 +274,54 @@ class Accounts:
 
 
 def price_events(device: str, before: Terms, after: Terms, time_ns: int) -> list[Event]:
-    """What changed between two terms: the hardware's price, or the electricity's."""
-    events = []
+    """What changed between two terms: the hardware's price, or the electricity's.
+
+    The end of a reserved term is told even where the list price is what was paid before.
+    """
     old, new = before.rate, after.rate
-    if old.price != new.price:
-        events.append(
+    has_lapsed = new.is_lapsed and not old.is_lapsed
+    electricity = _electricity_words(before, after)
+    if old.price != new.price or has_lapsed:
+        title = f"{device} now costs {new.per_hour:.6g} {new.currency} per hour"
+        if has_lapsed:
+            title += ": its reserved term is over"
+        return [
             Event(
                 kind="price",
-                severity="info",
-                title=f"{device} now costs {new.per_hour:.6g} {new.currency} per hour",
+                severity="warning" if has_lapsed else "info",
+                title=title,
                 time_ns=time_ns,
-                detail=f"{old.source} was followed by {new.source}",
+                detail=f"{old.source} was followed by {new.source}{electricity}",
                 device=device,
                 before=f"{old.per_hour:.6g} {old.currency}/h",
                 after=f"{new.per_hour:.6g} {new.currency}/h",
-                cause="price plan",
+                cause="reserved term" if has_lapsed else "price plan",
             )
+        ]
+    if not electricity:
+        return []
+    per_kwh = [terms.electricity_per_j * KWH_J for terms in (before, after)]
+    return [
+        Event(
+            kind="price",
+            severity="info",
+            title=f"electricity for {device} now costs {per_kwh[1]:.6g} {new.currency} per kWh",
+            time_ns=time_ns,
+            detail="the tariff in force changed; the building's share (PUE) is in the price",
+            device=device,
+            before=f"{per_kwh[0]:.6g} {old.currency}/kWh",
+            after=f"{per_kwh[1]:.6g} {new.currency}/kWh",
+            cause="electricity tariff",
         )
-    elif before.electricity_per_j != after.electricity_per_j:
-        per_kwh = [terms.electricity_per_j * KWH_J for terms in (before, after)]
-        events.append(
-            Event(
-                kind="price",
-                severity="info",
-                title=f"electricity for {device} now costs {per_kwh[1]:.6g} {new.currency} per kWh",
-                time_ns=time_ns,
-                detail="the tariff in force changed; the building's share (PUE) is in the price",
-                device=device,
-                before=f"{per_kwh[0]:.6g} {old.currency}/kWh",
-                after=f"{per_kwh[1]:.6g} {new.currency}/kWh",
-                cause="electricity tariff",
-            )
-        )
-    return events
+    ]
+
+
+def _electricity_words(before: Terms, after: Terms) -> str:
+    """How the price of electricity moved, to be told beside the hardware's; empty if it did not."""
+    if before.electricity_per_j == after.electricity_per_j:
+        return ""
+    old, new = (terms.electricity_per_j * KWH_J for terms in (before, after))
+    return f"; electricity paid apart went from {old:.6g} to {new:.6g} per kWh"
 
 
 def _software_event(result: ProbeResult, before: Mapping[str, Any], time_ns: int) -> Event:

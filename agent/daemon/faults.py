@@ -149,6 +149,17 @@ def _price_stale(status: Status) -> Iterator[Fault]:
             )
 
 
+def _carbon_stale(status: Status) -> Iterator[Fault]:
+    carbon = status.get("carbon")
+    if carbon and carbon["stale"]:
+        why = f" ({carbon['last_error']})" if carbon["last_error"] else ""
+        yield Fault(
+            "carbon_stale",
+            "",
+            f"the carbon intensity is stale{why}; grams go by the last known one",
+        )
+
+
 def _config_refused(status: Status) -> Iterator[Fault]:
     reason = status["config_fault"]
     if reason:
@@ -169,6 +180,7 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _http_failing,
     _store_failing,
     _price_stale,
+    _carbon_stale,
     _config_refused,
 )
 

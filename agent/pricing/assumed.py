@@ -51,4 +51,12 @@ def assumed_rate(device: Device, logical_cpus: int) -> Rate:
 
 def _rate(per_hour: Decimal, source: str) -> Rate:
     parts = (("rent", per_hour),)
-    return Rate(PLAN, "USD", per_hour, electricity_included=True, source=source, parts=parts)
+    return Rate(
+        PLAN,
+        "USD",
+        per_hour,
+        electricity_included=True,
+        source=source,
+        parts=parts,
+        origins=("list price",),
+    )

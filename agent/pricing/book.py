@@ -49,7 +49,12 @@ class Terms:
         """The terms that `to_document` wrote."""
         kept = document["rate"]
         parts = tuple((str(name), Decimal(amount)) for name, amount in kept.get("parts", ()))
-        rate = {**kept, "per_hour": Decimal(kept["per_hour"]), "parts": parts}
+        rate = {
+            **kept,
+            "per_hour": Decimal(kept["per_hour"]),
+            "parts": parts,
+            "origins": tuple(kept.get("origins", ())),
+        }
         return cls(Rate(**rate), document["electricity_per_j"])
 
 
@@ -167,6 +172,8 @@ def _together(terms: Sequence[Terms]) -> Terms:
         source="; ".join(dict.fromkeys(rate.source for rate in rates)),
         parts=tuple(part for rate in rates for part in rate.parts),
         is_stale=any(rate.is_stale for rate in rates),
+        origins=tuple(origin for rate in rates for origin in rate.origins),
+        is_lapsed=any(rate.is_lapsed for rate in rates),
     )
     return Terms(rate, sum(found.electricity_per_j for found in terms) / len(terms))
 

@@ -35,6 +35,8 @@ class Rate:
         source: Where the figure comes from, in words.
         parts: What it is made of, as names and currency per device-hour; their sum is `per_hour`.
         is_stale: Whether a spot price is older than it may be.
+        origins: Where each part comes from, in the order of `parts`.
+        is_lapsed: Whether a reserved term is over, so that the list price holds.
     """
 
     plan: str
@@ -44,6 +46,8 @@ class Rate:
     source: str
     parts: Parts = ()
     is_stale: bool = False
+    origins: tuple[str, ...] = ()
+    is_lapsed: bool = False
 
     @property
     def per_s(self) -> float:
@@ -64,12 +68,16 @@ class Quote(NamedTuple):
         parts: What the price is made of, in currency per hour.
         words: On where it comes from.
         is_stale: Whether a spot price is older than it may be.
+        origins: Where each part comes from, in their order.
+        is_lapsed: Whether a reserved term is over.
     """
 
     plan: str
     parts: Parts
     words: str = ""
     is_stale: bool = False
+    origins: tuple[str, ...] = ()
+    is_lapsed: bool = False
 
     @property
     def per_hour(self) -> Decimal:
@@ -78,7 +86,7 @@ class Quote(NamedTuple):
 
 
 def _on_demand(plan: OnDemandPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all
-    return Quote("on_demand", (("rent", plan.per_hour),))
+    return Quote("on_demand", (("rent", plan.per_hour),), origins=("per_hour",))
 
 
 def reserved_until_ns(plan: ReservedPlanConfig) -> int:
@@ -94,14 +102,21 @@ def _reserved(plan: ReservedPlanConfig, time_ns: int, spots: Spots) -> Quote:  #
     day = datetime.fromtimestamp(ends_ns // NS_PER_S, tz=UTC).date()
     if time_ns >= ends_ns:
         words = f"the reserved term ended on {day}: the list price holds again"
-        return Quote("on_demand", (("rent", plan.per_hour),), words)
-    rent = plan.effective_per_hour
-    if rent is None:
-        rent = plan.per_hour * (1 - (plan.discount or Decimal(0)))
-    parts: Parts = (("rent", rent),)
+        rent = (("rent", plan.per_hour),)
+        return Quote("on_demand", rent, words, origins=("list price",), is_lapsed=True)
+    parts: Parts
+    if plan.effective_per_hour is not None:
+        parts = (("rent", plan.effective_per_hour),)
+        origins: tuple[str, ...] = ("effective_per_hour",)
+    else:
+        discount = plan.discount or Decimal(0)
+        parts = (("rent", plan.per_hour * (1 - discount)),)
+        origins = (f"{plan.per_hour} x (1 - {discount})",)
     if plan.upfront:
-        parts += (("upfront", plan.upfront / _hours(plan.term_s)),)
-    return Quote("reserved", parts, f"until {day}")
+        hours = _hours(plan.term_s)
+        parts += (("upfront", plan.upfront / hours),)
+        origins += (f"{plan.upfront} / {hours.normalize():f} h",)
+    return Quote("reserved", parts, f"until {day}", origins=origins)
 
 
 def _spot(plan: SpotPlanConfig, time_ns: int, spots: Spots) -> Quote | None:
@@ -113,7 +128,7 @@ def _spot(plan: SpotPlanConfig, time_ns: int, spots: Spots) -> Quote | None:
     is_stale = known.is_stale(time_ns, plan.stale_after_s)
     since = datetime.fromtimestamp(price.time_ns // NS_PER_S, tz=UTC)
     words = f"price of {since:%Y-%m-%d %H:%M} UTC{', stale' if is_stale else ''}"
-    return Quote("spot", (("rent", price.value),), words, is_stale)
+    return Quote("spot", (("rent", price.value),), words, is_stale, (f"spot price {plan.name}",))
 
 
 def _owned(plan: OwnedPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa: ARG001 - as all
@@ -123,13 +138,18 @@ def _owned(plan: OwnedPlanConfig, time_ns: int, spots: Spots) -> Quote:  # noqa:
     of their sum is bound (the average-investment method of engineering economics).
     """
     lifetime_h = _hours(plan.lifetime_s)
-    parts: Parts = (("depreciation", (plan.purchase_price - plan.residual_value) / lifetime_h),)
+    lost = plan.purchase_price - plan.residual_value
+    parts: Parts = (("depreciation", lost / lifetime_h),)
+    hours = f"{lifetime_h.normalize():f} h"
+    origins: tuple[str, ...] = (f"({plan.purchase_price} - {plan.residual_value}) / {hours}",)
     if plan.financing_rate:
         bound = (plan.purchase_price + plan.residual_value) / 2
         parts += (("financing", bound * plan.financing_rate / YEAR_H),)
+        origins += (f"{bound} bound on average x {plan.financing_rate} / {YEAR_H} h",)
     if plan.monthly_costs:
         parts += (("monthly costs", plan.monthly_costs / MONTH_H),)
-    return Quote("owned", parts)
+        origins += (f"{plan.monthly_costs} / {MONTH_H} h",)
+    return Quote("owned", parts, origins=origins)
 
 
 _QUOTES: Mapping[str, Callable[[Any, int, Spots], Quote | None]] = {
@@ -167,6 +187,10 @@ def device_rate(plan: PlanConfig, asked: Quote, sharing: int, slices: int = 1) -
     elif plan.of_what == "slice":
         times, of_what = Decimal(slices), f"{slices} slices"
     parts = tuple((name, amount * times / divided_by) for name, amount in asked.parts)
+    origins = tuple(_scaled_words(words, times, divided_by) for words in asked.origins)
+    if plan.of_what == "host":
+        parts = _with_overhead(parts, plan.host_overhead)
+        origins += (f"host_overhead = {plan.host_overhead} of each part",)
     words = f", {asked.words}" if asked.words else ""
     return Rate(
         plan=asked.plan,
@@ -174,20 +198,29 @@ def device_rate(plan: PlanConfig, asked: Quote, sharing: int, slices: int = 1) -
         per_hour=asked.per_hour * times / divided_by,
         electricity_included=plan.electricity_included,
         source=f"{plan.plan} plan of {plan.valid_from}, {of_what}{words}",
-        parts=_with_overhead(parts, plan.host_overhead),
+        parts=parts,
         is_stale=asked.is_stale,
+        origins=origins,
+        is_lapsed=asked.is_lapsed,
     )
 
 
 def _with_overhead(parts: Parts, share: Decimal) -> Parts:
-    """The parts of a host's price, what its processors, memory and network cost shown apart."""
-    if not share:
-        return parts
+    """The parts of a host's price, what its processors, memory and network cost shown apart.
+
+    Also where it is nothing: a reader is to see that all of it is put on the accelerators.
+    """
     overhead = sum((amount * share for _, amount in parts), Decimal(0))
     return (
         *((name, amount - amount * share) for name, amount in parts),
         ("host overhead", overhead),
     )
+
+
+def _scaled_words(words: str, times: Decimal, divided_by: Decimal) -> str:
+    if times != 1:
+        return f"{words}, x {times} slices"
+    return f"{words}, / {divided_by} devices" if divided_by != 1 else words
 
 
 def _hours(seconds: float) -> Decimal:

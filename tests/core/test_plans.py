@@ -199,7 +199,7 @@ class TestSpot:
         except ValueError:
             return
         assert found
-        assert all(price.per_hour >= 0 for price in found)
+        assert all(price.value >= 0 for price in found)
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=60))
     def test_news_come_in_any_order_and_the_last_word_holds(self, entries):
@@ -210,7 +210,7 @@ class TestSpot:
         for at in range(51):
             last = max((when for when in truth if when <= at), default=None)
             price = known.at(at)
-            assert (price and price.per_hour) == (None if last is None else truth[last])
+            assert (price and price.value) == (None if last is None else truth[last])
         assert TimedValues.from_document(json.loads(json.dumps(known.to_document()))) == known
 
     def test_a_price_of_now_that_repeats_itself_is_not_kept_again(self):
