@@ -1,0 +1,181 @@
+"""Grams stand beside the money, and prices that end are told."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from fakes.clock import FakeClock
+from fakes.nvml import FakeNvml
+from fakes.scenes import QUICK
+from pydantic import TypeAdapter
+
+from agent.cli.lines import probe_line
+from agent.config_carbon import CarbonConfig
+from agent.config_price import ElectricityConfig, PlanConfig
+from agent.daemon.accounts import Accounts, Measured, MemoryLedger
+from agent.daemon.faults import present_faults
+from agent.daemon.status import report_document
+from agent.model import NS_PER_S, Device, Energy, ProbeResult, Reading
+from agent.pricing.book import PriceBook, Terms
+from agent.pricing.carbon import CarbonBook
+
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+DAY_S = 86_400
+RENTED = {"plan": "on_demand", "per_hour": Decimal("3.6")}
+
+
+class Bench:
+    def __init__(self, plans=(RENTED,), electricity=None, carbon=None):
+        self.clock, self.ledger = FakeClock(), MemoryLedger()
+        self.plans = [TypeAdapter(PlanConfig).validate_python(plan) for plan in plans]
+        self.electricity = electricity
+        config = None if carbon is None else CarbonConfig.model_validate(carbon)
+        self.carbon = CarbonBook(config, electricity, [GPU])
+        self.accounts = self.again()
+
+    def again(self):
+        book = PriceBook(self.plans, self.electricity, [GPU])
+        return Accounts(book, self.ledger, self.clock, {}, lambda *_: (), self.carbon)
+
+    def probe(self, energy_j=None):
+        end_ns = self.clock.monotonic_ns()
+        result = ProbeResult(
+            probe="encoder",
+            device="gpu0",
+            batch=8,
+            latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01},
+            samples=300,
+            stop_reason="runs",
+            region_start_ns=end_ns - 10 * NS_PER_S,
+            region_end_ns=end_ns,
+            inferences=1000,
+            has_energy_window=energy_j is not None,
+            h2d_ms=0.1,
+            launch_overhead_pct=3.0,
+            busy_s=12.0,
+            fingerprint="aa",
+            software={},
+        )
+        energy = None if energy_j is None else Energy(energy_j, "counter", 0.06)
+        return self.accounts.take_probe(Measured(result, energy, "no window", {}, every_s=300))
+
+    def read(self, **fields):
+        end_ns = self.clock.monotonic_ns()
+        self.accounts.take_reading(Reading("gpu0", end_ns - 10 * NS_PER_S, end_ns, fields), GPU)
+
+    def rows(self, measurement):
+        return [point.fields for point in self.ledger.points if point.measurement == measurement]
+
+
+def test_grams_of_an_inference_stand_beside_its_cost_also_where_electricity_is_included():
+    bench = Bench(carbon={"g_per_kwh": 360, "pue": Decimal("1.25")})
+    report = bench.probe(energy_j=2000.0)
+    (row,) = bench.rows("cost")
+    # 2 J x 1.25 x 360 / 3.6e6
+    assert row["carbon_per_inference_g"] == pytest.approx(2.5e-4)
+    assert (row["carbon_method"], row["energy_method"]) == ("flat", "counter")
+    document = report_document(report)
+    assert document["carbon"]["carbon_per_inference_g"] == pytest.approx(2.5e-4)
+    assert "0.25 g CO2e per 1,000" in probe_line(document)
+    # A run without an energy window emits as the last one did, and says whose energy it was.
+    bench.probe()
+    assert bench.rows("cost")[1]["energy_method"] == "last_known"
+    assert bench.rows("cost")[1]["carbon_per_inference_g"] == pytest.approx(2.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("carbon", "energy_j"), [(None, 2000.0), ({"g_per_kwh": 360}, None), ({"file": "/x"}, 2000.0)]
+)
+def test_without_energy_or_intensity_there_are_no_grams(carbon, energy_j):
+    bench = Bench(carbon=carbon)
+    report = bench.probe(energy_j)
+    bench.read(power_w=70.0, **({"energy_j": 700.0} if carbon is None else {}))
+    (cost,), (device,) = bench.rows("cost"), bench.rows("device")
+    assert not {"carbon_per_inference_g", "carbon_method", "carbon_g"} & {*cost, *device}
+    assert report_document(report)["carbon"] is None
+
+
+def test_a_reading_emits_for_its_interval():
+    bench = Bench(carbon={"g_per_kwh": 360})
+    bench.read(energy_j=36_000.0)
+    (row,) = bench.rows("device")
+    # A hundredth of a kWh.
+    assert (row["carbon_g"], row["carbon_method"]) == (pytest.approx(3.6), "flat")
+
+
+def reserved(bench_clock, per_hour="2", discount="0.4"):
+    began = datetime.fromtimestamp(bench_clock.time_ns() / 1e9, tz=UTC).date()
+    return {
+        "plan": "reserved",
+        "per_hour": Decimal(per_hour),
+        "discount": Decimal(discount),
+        "term": "3d",
+        "valid_from": began,
+    }
+
+
+@pytest.mark.parametrize(("discount", "before"), [("0.4", "1.2 USD/h"), ("0", "2 USD/h")])
+def test_the_end_of_a_reserved_term_is_told_once(discount, before):
+    bench = Bench([reserved(FakeClock(), discount=discount)])
+    bench.read(power_w=1.0)
+    bench.clock.move(4 * DAY_S)
+    bench.read(power_w=1.0)
+    # Nor is it told again by the next process.
+    bench.accounts = bench.again()
+    bench.read(power_w=1.0)
+    (event,) = bench.rows("event")
+    assert (event["severity"], event["cause"]) == ("warning", "reserved term")
+    assert event["title"] == "gpu0 now costs 2 USD per hour: its reserved term is over"
+    assert (event["before"], event["after"]) == (before, "2 USD/h")
+    assert "the list price holds again" in event["detail"]
+
+
+def test_a_plan_that_takes_the_electricity_with_it_says_both():
+    day = datetime.fromtimestamp(FakeClock().time_ns() / 1e9 + DAY_S, tz=UTC).date()
+    apart = {**RENTED, "per_hour": Decimal(3), "electricity_included": False, "valid_from": day}
+    bench = Bench([RENTED, apart], ElectricityConfig(tariff_per_kwh=Decimal("0.3")))
+    bench.read(energy_j=1.0)
+    bench.clock.move(2 * DAY_S)
+    bench.read(energy_j=1.0)
+    (event,) = bench.rows("event")
+    assert event["detail"].endswith("electricity paid apart went from 0 to 0.3 per kWh")
+
+
+def test_terms_are_the_same_after_they_were_kept():
+    bench = Bench([reserved(FakeClock())])
+    terms = bench.accounts.terms_now("gpu0")
+    assert Terms.from_document(terms.to_document()) == terms
+
+
+def test_a_stale_intensity_is_a_fault():
+    status = {
+        "sensor": {"state": "running"},
+        "probes": [],
+        "sinks": {},
+        "notifiers": {},
+        "store": {"fault": None, "path": "/x"},
+        "config_fault": None,
+        "carbon": {"stale": True, "last_error": "it answered 403"},
+    }
+    (fault,) = present_faults(status, None)
+    assert fault.text == (
+        "the carbon intensity is stale (it answered 403); grams go by the last known one"
+    )
+    assert present_faults({**status, "carbon": {}}, None) == []
+
+
+def test_a_running_daemon_writes_grams_and_shows_the_intensity(daemon_in, tmp_path):
+    fake = FakeNvml(tmp_path, gpus=1)
+    figures = tmp_path / "carbon.csv"
+    figures.write_text("400")
+    daemon = daemon_in(**fake.env())
+    daemon.start(QUICK + f'[carbon]\nfile = "{figures}"\nevery = "1s"\n')
+    row = daemon.wait_for(
+        lambda: [r for r in daemon.points("device", device="gpu0") if r.fields.get("carbon_g")]
+    )[0]
+    assert row.fields["carbon_g"] == pytest.approx(row.fields["energy_j"] * 400 / 3.6e6)
+    assert row.fields["carbon_method"] == "series"
+    figures.unlink()
+    daemon.wait_for(lambda: daemon.state("status")["carbon"]["last_error"])
+    assert "carbon   400 g/kWh" in daemon.run("status")
+    assert "carbon: 400 g CO2e/kWh (grid 400 of " in daemon.run("price", "show")
