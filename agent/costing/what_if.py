@@ -90,17 +90,25 @@ def repriced(samples: Sequence[Sample], terms_at: Callable[[str, int], Terms | N
     return Repriced(median, len(costs), len(samples) - len(costs))
 
 
-def break_even_share(fixed_per_hour: Decimal, on_demand_per_hour: Decimal) -> Decimal | None:
+def break_even_share(
+    fixed_per_hour: Decimal,
+    on_demand_per_hour: Decimal,
+    electricity_per_hour: Decimal = Decimal(0),
+) -> Decimal | None:
     """The share of the hours in use from which a device that is always paid for costs less.
 
-    On demand is paid for in the hours in use alone; a reserved or an owned device in every hour. They
-    cost the same where share x on_demand = fixed.
+    On demand is paid for in the hours in use alone; a reserved or an owned device in every hour, and
+    its electricity where that is paid for apart. They cost the same where
+    share x on_demand = fixed + share x electricity.
 
     Args:
         fixed_per_hour: Currency per hour of the device that is always paid for.
-        on_demand_per_hour: Currency per hour of use on demand.
+        on_demand_per_hour: Currency per hour of use on demand, all in.
+        electricity_per_hour: Currency for the fixed device's electricity in an hour of use.
 
     Returns:
-        None where on demand costs nothing; above 1 where it is always cheaper.
+        None where on demand costs no more than the electricity alone, so that nothing is ever
+        saved; above 1 where on demand is always cheaper.
     """
-    return fixed_per_hour / on_demand_per_hour if on_demand_per_hour > 0 else None
+    saved = on_demand_per_hour - electricity_per_hour
+    return fixed_per_hour / saved if saved > 0 else None

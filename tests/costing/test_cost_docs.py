@@ -1,0 +1,335 @@
+"""The examples of docs/cost.md are computed by the functions that the daemon uses."""
+
+import ast
+import math
+import operator
+import re
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from agent.config_carbon import CarbonConfig
+from agent.config_price import ElectricityConfig, PlanConfig
+from agent.costing.allocation import Claim, DeviceUse, Instance, allocate, divided_board
+from agent.costing.carbon import emission
+from agent.costing.change import CostFactors, split_change
+from agent.costing.device_basis import device_cost
+from agent.costing.points import per_million_tokens
+from agent.costing.probe_basis import cost_sample
+from agent.costing.rolling import RollingWindows
+from agent.costing.served import Counts, ServedWindow
+from agent.costing.serving_basis import Weights, service_cost
+from agent.costing.serving_rolling import RollingRatio
+from agent.costing.what_if import break_even_share
+from agent.model import NS_PER_S, Device, ProbeResult
+from agent.pricing.book import PriceBook, Terms
+from agent.pricing.carbon import CarbonBook
+from agent.pricing.plans import Rate
+from agent.pricing.spot import parse_spot
+from agent.pricing.timed import TimedValues
+from agent.units import KWH_J
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
+BLOCKS = [
+    tomllib.loads(block, parse_float=Decimal)
+    for block in re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+]
+EXAMPLES = [block for block in BLOCKS if "example" in block]
+ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR_S = 3600
+SLICES = 7
+
+
+def time_ns(example):
+    return int(example.get("at", ANY_TIME).timestamp()) * NS_PER_S
+
+
+def devices_of(example):
+    boards = [
+        Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i)
+        for i in range(example.get("gpus", 1))
+    ]
+    return [
+        *boards,
+        *(
+            Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", 0, None, "gpu0", slices, SLICES)
+            for i, slices in enumerate(example.get("mig", ()))
+        ),
+    ]
+
+
+def rate(example):
+    plans = [TypeAdapter(PlanConfig).validate_python(plan) for plan in example["plans"]]
+    now_ns = time_ns(example)
+    known = TimedValues(tuple(parse_spot(example["prices"], now_ns)) if "prices" in example else ())
+    book = PriceBook(plans, None, devices_of(example), 1, lambda: {"spot": known})
+    found = book.terms(example.get("device", "gpu0"), now_ns).rate
+    assert sum(amount for _, amount in found.parts) == found.per_hour
+    parts = {name.replace(" ", "_"): amount for name, amount in found.parts}
+    return {**parts, "per_hour": found.per_hour}
+
+
+def electricity(example):
+    tariff = ElectricityConfig.model_validate(example["electricity"])
+    plan = {"plan": "on_demand", "per_hour": 1, "electricity_included": False}
+    plans = [TypeAdapter(PlanConfig).validate_python(plan)]
+    terms = PriceBook(plans, tariff, devices_of(example)).terms("gpu0", time_ns(example))
+    return {"per_j": terms.electricity_per_j, "per_kwh": terms.electricity_per_j * KWH_J}
+
+
+def terms_of(per_hour, electricity_per_kwh):
+    included = not electricity_per_kwh
+    priced = Rate("on_demand", "USD", Decimal(per_hour), included, "an example")
+    return Terms(priced, float(electricity_per_kwh) / KWH_J)
+
+
+def device(example):
+    terms = terms_of(example["per_hour"], example["electricity_per_kwh"])
+    return {"cost": device_cost(terms, example["duration_s"], float(example["energy_j"]))}
+
+
+def probe(example):
+    tariff = example.get("electricity_per_kwh", 0)
+    inferences = example["inferences"]
+    energy_j = example.get("energy_j")
+    cost = cost_sample(
+        terms_of(example["per_hour"], tariff),
+        terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
+        region_s=float(example["region_s"]),
+        inferences=inferences,
+        energy_per_inference_j=None if energy_j is None else float(energy_j) / inferences,
+    )
+    region_ns = example["region_s"] * NS_PER_S
+    result = ProbeResult(
+        probe="p",
+        device="gpu0",
+        batch=1,
+        latency_ms={"p50": 1.0},
+        samples=inferences,
+        stop_reason="runs",
+        region_start_ns=0,
+        region_end_ns=region_ns,
+        inferences=inferences,
+        has_energy_window=energy_j is not None,
+        h2d_ms=None,
+        launch_overhead_pct=None,
+        busy_s=1.0,
+        fingerprint="aa",
+        software={},
+    )
+    return {
+        "cost_per_inference": cost.per_inference,
+        "cost_hardware": cost.hardware,
+        "cost_energy": cost.energy,
+        "cost_reference": cost.reference,
+        "cost_per_million_tokens_in": per_million_tokens(cost, result, example.get("tokens_in")),
+        "cost_per_million_tokens_out": per_million_tokens(cost, result, example.get("tokens_out")),
+    }
+
+
+def rolling(example):
+    windows = RollingWindows(example["every_s"])
+    for i, cost in enumerate(example["costs"]):
+        windows.add(i * example["every_s"] * NS_PER_S, float(cost))
+    found = windows.summaries((len(example["costs"]) - 1) * example["every_s"] * NS_PER_S)["1h"]
+    return {"median": found.median, "iqr": found.iqr, "coverage": found.coverage}
+
+
+def rolling_served(example):
+    windows, quarter_s = RollingRatio(), HOUR_S / 4
+    for i, (cost, served) in enumerate(zip(example["costs"], example["inferences"], strict=True)):
+        windows.add(int((i + 1) * quarter_s * NS_PER_S), quarter_s, float(cost), served)
+    found = windows.summaries(HOUR_S * NS_PER_S)["1h"]
+    return {"per_inference": found.per_inference, "coverage": found.coverage}
+
+
+def split(example):
+    before, after = (
+        CostFactors(**{name: float(value) for name, value in example[when].items()})
+        for when in ("before", "after")
+    )
+    found = split_change(before, after)
+    assert sum(found.parts.values()) == pytest.approx(found.log_ratio, rel=1e-12)
+    parts = {name.replace(" ", "_"): part for name, part in found.parts.items()}
+    return {**parts, "change": found.log_ratio}
+
+
+def carbon(example):
+    config = CarbonConfig.model_validate(example["carbon"])
+    book = CarbonBook(config, None, devices_of(example))
+    found = book.intensity(example.get("device", "gpu0"), time_ns(example))
+    return {"g": emission(float(example["energy_j"]), found).g}
+
+
+def use_of(example, **more):
+    times = {
+        name: float(example[name])
+        for name in ("duration_s", "busy_s", "probing_s")
+        if name in example
+    }
+    claims = tuple(
+        Claim(
+            claim["service"],
+            float(claim["busy_s"]) if "busy_s" in claim else None,
+            float(claim["share"]) if "share" in claim else None,
+        )
+        for claim in example.get("claims", ())
+    )
+    keys = {"duration_s": float(HOUR_S), **times, "claims": claims, **more}
+    return DeviceUse(
+        "gpu0",
+        hardware=Decimal(example["hardware"]),
+        energy=Decimal(example["energy"]),
+        probing_energy=example.get("probing_energy"),
+        **keys,
+    )
+
+
+def allocation(example):
+    found = allocate(use_of(example))
+    whole = Decimal(example["hardware"]) + Decimal(example["energy"])
+    assert sum(line.cost for line in found.lines) == whole
+    return {"_".join(filter(None, (line.service, line.part))): line.cost for line in found.lines}
+
+
+def board(example):
+    """As the daemon has them: each device's own price, and the board with what is left of it."""
+    plans = [TypeAdapter(PlanConfig).validate_python({"plan": "on_demand", "per_hour": 1})]
+    shares = PriceBook(plans, None, devices_of(example))
+    hardware = Decimal(example["hardware"])
+
+    def held(name):
+        return shares.terms(name, 0).rate.per_hour * hardware
+
+    instances = [
+        Instance(DeviceUse(f"gpu0.mig{i}", float(HOUR_S), held(f"gpu0.mig{i}"), Decimal(0)), slices)
+        for i, slices in enumerate(example["mig"])
+    ]
+    rest = DeviceUse("gpu0", float(HOUR_S), held("gpu0"), Decimal(example["energy"]))
+    uses = divided_board(rest, instances, SLICES)
+    found = {use.device.rpartition(".")[2]: use.hardware + use.energy for use in uses}
+    found["idle"] = found.pop("gpu0")
+    return found
+
+
+def served(example):
+    cost, busy_s = Decimal(example["cost"]), float(example["busy_share"]) * HOUR_S
+    use = DeviceUse("gpu0", float(HOUR_S), cost, Decimal(0), busy_s, claims=(Claim("chat"),))
+    names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
+    counts = Counts(**{name: float(example[name]) for name in names if name in example})
+    window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
+    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, Weights()).total
+    return {
+        "cost_per_request": total.per_request,
+        "idle_share": total.idle_share,
+        "cost_per_million_tokens_in": total.per_million_tokens_in,
+        "cost_per_million_tokens_out": total.per_million_tokens_out,
+    }
+
+
+def break_even(example):
+    electricity_per_hour = Decimal(example.get("electricity_per_hour", 0))
+    fixed, rented = Decimal(example["fixed_per_hour"]), Decimal(example["on_demand_per_hour"])
+    return {"share": break_even_share(fixed, rented, electricity_per_hour)}
+
+
+COMPUTE = {
+    function.__name__: function
+    for function in (
+        rate,
+        electricity,
+        device,
+        probe,
+        rolling,
+        rolling_served,
+        split,
+        carbon,
+        allocation,
+        board,
+        served,
+        break_even,
+    )
+}
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def by_hand(expression):
+    """The value of a line of arithmetic, with ln and the logarithmic mean L."""
+    functions = {"ln": math.log, "L": lambda a, b: (a - b) / math.log(a / b)}
+
+    def value(node):
+        if isinstance(node, ast.BinOp):
+            return OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Call):
+            return functions[node.func.id](*map(value, node.args))
+        assert isinstance(node, ast.Constant), ast.dump(node)
+        return float(node.value)
+
+    return value(ast.parse(expression, mode="eval").body)
+
+
+def is_as_written(value, written):
+    """Whether a value is the written one, to its last digit and to two in a thousand."""
+    expected = Decimal(written)
+    half = 10.0 ** int(expected.as_tuple().exponent) / 2
+    tolerance = min(half, abs(float(expected)) * 2e-3)
+    return abs(float(value) - float(expected)) <= tolerance + 1e-15
+
+
+def title(example):
+    return f"{example['example']} {'; '.join(example['by_hand'].values())}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_an_example_is_what_the_daemon_computes(example):
+    found = COMPUTE[example["example"]](example)
+    for name, line in example["by_hand"].items():
+        expression, _, written = line.rpartition(" = ")
+        assert is_as_written(by_hand(expression), written), line
+        assert is_as_written(found[name], written), (line, found[name])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_every_key_of_an_example_is_used(example):
+    """A key that the functions above do not look at would promise what is not tested."""
+    seen = set()
+
+    class Watched(dict):
+        def __getitem__(self, name):
+            seen.add(name)
+            return super().__getitem__(name)
+
+        def get(self, name, default=None):
+            seen.add(name)
+            return super().get(name, default)
+
+    COMPUTE[example["example"]](Watched(example))
+    assert set(example) - {"example", "by_hand"} <= seen
+
+
+def test_every_formula_has_an_example():
+    assert {example["example"] for example in EXAMPLES} == set(COMPUTE)
+    assert all(example["by_hand"] for example in EXAMPLES)
+
+
+def test_a_wrong_example_is_found():
+    assert by_hand("(3 - 1) * ln(1) + 8 / 4") == 2
+    assert is_as_written(0.12345, "0.1235")
+    assert not is_as_written(0.1236, "0.1235")
+    assert not is_as_written(1.031, "1.030")
+    assert not is_as_written(1.2e-7, "1e-7")
+    assert not is_as_written(2.1, "2")
+
+
+def test_the_configuration_of_carbon_is_taken():
+    (block,) = [block for block in BLOCKS if "carbon" in block and "example" not in block]
+    assert CarbonConfig.model_validate(block["carbon"]).g_per_kwh == 380
