@@ -8,7 +8,7 @@ from fakes.servers import Scripted
 
 from agent.config_alerting import WebhookConfig
 from agent.config_price import SpotPlanConfig
-from agent.feeds.spot import SourceError, read_source
+from agent.feeds.source import SourceError, read_source
 from agent.notifying.registry import build_sender
 from agent.notifying.sender import Refused
 

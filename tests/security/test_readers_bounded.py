@@ -11,7 +11,7 @@ from fakes.servers import Talking
 
 from agent.config_alerting import AlertmanagerConfig, AppriseConfig, WebhookConfig
 from agent.config_price import SpotPlanConfig
-from agent.feeds.spot import SourceError, read_source
+from agent.feeds.source import SourceError, read_source
 from agent.notifying.apprise_child import MAX_MEMORY_BYTES
 from agent.notifying.registry import build_sender
 from agent.notifying.sender import Misconfigured, Refused, RetryLater

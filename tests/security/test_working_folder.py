@@ -32,7 +32,7 @@ child.kill()
 """,
     "a spot price's endpoint": """
 from agent.config_price import SpotPlanConfig
-from agent.feeds.spot import SourceError, read_source
+from agent.feeds.source import SourceError, read_source
 try:
     read_source(SpotPlanConfig(plan="spot", url="http://127.0.0.1:9/"))
 except SourceError as error:
