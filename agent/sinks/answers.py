@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agent.retry_after import retry_after_s
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
@@ -21,13 +21,16 @@ _NOT_FOUND = 404
 _SERVER = range(500, 600)
 
 
-def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
+def judge(
+    status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str] = ()
+) -> None:
     """Returns if the lines were taken, else raises what to do.
 
     Args:
         status: HTTP status.
         headers: Of the answer, names in any case.
         body: Of the answer.
+        secrets: What the request held and no message may.
 
     Raises:
         RetryLater: The server is busy or broken.
@@ -36,7 +39,7 @@ def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
     """
     if status == _TAKEN or (status in _OK and not body.strip()):
         return
-    reason = f"HTTP {status}: {reason_of(body)}"
+    reason = f"HTTP {status}: {reason_of(body, secrets)}"
     if status in _OK:
         # Every InfluxDB answers a write with 204; a page that greets is someone else's.
         raise Misconfigured(f"{reason}; that is no database's answer: check url")
@@ -58,13 +61,21 @@ def judge(status: int, headers: Mapping[str, str], body: bytes) -> None:
     raise Misconfigured(f"{reason}; check url and api")
 
 
-def reason_of(body: bytes) -> str:
-    """The server's own words: the message of its JSON, or the text, shortened."""
-    text = body[: 4 * MAX_REASON_CHARS].decode(errors="replace").strip()
+def reason_of(body: bytes, secrets: Sequence[str] = ()) -> str:
+    """The server's own words, shortened; withheld if they hold a secret.
+
+    They are the message of its JSON, or the text.
+    """
+    text = body.decode(errors="replace").strip()
     document = _document(body)
     if document is not None:
         text = str(document.get("message") or document.get("error") or text)
-    return " ".join(text.split())[:MAX_REASON_CHARS] or "no reason given"
+    folded = text.casefold()
+    if any(secret.casefold() in folded for secret in secrets):
+        return "(the answer holds a secret and is not shown)"
+    # A terminal obeys what is not printable.
+    shown = "".join(c if c.isprintable() else " " for c in text[: 4 * MAX_REASON_CHARS])
+    return " ".join(shown.split())[:MAX_REASON_CHARS] or "no reason given"
 
 
 def _document(body: bytes) -> dict[str, object] | None:

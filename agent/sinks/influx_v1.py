@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 import urllib3
 
 from agent.sinks.answers import judge, words_of
+from agent.sinks.bounded import bounded
 from agent.sinks.errors import Misconfigured, RetryLater
 from agent.sinks.settings import SinkSettings
 
 # The first level packs our lines ten times as tight; the ninth takes twelve times the processor
 # time for a quarter less.
 GZIP_LEVEL = 1
-MAX_ANSWER_BYTES = 64 * 1024
 _NO_SUCH_POLICY = b"retention policy not found"
 
 
@@ -41,7 +41,7 @@ class InfluxV1:
             "timeout": urllib3.Timeout(total=settings.timeout_s),
             "retries": False,
         }
-        self._pool = (
+        self._pool = bounded(
             urllib3.ProxyManager(settings.proxy, **options)
             if settings.proxy
             else urllib3.PoolManager(**options)
@@ -76,15 +76,16 @@ class InfluxV1:
         self._pool.clear()
 
     def _write(self, lines: bytes) -> urllib3.HTTPHeaderDict:
-        status, headers, body = self._post(gzip.compress(lines, GZIP_LEVEL))
+        secrets: list[str] = []
+        status, headers, body = self._post(gzip.compress(lines, GZIP_LEVEL), secrets)
         if _NO_SUCH_POLICY in body:
             # InfluxDB calls it an error of its own (500), but it will not pass by itself.
             policy = self._settings.retention_policy
             raise Misconfigured(f"HTTP {status}: no retention policy {policy}; create or drop it")
-        judge(status, headers, body)
+        judge(status, headers, body, secrets)
         return headers
 
-    def _post(self, body: bytes) -> tuple[int, urllib3.HTTPHeaderDict, bytes]:
+    def _post(self, body: bytes, secrets: list[str]) -> tuple[int, urllib3.HTTPHeaderDict, bytes]:
         headers = {
             "User-Agent": "infercost",
             "Content-Encoding": "gzip",
@@ -92,22 +93,18 @@ class InfluxV1:
         }
         if self._settings.user is not None:
             # In UTF-8, as RFC 7617 has it and InfluxDB reads it.
-            pair = f"{self._settings.user}:{self._settings.secret() or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            password = self._settings.secret() or ""
+            pair = base64.b64encode(f"{self._settings.user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"
+            # What the server may repeat of it; no password at all is nothing to hide.
+            secrets += [password, pair] if password else []
         try:
             answer = self._pool.request(
-                "POST", self._url, body=body, headers=headers, redirect=False, preload_content=False
+                "POST", self._url, body=body, headers=headers, redirect=False
             )
-            try:
-                content = answer.read(MAX_ANSWER_BYTES)
-                # Whatever else it had to say: only a connection that was read to its end serves on.
-                if answer.read(1):
-                    answer.close()
-            finally:
-                answer.release_conn()
         except urllib3.exceptions.SSLError as error:
             reason = words_of(error)
             raise Misconfigured(f"{reason}; is ca_file the server's authority?") from error
         except urllib3.exceptions.HTTPError as error:
             raise RetryLater(f"{self._settings.url}: {words_of(error)}") from error
-        return answer.status, answer.headers, content
+        return answer.status, answer.headers, answer.data

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import urllib3
 
 from agent.sinks.answers import judge, words_of
+from agent.sinks.bounded import bounded
 from agent.sinks.errors import Misconfigured, RetryLater
 from agent.sinks.settings import SinkSettings
 
@@ -45,6 +46,8 @@ class InfluxV2:
         self._library = load_client()
         self._exception = importlib.import_module("influxdb_client.rest").ApiException
         self._client: Any = None
+        # What no message may hold.
+        self._secrets: tuple[str, ...] = ()
 
     def send(self, lines: bytes) -> None:
         """Writes lines, separated by line ends.
@@ -62,7 +65,7 @@ class InfluxV2:
             raise RetryLater(f"{self._settings.url}: {words_of(error)}") from error
         except UnicodeDecodeError as error:
             raise RetryLater(f"{self._settings.url}: the answer is no text") from error
-        judge(answer.status, answer.getheaders(), answer.data.encode())
+        judge(answer.status, answer.getheaders(), answer.data.encode(), self._secrets)
 
     def check(self) -> str:
         """Asks whether the bucket is there and we may write to it; says what it found.
@@ -102,7 +105,8 @@ class InfluxV2:
         token = settings.secret() or ""
         if not token.isascii():
             raise Misconfigured("the token has characters that no HTTP header can carry")
-        return self._library.InfluxDBClient(
+        self._secrets = (token,) if token else ()
+        client = self._library.InfluxDBClient(
             url=settings.url,
             token=token,
             org=settings.org,
@@ -113,6 +117,8 @@ class InfluxV2:
             retries=False,
             proxy=settings.proxy,
         )
+        bounded(client.api_client.rest_client.pool_manager)
+        return client
 
     def _refused(self, error: Any) -> NoReturn:  # noqa: ANN401 - the client's exception
         if not error.status:
@@ -120,7 +126,7 @@ class InfluxV2:
             raise Misconfigured(f"{reason}; is ca_file the server's authority?") from error
         body = error.body or ""
         try:
-            judge(int(error.status), error.headers or {}, body.encode())
+            judge(int(error.status), error.headers or {}, body.encode(), self._secrets)
         except Misconfigured as misconfigured:
             if misconfigured.unauthorized:
                 # The token may have been rotated: the next attempt reads it anew.

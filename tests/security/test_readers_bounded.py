@@ -15,6 +15,11 @@ from agent.feeds.source import SourceError, read_source
 from agent.notifying.apprise_child import MAX_MEMORY_BYTES
 from agent.notifying.registry import build_sender
 from agent.notifying.sender import Misconfigured, Refused, RetryLater
+from agent.sinks.errors import Misconfigured as SinkMisconfigured
+from agent.sinks.errors import Rejected
+from agent.sinks.errors import RetryLater as SinkRetryLater
+from agent.sinks.registry import build_sink
+from agent.sinks.settings import SinkSettings
 from probes.served.http import MAX_ANSWER_BYTES, Connection, Failure
 from probes.served.outcome import asked
 from probes.served.target import target
@@ -110,6 +115,21 @@ def spot_price(url, _):
         read_source(SpotPlanConfig(plan="spot", url=url), TIMEOUT_S)
 
 
+def sink(**own):
+    built = build_sink(SinkSettings(timeout_s=TIMEOUT_S, **own))
+    with contextlib.suppress(SinkRetryLater, Rejected, SinkMisconfigured):
+        built.send(b"m f=1 1")
+    built.close()
+
+
+def influxdb_1(url, _):
+    sink(api="v1", url=url, database="d")
+
+
+def influxdb_2(url, _):
+    sink(api="v2", url=url, org="o", bucket="b")
+
+
 def served_probe(url, _):
     connection = Connection(target(url, None, None), TIMEOUT_S)
     with contextlib.suppress(Failure):
@@ -129,6 +149,8 @@ READERS = {
     alertmanager: MOST_BYTES,
     apprise: MAX_MEMORY_BYTES,
     spot_price: MOST_BYTES,
+    influxdb_1: MOST_BYTES,
+    influxdb_2: MOST_BYTES,
     served_probe: MOST_BYTES,
     served_probes_questions: MOST_BYTES,
 }
