@@ -43,6 +43,8 @@ class WatchedDaemon:
         self.output = folder / "output"
         self.env = {**os.environ, **env}
         self.seen = {}
+        # Servers of other tests are no business of ours.
+        self._others = set(children_of(os.getpid()))
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._look)
         self.config.write_text(f'{text}\n[store]\npath = "{self.store}"\n')
@@ -100,7 +102,8 @@ class WatchedDaemon:
     def _look(self):
         while not self._ended.wait(LOOK_S):
             # The commands that a test runs are looked at, too, with what they start.
-            todo = [(pid, os.getpid()) for pid in children_of(os.getpid())]
+            ours = set(children_of(os.getpid())) - self._others
+            todo = [(pid, os.getpid()) for pid in ours]
             while todo:
                 pid, parent = todo.pop()
                 todo += [(child, pid) for child in children_of(pid)]
