@@ -25,6 +25,7 @@ from agent.config_fields import (
 )
 from agent.config_price import ElectricityConfig, PlanConfig
 from agent.config_probe import AnyProbeConfig
+from agent.config_service import ServiceConfig
 
 MAX_PORT = 65535
 
@@ -185,6 +186,7 @@ class Config(Section):
     telemetry: TelemetryConfig = TelemetryConfig()
     probing: ProbingConfig = ProbingConfig()
     probe: tuple[AnyProbeConfig, ...] = ()
+    service: tuple[ServiceConfig, ...] = ()
     price: tuple[PlanConfig, ...] = ()
     electricity: ElectricityConfig | None = None
     carbon: CarbonConfig | None = None

@@ -7,7 +7,15 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+)
 
 from agent.units import format_duration, parse_duration_s, parse_size_bytes
 
@@ -69,6 +77,14 @@ Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
 Region = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
+# How good a model's answers are, by the operator's own measure; more is better.
+Quality = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+# One for a whole service, or one for each of its models.
+Qualities = Annotated[
+    Annotated[Quality, Tag("[one]")]
+    | Annotated[dict[str, Quality], Field(max_length=64), Tag("[each]")],
+    Discriminator(lambda value: "[each]" if isinstance(value, dict) else "[one]"),
+]
 Name = Annotated[str, BeforeValidator(_name)]
 Currency = Annotated[str, BeforeValidator(_currency)]
 ClockTime = Annotated[str, BeforeValidator(_clock_time)]

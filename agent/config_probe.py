@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from agent.config_fields import Duration, Name, Pause, Region, Section, Share, Size, key
+from agent.config_fields import Duration, Name, Pause, Quality, Region, Section, Share, Size, key
 
 BUILT_IN = ("transformer", "cnn")
 # Kinds that are written with what they load: "torchvision:resnet50", "pt2:/models/ranker.pt2".
@@ -31,6 +31,7 @@ class _AnyProbeConfig(Section):
     region_s: Region = key("region", 5.0)
     sample_cap_s: Duration = key("sample_cap", 10.0)
     energy: bool = True
+    quality: Quality | None = None
     python: Path | None = None
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from agent.config_fields import Duration, Name, Section, Share, key
+from agent.config_fields import Duration, Name, Qualities, Section, Share, key
 
 METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64
@@ -75,6 +75,7 @@ class ServiceConfig(Section):
     processes: tuple[str, ...] = Field((), max_length=32)
     models: tuple[str, ...] | None = Field(None, min_length=1, max_length=64)
     model: str | None = Field(None, min_length=1, max_length=200)
+    quality: Qualities | None = None
     counters: CountersConfig | None = None
     weight_in: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     weight_out: float = Field(4.0, ge=0, le=1000, allow_inf_nan=False)

@@ -36,6 +36,7 @@ every = "5m"                    # at :00, :05, ... on every host
 # stagger = "30s"               # spreads hosts that share a power feed
 # python = "/opt/serving/bin/python"  # measure under the serving stack's own interpreter
 # when_busy = "defer"           # or "skip", or "run": what to do beside others' work
+# quality = 0.91                # your own measure of its answers, for infercost compare
 
 # A server that runs already, asked as its clients ask it:
 # [[probe]]

@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, Entry] = {
     "trend": Entry("agent.cli.trend", "A field of the series over time: table and plot."),
     "export": Entry("agent.cli.export", "The series as line protocol or CSV."),
     "price": Entry("agent.cli.price", "The prices in force, and how they came about."),
+    "compare": Entry("agent.cli.compare", "Models side by side, and the cheapest good enough."),
+    "advise": Entry("agent.cli.advise", "What would cost less, with evidence and saving."),
     "alerts": Entry("agent.cli.alerts", "Incidents now and before, and a test of notifiers."),
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),

@@ -81,13 +81,18 @@ def command(
     if not groups:
         raise click.ClickException("no sample is of a device that this host has now")
     first_ns = min(sample.time_ns for sample in samples)
-    plans = [*settings.config.price, *(_plans_of(file) if file else [])]
+    plans = [*settings.config.price, *(plans_of(file) if file else [])]
     alternatives = _alternatives(settings, devices, plans, first_ns)
     found = [_compared(group, of, alternatives) for group, of in groups.items()]
     click.echo(json.dumps(found) if as_json else "\n\n".join(_shown(entry) for entry in found))
 
 
-def _plans_of(file: Path) -> list[PlanConfig]:
+def plans_of(file: Path) -> list[PlanConfig]:
+    """The [[price]] tables of a file.
+
+    Raises:
+        click.ClickException: It holds none that can be used.
+    """
     try:
         content = file.read_bytes()[:MAX_FILE_BYTES]
         tables = tomllib.loads(content.decode(), parse_float=Decimal).get("price", [])
@@ -115,15 +120,15 @@ def _alternatives(
     cpus = os.cpu_count() or 1
     found = [Alternative(ACTUAL, book_of(settings, devices), is_always_paid=False)]
     for plan in plans:
-        book = _book_of_one(plan, electricity, devices, began, spots)
+        book = book_of_one(plan, electricity, devices, began, spots)
         always = plan.plan in ("reserved", "owned")
-        found.append(Alternative(_name_of(plan), book, is_always_paid=always))
+        found.append(Alternative(name_of_plan(plan), book, is_always_paid=always))
     listed = PriceBook([], electricity, devices, cpus)
     found.append(Alternative("list price (assumed)", listed, is_always_paid=False))
     return found
 
 
-def _book_of_one(
+def book_of_one(
     plan: PlanConfig,
     electricity: ElectricityConfig | None,
     devices: Sequence[Device],
@@ -135,7 +140,8 @@ def _book_of_one(
     return PriceBook([held], electricity, devices, spots=lambda: spots)
 
 
-def _name_of(plan: PlanConfig) -> str:
+def name_of_plan(plan: PlanConfig) -> str:
+    """A plan in words."""
     return f"{plan.plan.replace('_', ' ')} of {plan.valid_from}"
 
 

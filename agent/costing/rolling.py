@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.costing.quantiles import quantile
 from agent.model import NS_PER_S
 
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
@@ -59,17 +60,9 @@ class RollingWindows:
             if values:
                 expected = max(1.0, min(window_s / self._every_s, MAX_SAMPLES))
                 found[name] = Rolled(
-                    median=_quantile(values, 0.5),
-                    iqr=_quantile(values, 0.75) - _quantile(values, 0.25),
+                    median=quantile(values, 0.5),
+                    iqr=quantile(values, 0.75) - quantile(values, 0.25),
                     coverage=min(1.0, len(values) / expected),
                     samples=len(values),
                 )
         return found
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan 1996, type 7)."""
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -22,6 +22,7 @@ LAYERS = (
     ("agent.pricing", 2),
     ("agent.costing", 2),
     ("agent.detection", 2),
+    ("agent.advising", 2),
     ("agent.alert", 1),
     ("agent.model", 1),
     ("agent.series", 1),

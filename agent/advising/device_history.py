@@ -1,0 +1,180 @@
+"""What a device did, hour by hour, folded from its telemetry without keeping the rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.model import NS_PER_S, Device
+from agent.pricing.book import Terms
+
+HOUR_NS = 3600 * NS_PER_S
+MINUTE_NS = 60 * NS_PER_S
+HOURS_A_DAY = 24
+# Telemetry around the end of a probe's region is of the probe: it loads the model, warms up,
+# samples and holds the region before it, and the row that ends just after it is of it in part.
+PROBE_BEFORE_NS = 60 * NS_PER_S
+PROBE_AFTER_NS = 15 * NS_PER_S
+# An hour of which fewer minutes are known is not known.
+LEAST_MINUTES = 30
+_PCT = 100
+# Share of the time in which utilization was no higher than its peak: single rows above it are
+# stray probes and restarts.
+PEAK_SHARE = 0.99
+
+
+@dataclass(slots=True)
+class Hour:
+    """An hour of a device.
+
+    Attributes:
+        minutes: A bit for each minute of which there is a row.
+        is_rolled: Whether one row stands for the whole hour.
+        util_pct_sum: Sum of utilization over rows that are not of a probe.
+        util_rows: Number of these rows.
+        power_w_sum: Sum of power over rows that are not of a probe.
+        power_rows: Number of these rows.
+        requests: Requests that services on the device answered.
+        is_doubtful: Whether a service on the device could not be read to the end.
+    """
+
+    minutes: int = 0
+    is_rolled: bool = False
+    util_pct_sum: float = 0.0
+    util_rows: int = 0
+    power_w_sum: float = 0.0
+    power_rows: int = 0
+    requests: float = 0.0
+    is_doubtful: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough of the hour was seen."""
+        return self.is_rolled or self.minutes.bit_count() >= LEAST_MINUTES
+
+    @property
+    def util_pct(self) -> float | None:
+        """Mean utilization in percent; None where it is not known."""
+        return self.util_pct_sum / self.util_rows if self.is_known and self.util_rows else None
+
+
+@dataclass(slots=True)
+class DeviceHistory:
+    """A device's past, and its price.
+
+    Attributes:
+        device: The device.
+        terms: The price terms in force now; None where nothing prices it.
+        now_ns: UTC ns at which the past ends.
+        probe_ends_ns: UTC ns at which probes on the device ended, rising.
+        hours: By hours since 1970, UTC.
+        mem_used_bytes_max: Most memory that was in use, probes aside; None where not known.
+        mem_total_bytes: Memory that it has; None where not known.
+    """
+
+    device: Device
+    terms: Terms | None
+    now_ns: int
+    probe_ends_ns: Sequence[int] = ()
+    hours: dict[int, Hour] = field(default_factory=dict)
+    mem_used_bytes_max: float | None = None
+    mem_total_bytes: float | None = None
+    _util_counts: list[int] = field(default_factory=lambda: [0] * (_PCT + 1))
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self.device.name
+
+    def add_utilization(self, times_ns: Iterable[int], values_pct: Iterable[float]) -> None:
+        """Takes utilization in percent at UTC ns."""
+        for time_ns, value in zip(times_ns, values_pct, strict=True):
+            hour, is_own = self._seen(time_ns)
+            if is_own:
+                hour.util_pct_sum += value
+                hour.util_rows += 1
+                self._util_counts[min(_PCT, max(0, -int(-value // 1)))] += 1
+
+    def add_power(self, times_ns: Iterable[int], values_w: Iterable[float]) -> None:
+        """Takes power in W at UTC ns."""
+        for time_ns, value in zip(times_ns, values_w, strict=True):
+            hour, is_own = self._seen(time_ns)
+            if is_own:
+                hour.power_w_sum += value
+                hour.power_rows += 1
+
+    def add_memory(self, times_ns: Iterable[int], values_bytes: Iterable[float]) -> None:
+        """Takes memory in use in bytes at UTC ns."""
+        for time_ns, value in zip(times_ns, values_bytes, strict=True):
+            _, is_own = self._seen(time_ns)
+            if is_own:
+                self.mem_used_bytes_max = max(value, self.mem_used_bytes_max or 0.0)
+
+    def add_service(
+        self, start_ns: int, end_ns: int, requests: float | None, *, is_complete: bool
+    ) -> None:
+        """Takes what a service on the device answered between two UTC ns."""
+        for number in range(start_ns // HOUR_NS, max(start_ns, end_ns - 1) // HOUR_NS + 1):
+            hour = self.hours.setdefault(number, Hour())
+            hour.requests += requests or 0.0
+            hour.is_doubtful |= not is_complete or requests is None
+
+    def _seen(self, time_ns: int) -> tuple[Hour, bool]:
+        """The hour of a row, and whether the row is of the device's own work and of no probe."""
+        number, within_ns = divmod(time_ns, HOUR_NS)
+        hour = self.hours.get(number)
+        if hour is None:
+            hour = self.hours[number] = Hour()
+        # Rows that were rolled up stand at the very beginning of their hour.
+        hour.is_rolled |= within_ns == 0
+        hour.minutes |= 1 << (within_ns // MINUTE_NS)
+        if within_ns == 0:
+            return hour, True
+        index = bisect_left(self.probe_ends_ns, time_ns - PROBE_AFTER_NS)
+        ends_ns = self.probe_ends_ns[index] if index < len(self.probe_ends_ns) else None
+        return hour, ends_ns is None or ends_ns > time_ns + PROBE_BEFORE_NS
+
+    @property
+    def known_hours(self) -> dict[int, Hour]:
+        """The hours of which enough was seen."""
+        return {number: hour for number, hour in self.hours.items() if hour.is_known}
+
+    @property
+    def known_days(self) -> float:
+        """Days of telemetry."""
+        return len(self.known_hours) / HOURS_A_DAY
+
+    @property
+    def span_hours(self) -> int:
+        """Hours from the first that is known until now."""
+        first = min(self.known_hours, default=None)
+        return 0 if first is None else max(1, -(-self.now_ns // HOUR_NS) - first)
+
+    @property
+    def up_share(self) -> float:
+        """Share of the span's hours in which the device was there, and so was paid for."""
+        return min(1.0, len(self.known_hours) / self.span_hours) if self.span_hours else 0.0
+
+    @property
+    def busy_days(self) -> float:
+        """Days in which utilization, probes aside, is known."""
+        known = sum(hour.util_pct is not None for hour in self.hours.values())
+        return known / HOURS_A_DAY
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of the time in which it worked, probes aside; None where that is not known."""
+        known = [hour.util_pct for hour in self.hours.values() if hour.util_pct is not None]
+        return sum(known) / len(known) / _PCT if known else None
+
+    @property
+    def util_pct_peak(self) -> int | None:
+        """Utilization in percent that was passed in 1 % of the rows at most; None if not known."""
+        rows = sum(self._util_counts)
+        seen = 0
+        for value, count in enumerate(self._util_counts):
+            seen += count
+            if count and seen >= PEAK_SHARE * rows:
+                return value
+        return None

@@ -1,0 +1,291 @@
+"""`infercost compare`: models side by side, the Pareto front, and the cheapest good enough."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from agent.cli.lines import PER_THOUSAND, money
+from agent.cli.settings import Settings, reader_of
+from agent.cli.timespan import Moment, local
+from agent.config import Config
+from agent.costing.compare import Candidate, Group, LeftOut, Summary, compared
+from agent.costing.compare_rows import probe_candidates, service_candidates
+from agent.units import parse_duration_s
+
+END_OF_TIME_NS = 2**63 - 1
+PLOT_ROWS = 16
+MAX_PLOT_COLUMNS = 100
+_BASIS_WORDS = {
+    "probe": "as probes: what an inference costs while the device does nothing else",
+    "serving": "as served: everything the devices cost, idle time included",
+}
+_HEADS = ("", "model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
+
+
+class Latency(click.ParamType[float]):
+    """A latency in ms, written as a duration with its unit: "50ms"."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Milliseconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration_s(value) * 1000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Finite(click.ParamType[float]):
+    """A number that is neither infinite nor none at all."""
+
+    name = "number"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
+
+
+@click.command()
+@click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
+@click.option("--device", help="Only what runs on this device.")
+@click.option(
+    "--only", multiple=True, help="Only this probe or service; several times for several."
+)
+@click.option("--p99", "p99_ms", type=Latency(), help='At most this p99 latency, such as "50ms".')
+@click.option("--quality", type=Finite(), help="At least this quality, as in the configuration.")
+@click.option("--currency", help="Only what costs in this one, such as EUR.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--plot", is_flag=True, help="Cost against latency, the front marked.")
+@click.pass_obj
+def command(  # noqa: PLR0913 - an option each
+    config: str | None,
+    *,
+    since_ns: int,
+    device: str | None,
+    only: Sequence[str],
+    p99_ms: float | None,
+    quality: float | None,
+    currency: str | None,
+    as_json: bool,
+    plot: bool,
+) -> None:
+    """Puts probes and services side by side, marks the best, and names the cheapest good enough.
+
+    Figures are medians of stored samples, without those that a neighbour or throttling disturbed.
+    Costs of two currencies, and of probing and serving, are never compared with each other.
+    """
+    settings = Settings(config)
+    candidates = _candidates(settings, since_ns, device, only)
+    if not candidates:
+        raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
+    groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
+    if as_json:
+        click.echo(json.dumps(_document(groups, left_out)))
+        return
+    asked = _question(p99_ms, quality)
+    parts = ["\n".join(_shown(group, asked, plot=plot)) for group in groups]
+    if left_out:
+        lines = [f"{out.candidate.name}: {out.reason}" for out in left_out]
+        parts.append("\n".join(["left out", *(f"  {line}" for line in lines)]))
+    click.echo("\n\n".join(parts))
+
+
+def _candidates(
+    settings: Settings, since_ns: int, device: str | None, only: Sequence[str]
+) -> list[Candidate]:
+    tags = {"device": device} if device else None
+    probe_qualities, service_qualities = _qualities(settings.config)
+    with reader_of(settings) as reader:
+        probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags)
+        asked = [row for row in probes if not only or row.tags.get("probe") in only]
+        costs = [
+            row
+            for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            if not only or row.tags.get("service", row.tags.get("probe")) in only
+        ]
+    return [
+        *probe_candidates(asked, costs, probe_qualities),
+        *service_candidates(costs, service_qualities),
+    ]
+
+
+def _qualities(
+    config: Config,
+) -> tuple[dict[str, float | None], dict[str, float | dict[str, float] | None]]:
+    return (
+        {probe.name: probe.quality for probe in config.probe},
+        {service.name: service.quality for service in config.service},
+    )
+
+
+def _document(groups: Sequence[Group], left_out: Sequence[LeftOut]) -> dict[str, Any]:
+    return {
+        "groups": [
+            {
+                "currency": group.currency,
+                "basis": group.basis,
+                "models": [
+                    {
+                        **asdict(placed.candidate),
+                        "on_front": placed.dominated_by is None,
+                        "dominated_by": placed.dominated_by,
+                    }
+                    for placed in group.placed
+                ],
+                "cheapest": group.answer.cheapest and group.answer.cheapest.name,
+                "not_clearly_cheaper_than": list(group.answer.not_clearly),
+                "not_good_enough": _reasons(group.answer.left_out),
+            }
+            for group in groups
+        ],
+        "left_out": _reasons(left_out),
+    }
+
+
+def _reasons(left_out: Sequence[LeftOut]) -> list[dict[str, str]]:
+    return [{"name": out.candidate.name, "reason": out.reason} for out in left_out]
+
+
+def _question(p99_ms: float | None, quality: float | None) -> str:
+    asked = []
+    if p99_ms is not None:
+        asked.append(f"p99 of at most {p99_ms:g} ms")
+    if quality is not None:
+        asked.append(f"quality of at least {quality:g}")
+    return " and ".join(asked)
+
+
+def _shown(group: Group, asked: str, *, plot: bool) -> Iterator[str]:
+    yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
+    yield from _table(group)
+    yield "* on the Pareto front: no other is as good in everything and better in something"
+    for placed in group.placed:
+        if placed.dominated_by is not None:
+            yield f"{placed.candidate.name}: {placed.dominated_by} is nowhere worse"
+    for placed in group.placed:
+        yield from _remarks(placed.candidate)
+    if plot:
+        yield from _plot(group)
+    yield from _verdict(group, asked)
+
+
+def _table(group: Group) -> list[str]:
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for placed in group.placed:
+        one = placed.candidate
+        cost, currency = one.cost, one.currency
+        rows.append(
+            (
+                "*" if placed.dominated_by is None else "",
+                one.name,
+                "-" if cost is None else money(cost.value * PER_THOUSAND, currency),
+                "-" if cost is None else money(cost.iqr * PER_THOUSAND, currency),
+                *(
+                    _figure(summary)
+                    for summary in (
+                        one.latency_p50_ms,
+                        one.latency_p99_ms,
+                        one.energy_j,
+                        one.carbon_g,
+                    )
+                ),
+                "-" if one.quality is None else f"{one.quality:g}",
+                str(one.samples),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column <= 1 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _figure(summary: Summary | None) -> str:
+    return "-" if summary is None else f"{summary.value:.4g}"
+
+
+def _remarks(one: Candidate) -> Iterator[str]:
+    per_million = [
+        f"{money(summary.value, one.currency)} {words}"
+        for words, summary in (("in", one.cost_in), ("out", one.cost_out))
+        if summary is not None
+    ]
+    if per_million:
+        yield f"{one.name}: per million tokens {', '.join(per_million)}"
+    if one.idle_share is not None:
+        yield f"{one.name}: {one.idle_share:.0%} of its cost is idle time"
+    dropped = [
+        f"{count} {why}"
+        for count, why in (
+            (one.contended, "contended"),
+            (one.throttled, "throttled"),
+            (one.outdated, "of older software"),
+        )
+        if count
+    ]
+    if dropped:
+        yield f"{one.name}: samples left out: {', '.join(dropped)}"
+    if len(one.plans) > 1:
+        yield f"{one.name}: its samples were priced under several plans: {', '.join(one.plans)}"
+
+
+def _verdict(group: Group, asked: str) -> Iterator[str]:
+    answer = group.answer
+    with_what = f" with {asked}" if asked else ""
+    if answer.cheapest is None or answer.cheapest.cost is None:
+        yield f"none{with_what}"
+    else:
+        cost = money(answer.cheapest.cost.value * PER_THOUSAND, group.currency)
+        yield f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000"
+        if answer.not_clearly:
+            yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
+    for out in answer.left_out:
+        yield f"  not {out.candidate.name}: {out.reason}"
+
+
+def _plot(group: Group) -> list[str]:
+    """Cost against latency, the p99 where it is known of all and else the p50."""
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
+    p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
+    axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
+    known = [
+        (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
+        for placed, latency in zip(group.placed, latencies, strict=True)
+        if latency is not None and placed.candidate.cost is not None
+    ]
+    if not known:
+        return ["no plot: no latency is known"]
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
+    for marker, is_front, label in (("*", True, "front"), ("o", False, "dominated")):
+        own = [(x, y) for placed, x, y in known if (placed.dominated_by is None) is is_front]
+        if own:
+            plotext.scatter([x for x, _ in own], [y for _, y in own], marker=marker, label=label)
+    plotext.xlabel(axis)
+    plotext.title(f"{group.currency} per 1,000")
+    return str(plotext.uncolorize(plotext.build())).splitlines()

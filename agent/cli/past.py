@@ -1,0 +1,191 @@
+"""The stored past as advisors look at it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from agent.advising.device_history import DeviceHistory
+from agent.advising.history import History, Offer
+from agent.advising.mig_slice import board_slices, slices_of
+from agent.advising.probe_history import Known, probe_histories
+from agent.cli.books import known_spots
+from agent.cli.settings import Settings
+from agent.cli.what_if import book_of_one, name_of_plan
+from agent.config import Config
+from agent.config_price import PlanConfig
+from agent.config_probe import ProbeConfig
+from agent.costing.compare_rows import number
+from agent.model import NS_PER_S, Device, DeviceKind, Point
+from agent.pricing.book import TOGETHER, PriceBook
+from agent.storage.reader import StoreReader
+
+# A device without a row for longer than this, while others have some, is not there any more.
+GONE_AFTER_NS = 86_400 * NS_PER_S
+KINDS: Mapping[str, DeviceKind] = {"gpu": "gpu", "mig": "mig", "cpu": "cpu"}
+
+
+def history_of(
+    settings: Settings, reader: StoreReader, since_ns: int, plans: Sequence[PlanConfig]
+) -> History:
+    """Reads a past.
+
+    Args:
+        settings: The configuration.
+        reader: The store.
+        since_ns: UTC ns from which on to look.
+        plans: Plans beside those of the configuration.
+    """
+    now_ns = time.time_ns()
+    config = settings.config
+    devices = _devices(reader, since_ns)
+    spots = known_spots(settings)
+    cpus = os.cpu_count() or 1
+    book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+    probes = list(reader.points("probe", since_ns, now_ns))
+    histories = {
+        device.name: _device_history(reader, device, book, since_ns, now_ns, probes)
+        for device in devices
+    }
+    _add_services(reader, config, histories, since_ns, now_ns)
+    sweeps = reader.points("sweep", since_ns, now_ns)
+    return History(
+        devices=histories,
+        probes=probe_histories(probes, sweeps, _known(config)),
+        rented_together=_rented_together(config, histories, now_ns),
+        offers=_offers(config, [*config.price, *plans], devices, now_ns),
+        zone=ZoneInfo(config.electricity.timezone) if config.electricity else None,
+    )
+
+
+def _devices(reader: StoreReader, since_ns: int) -> list[Device]:
+    """The devices that are there now; others would take their part of a host's price."""
+    newest: dict[str, Point] = {}
+    for row in reader.last("device"):
+        name = row.tags.get("device", "")
+        known = newest.get(name)
+        if row.time_ns >= since_ns and row.tags.get("kind") in KINDS:
+            newest[name] = row if known is None or row.time_ns > known.time_ns else known
+    last_ns = max((row.time_ns for row in newest.values()), default=0)
+    return [
+        _device(newest[name])
+        for name in sorted(newest)
+        if newest[name].time_ns > last_ns - GONE_AFTER_NS
+    ]
+
+
+def _device(row: Point) -> Device:
+    tags = row.tags
+    name, kind, model = tags["device"], KINDS[tags["kind"]], tags.get("model", "")
+    memory_bytes = number(row, "mem_total_bytes")
+    return Device(
+        name,
+        kind,
+        tags.get("uuid", ""),
+        model,
+        memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        parent=name.partition(".")[0] if kind == "mig" else "",
+        slices=(slices_of(model) or 0) if kind == "mig" else 0,
+        slices_of=board_slices(model) if kind == "mig" else 0,
+    )
+
+
+def _device_history(
+    reader: StoreReader,
+    device: Device,
+    book: PriceBook,
+    since_ns: int,
+    now_ns: int,
+    probes: Iterable[Point],
+) -> DeviceHistory:
+    ends_ns = sorted(row.time_ns for row in probes if _is_on(row.tags.get("device", ""), device))
+    history = DeviceHistory(device, book.terms(device.name, now_ns), now_ns, ends_ns)
+    history.mem_total_bytes = device.memory_bytes
+    tags = {"device": device.name, "uuid": device.uuid}
+    for field, take in (
+        ("util_pct", history.add_utilization),
+        ("power_w", history.add_power),
+        ("mem_used_bytes", history.add_memory),
+    ):
+        for series in reader.values("device", field, since_ns, now_ns, tags):
+            take(series.times_ns, series.values)
+    return history
+
+
+def _is_on(names: str, device: Device) -> bool:
+    """Whether a probe of these devices works on a device, or on a part of it."""
+    return any(
+        name == device.name or name.partition(".")[0] == device.name
+        for name in names.split(TOGETHER)
+    )
+
+
+def _add_services(
+    reader: StoreReader,
+    config: Config,
+    devices: Mapping[str, DeviceHistory],
+    since_ns: int,
+    now_ns: int,
+) -> None:
+    """What services answered, on the devices that they hold."""
+    held = {service.name: set(service.devices) for service in config.service}
+    for series in reader.series("cost", {"basis": "serving"}):
+        names = series.tags.get("device", "").split(TOGETHER)
+        held.setdefault(series.tags.get("service", ""), set()).update(names)
+    for row in reader.points("serving", since_ns, now_ns):
+        start_ns = row.time_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
+        requests = number(row, "requests")
+        is_complete = row.fields.get("complete") is not False
+        for name in held.get(row.tags.get("service", ""), ()):
+            if name in devices:
+                devices[name].add_service(start_ns, row.time_ns, requests, is_complete=is_complete)
+
+
+def _known(config: Config) -> dict[str, Known]:
+    return {
+        probe.name: Known(
+            # Inputs of other shapes are other work.
+            model=str((probe.identity, probe.weights, probe.inputs)),
+            bound_ms=None if probe.latency_bound_s is None else probe.latency_bound_s * 1000,
+        )
+        for probe in config.probe
+        if isinstance(probe, ProbeConfig)
+    }
+
+
+def _rented_together(
+    config: Config, devices: Mapping[str, DeviceHistory], now_ns: int
+) -> list[tuple[str, ...]]:
+    """The devices that share one price: a host's, or the assumed one of an instance."""
+    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+    in_force = [plan for plan in config.price if plan.valid_from <= day]
+    own = {plan.device for plan in in_force if plan.device is not None}
+    general = [plan for plan in in_force if plan.device is None]
+    newest = max(general, key=lambda plan: plan.valid_from, default=None)
+    if newest is not None and newest.of_what != "host":
+        return []
+    names = [
+        name
+        for name, history in devices.items()
+        if history.device.kind == "gpu" and name not in own and history.terms is not None
+    ]
+    return [tuple(names)] if len(names) > 1 else []
+
+
+def _offers(
+    config: Config, plans: Sequence[PlanConfig], devices: Sequence[Device], now_ns: int
+) -> list[Offer]:
+    """Each reservation of the plans, as if it were taken today."""
+    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+    found = []
+    for plan in plans:
+        if plan.plan != "reserved":
+            continue
+        book = book_of_one(plan, config.electricity, devices, day, {})
+        asked = {device.name: book.terms(device.name, now_ns) for device in devices}
+        rates = {name: terms.rate for name, terms in asked.items() if terms is not None}
+        found.append(Offer(name_of_plan(plan), rates))
+    return found

@@ -1,0 +1,130 @@
+"""`infercost compare` on a store with a past."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from fakes.clock import FakeClock
+
+from agent.model import Point
+from agent.storage.writer import Store
+
+HOUR_NS = 3600 * 10**9
+CONFIG = """
+[[probe]]
+name = "large"
+quality = 0.95
+[[probe]]
+name = "small"
+quality = 0.8
+[[probe]]
+name = "chat"
+kind = "openai"
+model = "m"
+url = "http://127.0.0.1:9"
+[[service]]
+name = "shop"
+engine = "vllm"
+url = "http://127.0.0.1:9"
+devices = ["gpu0"]
+quality = 0.91
+"""
+
+
+def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
+    """Ten hours of a probe: rows of `probe` and of `cost`."""
+    way = {"concurrency": "4"} if probe == "chat" else {"batch": "8"}
+    tags = {"device": device, "probe": probe}
+    paid = {**tags, "basis": "probe", "plan": "on_demand", "currency": "USD"}
+    fields = {"latency_p50_ms": p99_ms / 2, "latency_p99_ms": p99_ms, "samples": 700}
+    for i in range(count):
+        at_ns = now_ns - i * HOUR_NS
+        yield Point("probe", {**tags, **way}, fields, at_ns)
+        yield Point("cost", paid, {"cost_per_inference": cost, **more}, at_ns)
+
+
+@pytest.fixture
+def infercost(tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n{CONFIG}')
+    store = Store.open(tmp_path / "infercost.db", FakeClock())
+    now_ns = time.time_ns() - HOUR_NS
+    store.append(probed("large", "gpu0", now_ns, 4e-6, 40.0))
+    store.append(probed("small", "gpu0", now_ns, 1e-6, 10.0))
+    store.append(probed("small", "cpu", now_ns, 2e-6, 90.0))
+    store.append(probed("chat", "gpu1", now_ns, 3e-3, 800.0, cost_per_million_tokens_out=7.0))
+    store.append(probed("seldom", "gpu0", now_ns, 1e-9, 1.0, count=3))
+    served = {"device": "gpu0", "service": "shop", "basis": "serving", "plan": "on_demand"}
+    fields = {"cost_total": 2.0, "cost_idle": 1.5, "cost_per_inference": 0.001}
+    store.append(
+        Point("cost", {**served, "currency": "EUR"}, fields, now_ns - i * HOUR_NS) for i in range(6)
+    )
+    store.close()
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "agent", "--config", str(config), "compare", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_models_stand_side_by_side_with_the_front_and_an_answer(infercost):
+    found = json.loads(infercost("--json", "--p99", "50ms", "--quality", "0.9"))
+    served, probes = found["groups"]
+    assert [(m["name"], m["on_front"], m["dominated_by"]) for m in probes["models"]] == [
+        ("small on gpu0, batch 8", True, None),
+        ("small on cpu, batch 8", False, "small on gpu0, batch 8"),
+        ("large on gpu0, batch 8", True, None),
+        ("chat on gpu1, 4 at a time", False, "small on gpu0, batch 8"),
+    ]
+    assert probes["models"][0]["cost"] == {"value": 1e-6, "iqr": 0.0, "samples": 10}
+    assert probes["cheapest"] == "large on gpu0, batch 8"
+    assert len(probes["not_good_enough"]) == 3
+    assert (served["currency"], served["basis"], served["cheapest"]) == ("EUR", "serving", None)
+    assert served["models"][0]["quality"] == 0.91
+    assert served["not_good_enough"] == [{"name": "shop", "reason": "its p99 latency is not known"}]
+    assert found["left_out"] == [
+        {
+            "name": "seldom on gpu0, batch 8",
+            "reason": "too few samples: 3, and 5 are needed",
+        }
+    ]
+
+
+def test_people_are_told_the_same(infercost):
+    text = infercost("--p99", "50ms", "--quality", "0.9", "--plot")
+    assert (
+        "cheapest with p99 of at most 50 ms and quality of at least 0.9: large on gpu0, batch 8,"
+        " $0.004 per 1,000"
+    ) in text
+    assert "  not small on gpu0, batch 8: its quality is 0.8" in text
+    assert "it has no quality; set quality in its table" in text
+    assert "per million tokens $7 out" in text
+    assert "shop: 75% of its cost is idle time" in text
+    assert "p99 ms" in text.splitlines()[1]
+    assert "USD per 1,000" in text
+    assert "no plot: no latency is known" in text
+    assert "cheapest: small on gpu0, batch 8, $0.001 per 1,000" in infercost()
+
+
+def test_it_may_be_narrowed(infercost):
+    (group,) = json.loads(infercost("--device", "cpu", "--json"))["groups"]
+    assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
+    found = json.loads(infercost("--currency", "EUR", "--json"))
+    assert [group["currency"] for group in found["groups"]] == ["EUR"]
+    assert "it costs in USD, not in EUR" in [out["reason"] for out in found["left_out"]]
+    found = json.loads(infercost("--only", "large", "--only", "shop", "--json"))
+    names = [model["name"] for group in found["groups"] for model in group["models"]]
+    assert names == ["shop", "large on gpu0, batch 8"]
+    assert "no sample since" in infercost("--device", "gpu9", code=1)
+    assert "no sample since" in infercost("--since", "1m", code=1)
+    assert "'nan' is no number" in infercost("--quality", "nan", code=2)
+    assert "is no duration" in infercost("--p99", "50", code=2)
