@@ -38,7 +38,11 @@ def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]
         sensor.stop(1.0)
 
 
-def discovered_devices() -> tuple[Device, ...]:
-    """The devices of this host."""
-    with short_lived_sensor(TelemetryConfig()) as sensor:
+def discovered_devices(telemetry: TelemetryConfig | None = None) -> tuple[Device, ...]:
+    """The devices of this host.
+
+    Args:
+        telemetry: Which of them are looked for; by default as without a configuration.
+    """
+    with short_lived_sensor(telemetry or TelemetryConfig()) as sensor:
         return sensor.devices()

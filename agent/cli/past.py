@@ -14,7 +14,7 @@ from agent.advising.mig_slice import board_slices, slices_of
 from agent.advising.probe_history import Known, probe_histories
 from agent.cli.books import known_spots
 from agent.cli.settings import Settings
-from agent.cli.what_if import book_of_one, name_of_plan
+from agent.cli.what_if import book_of_plans, name_of_plan
 from agent.config import Config
 from agent.config_price import PlanConfig
 from agent.config_probe import ProbeConfig
@@ -184,7 +184,7 @@ def _offers(
     for plan in plans:
         if plan.plan != "reserved":
             continue
-        book = book_of_one(plan, config.electricity, devices, day, {})
+        book = book_of_plans([plan], config.electricity, devices, day, {})
         asked = {device.name: book.terms(device.name, now_ns) for device in devices}
         rates = {name: terms.rate for name, terms in asked.items() if terms is not None}
         found.append(Offer(name_of_plan(plan), rates))

@@ -40,7 +40,7 @@ command.add_command(what_if)
 def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     """Shows each device's plan, its rate per hour and the parts that make it up."""
     settings = Settings(config)
-    devices = discovered_devices()
+    devices = discovered_devices(settings.config.telemetry)
     book, carbon = book_of(settings, devices), carbon_of(settings, devices)
     # Now is when the spot prices have been asked for.
     time_ns = at_ns or time.time_ns()

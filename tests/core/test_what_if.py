@@ -4,7 +4,15 @@ from decimal import Decimal
 
 import pytest
 
-from agent.costing.what_if import Sample, break_even_share, repriced, samples_of
+from agent.costing.what_if import (
+    Sample,
+    as_if,
+    break_even_share,
+    other_batches,
+    repriced,
+    samples_of,
+    typical,
+)
 from agent.model import Point
 from agent.pricing.book import Terms
 from agent.pricing.plans import Rate
@@ -55,3 +63,56 @@ def test_the_share_of_hours_from_which_a_reservation_pays():
     # 1.30 an hour always against 2.00 an hour in use: from 65 % on.
     assert break_even_share(Decimal("1.30"), Decimal("2.00")) == Decimal("0.65")
     assert break_even_share(Decimal(1), Decimal(0)) is None
+
+
+def test_electricity_is_saved_in_the_hours_without_use():
+    # 1.20 always against 2.00 in use, of which 0.40 is drawn by the own device too.
+    assert break_even_share(Decimal("1.20"), Decimal(2), Decimal("0.40")) == Decimal("0.75")
+    assert break_even_share(Decimal("1.20"), Decimal(2), Decimal(2)) is None
+
+
+def run(batch, time_ns, time_s=0.01, energy_j=2.0, latency_ms=4.0, fingerprint="aa"):
+    return Sample("gpu0", "p", time_ns, time_s, energy_j, batch, latency_ms, fingerprint)
+
+
+def test_samples_say_their_batch_latency_and_software_oldest_first():
+    tags = {"device": "gpu0", "probe": "p", "batch": "8"}
+    fields = {"throughput_per_s": 100.0, "latency_p50_ms": 4.0, "fingerprint": "aa"}
+    newer, older = (Point("sweep", tags, fields, time_ns) for time_ns in (9, 3))
+    assert samples_of([newer, older]) == [run("8", 3, energy_j=None), run("8", 9, energy_j=None)]
+
+
+def test_a_typical_sample_is_of_medians():
+    samples = [run("8", 1, 0.01, 2.0), run("8", 2, 0.02, None), run("8", 3, 0.09, 4.0)]
+    assert typical(samples) == run("8", 3, 0.02, 3.0)
+    assert typical(samples).power_w == 150
+    assert run("8", 1, energy_j=None).power_w is None
+
+
+def test_other_batches_are_of_the_same_software_and_a_sweep_goes_first():
+    samples = [
+        run("4", 1, 0.5, fingerprint="old"),
+        run("16", 2, 0.016),
+        run("32", 3, 0.032),
+        run("8", 4, 0.008),
+    ]
+    swept = [
+        run("8", 5, 0.8),
+        run("16", 5, 0.9),
+        run("16", 6, 0.0155),
+        run("64", 6, 0.064, fingerprint="old"),
+    ]
+    found = other_batches(samples, swept)
+    assert [(one.batch, one.time_per_inference_s) for one in found] == [
+        ("16", 0.0155),
+        ("32", 0.032),
+    ]
+    # A server chooses its batches itself: there is none to be another.
+    assert other_batches([run("", 1)], []) == []
+
+
+def test_the_same_moments_in_another_way():
+    other = run("16", 77, 0.0155)
+    found = as_if([run("8", 1), run("8", 2)], other)
+    assert [one.time_ns for one in found] == [1, 2]
+    assert {one.time_per_inference_s for one in found} == {0.0155}
