@@ -183,6 +183,7 @@ class CostSample:
         hardware: Currency per inference for holding the device.
         energy: Currency per inference for electricity that the plan leaves out.
         reference: The same sample priced at the baseline's plan.
+        is_stale: Whether the price is a spot price older than it may be.
     """
 
     currency: str
@@ -190,6 +191,7 @@ class CostSample:
     hardware: float
     energy: float
     reference: float
+    is_stale: bool = False
 
     @property
     def per_inference(self) -> float:

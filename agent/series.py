@@ -34,7 +34,7 @@ SCHEMA: dict[str, Measurement] = {
             " dram_energy_j carbon_g",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
             strings="energy_method carbon_method",
-            bools="energy_suspect",
+            bools="energy_suspect price_stale",
         ),
     ),
     "probe": Measurement(
@@ -72,6 +72,7 @@ SCHEMA: dict[str, Measurement] = {
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " window_s carbon_per_inference_g",
             strings="energy_method token_split model_split carbon_method",
+            bools="price_stale",
         ),
     ),
     "serving": Measurement(

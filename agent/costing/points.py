@@ -51,6 +51,7 @@ def device_point(
         energy_j = reading.fields.get("energy_j")
         duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
+        fields["price_stale"] = terms.rate.is_stale or None
         if device.kind == "mig":
             # What it draws nobody can tell: its electricity stands in the board's row.
             energy_j = 0.0
@@ -128,6 +129,7 @@ def cost_point(
         "cost_hardware": cost.hardware,
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
+        "price_stale": cost.is_stale or None,
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,

@@ -50,6 +50,7 @@ def cost_sample(
         hardware=hardware,
         energy=energy,
         reference=reference_hardware + reference_energy,
+        is_stale=terms.rate.is_stale,
     )
 
 

@@ -18,6 +18,7 @@ from agent.daemon.status import report_document
 from agent.model import NS_PER_S, Device, Energy, ProbeResult, Reading
 from agent.pricing.book import PriceBook, Terms
 from agent.pricing.carbon import CarbonBook
+from agent.pricing.timed import TimedValue, TimedValues
 
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
 DAY_S = 86_400
@@ -25,7 +26,8 @@ RENTED = {"plan": "on_demand", "per_hour": Decimal("3.6")}
 
 
 class Bench:
-    def __init__(self, plans=(RENTED,), electricity=None, carbon=None):
+    def __init__(self, plans=(RENTED,), electricity=None, carbon=None, spots=None):
+        self.spots = spots or {}
         self.clock, self.ledger = FakeClock(), MemoryLedger()
         self.plans = [TypeAdapter(PlanConfig).validate_python(plan) for plan in plans]
         self.electricity = electricity
@@ -34,7 +36,7 @@ class Bench:
         self.accounts = self.again()
 
     def again(self):
-        book = PriceBook(self.plans, self.electricity, [GPU])
+        book = PriceBook(self.plans, self.electricity, [GPU], 1, lambda: self.spots)
         return Accounts(book, self.ledger, self.clock, {}, lambda *_: (), self.carbon)
 
     def probe(self, energy_j=None):
@@ -145,6 +147,22 @@ def test_terms_are_the_same_after_they_were_kept():
     bench = Bench([reserved(FakeClock())])
     terms = bench.accounts.terms_now("gpu0")
     assert Terms.from_document(terms.to_document()) == terms
+
+
+def test_rows_say_that_their_spot_price_is_stale():
+    now_ns = FakeClock().time_ns()
+    known = TimedValues((TimedValue(now_ns, Decimal(2)),), now_ns)
+    bench = Bench([{"plan": "spot", "file": "/x", "stale_after": "1h"}], spots={"spot": known})
+    for _ in range(2):
+        bench.probe()
+        bench.read(power_w=1.0)
+        bench.clock.move(7200)
+    for measurement in ("cost", "device"):
+        fresh, old = bench.rows(measurement)
+        assert "price_stale" not in fresh
+        assert old["price_stale"] is True
+    # It is the same price, and no event of a change.
+    assert bench.rows("event") == []
 
 
 def test_a_stale_intensity_is_a_fault():
