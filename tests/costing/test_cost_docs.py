@@ -1,8 +1,5 @@
 """The examples of docs/cost.md are computed by the functions that the daemon uses."""
 
-import ast
-import math
-import operator
 import re
 import tomllib
 from datetime import UTC, datetime
@@ -10,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from fakes.arithmetic import by_hand, is_as_written
 from pydantic import TypeAdapter
 
 from agent.config_carbon import CarbonConfig
@@ -254,35 +252,6 @@ COMPUTE = {
         break_even,
     )
 }
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
-
-def by_hand(expression):
-    """The value of a line of arithmetic, with ln and the logarithmic mean L."""
-    functions = {"ln": math.log, "L": lambda a, b: (a - b) / math.log(a / b)}
-
-    def value(node):
-        if isinstance(node, ast.BinOp):
-            return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.Call):
-            return functions[node.func.id](*map(value, node.args))
-        assert isinstance(node, ast.Constant), ast.dump(node)
-        return float(node.value)
-
-    return value(ast.parse(expression, mode="eval").body)
-
-
-def is_as_written(value, written):
-    """Whether a value is the written one, to its last digit and to two in a thousand."""
-    expected = Decimal(written)
-    half = 10.0 ** int(expected.as_tuple().exponent) / 2
-    tolerance = min(half, abs(float(expected)) * 2e-3)
-    return abs(float(value) - float(expected)) <= tolerance + 1e-15
 
 
 def title(example):
