@@ -152,11 +152,44 @@ class TariffHoursConfig(Section):
     tariff_per_kwh: Money
 
 
-class ElectricityConfig(Section):
-    """What a kilowatt-hour costs and how much of it the building adds."""
+class TariffConfig(Section):
+    """What a kilowatt-hour costs and how much of it the building adds.
+
+    Attributes:
+        tariff_per_kwh: Currency per kWh at the meter; with `hours`, in all other hours.
+        pue: What the building adds, as a factor.
+        timezone: IANA name of the place whose clocks `hours` are of.
+        hours: Hours with a tariff of their own; the first that fits holds.
+    """
 
     tariff_per_kwh: Money
-    currency: Currency = "USD"
     pue: Annotated[Decimal, Field(ge=1, le=10)] = Decimal(1)
     timezone: Zone = "UTC"
     hours: tuple[TariffHoursConfig, ...] = ()
+
+
+class EarlierTariffConfig(TariffConfig):
+    """A tariff of the past.
+
+    Attributes:
+        until: Day, in UTC, on which it no longer held.
+    """
+
+    until: date
+
+
+class ElectricityConfig(TariffConfig):
+    """The tariff of now, and those before it.
+
+    Attributes:
+        earlier: Tariffs of the past, so that old samples keep the price of their day.
+    """
+
+    currency: Currency = "USD"
+    earlier: tuple[EarlierTariffConfig, ...] = Field((), max_length=200)
+
+    @model_validator(mode="after")
+    def _each_ends_on_its_own_day(self) -> ElectricityConfig:
+        if len({tariff.until for tariff in self.earlier}) < len(self.earlier):
+            raise ValueError("two earlier tariffs end on the same day; give each its own until")
+        return self

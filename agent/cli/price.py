@@ -18,7 +18,7 @@ from agent.config_price import ElectricityConfig
 from agent.model import Device
 from agent.pricing.book import PriceBook
 from agent.pricing.carbon import CarbonBook, Intensity
-from agent.pricing.tariff import tariff_per_kwh
+from agent.pricing.tariff import metered_per_kwh, tariff_in_force, tariff_per_kwh
 
 END_OF_TIME_NS = 2**63 - 1
 
@@ -100,8 +100,8 @@ def _priced(
     if electricity is not None and not rate.electricity_included:
         tariff = tariff_per_kwh(electricity, time_ns)
         entry["tariff_per_kwh"] = str(tariff)
-        entry["pue"] = str(electricity.pue)
-        entry["electricity_per_kwh"] = str(tariff * electricity.pue)
+        entry["pue"] = str(tariff_in_force(electricity, time_ns).pue)
+        entry["electricity_per_kwh"] = str(metered_per_kwh(electricity, time_ns))
     return entry
 
 

@@ -13,7 +13,7 @@ from agent.model import NS_PER_S, Device
 from agent.pricing.assumed import assumed_rate
 from agent.pricing.plans import Rate, device_rate, quote
 from agent.pricing.spot import NO_SPOTS, Spots
-from agent.pricing.tariff import tariff_per_kwh
+from agent.pricing.tariff import metered_per_kwh
 from agent.units import KWH_J
 
 # Between the names of devices that work as one.
@@ -157,7 +157,7 @@ class PriceBook:
         electricity = self._electricity
         if rate.electricity_included or electricity is None:
             return 0.0
-        return float(tariff_per_kwh(electricity, time_ns) * electricity.pue) / KWH_J
+        return float(metered_per_kwh(electricity, time_ns)) / KWH_J
 
 
 def _together(terms: Sequence[Terms]) -> Terms:

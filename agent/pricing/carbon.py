@@ -17,6 +17,7 @@ from agent.config_carbon import CarbonConfig
 from agent.config_price import ElectricityConfig
 from agent.model import NS_PER_S, Device
 from agent.pricing.book import TOGETHER
+from agent.pricing.tariff import tariff_in_force
 from agent.pricing.timed import TimedValue, TimedValues, Vocabulary, parse_timed
 from agent.units import KWH_J
 from agent.weekly import is_within
@@ -86,7 +87,7 @@ class CarbonBook:
         known: Callable[[], TimedValues] = TimedValues,
     ) -> None:
         self._carbon = carbon
-        self._pue = _pue(carbon, electricity)
+        self._electricity = electricity
         self._shares = {
             # A MIG device is measured with its board's energy, of which it has its slices' share.
             device.name: device.slices / device.slices_of if device.slices_of else 1.0
@@ -105,22 +106,31 @@ class CarbonBook:
         names = device.split(TOGETHER)
         # Devices that work as one are taken to share their energy equally.
         share = sum(self._shares[name] for name in names) / len(names)
+        pue = self._pue(self._carbon, time_ns)
         if self._carbon.g_per_kwh is None:
-            return self._of_series(self._carbon, share, time_ns)
+            return self._of_series(self._carbon, pue, share, time_ns)
         for hours in self._carbon.hours:
             if is_within(hours.days, hours.start, hours.end, self._carbon.timezone, time_ns):
-                return Intensity(hours.g_per_kwh, self._pue, "hours", share)
+                return Intensity(hours.g_per_kwh, pue, "hours", share)
         method: CarbonMethod = "hours" if self._carbon.hours else "flat"
-        return Intensity(self._carbon.g_per_kwh, self._pue, method, share)
+        return Intensity(self._carbon.g_per_kwh, pue, method, share)
 
-    def _of_series(self, carbon: CarbonConfig, share: float, time_ns: int) -> Intensity | None:
+    def _pue(self, carbon: CarbonConfig, time_ns: int) -> Decimal:
+        if carbon.pue is not None:
+            return carbon.pue
+        electricity = self._electricity
+        return Decimal(1) if electricity is None else tariff_in_force(electricity, time_ns).pue
+
+    def _of_series(
+        self, carbon: CarbonConfig, pue: Decimal, share: float, time_ns: int
+    ) -> Intensity | None:
         known = self._known()
         found = known.at(time_ns)
         if found is None:
             return None
         is_stale = known.is_stale(time_ns, carbon.stale_after_s)
         method: CarbonMethod = "stale" if is_stale else "series"
-        return Intensity(found.value, self._pue, method, share, found.time_ns)
+        return Intensity(found.value, pue, method, share, found.time_ns)
 
 
 def parse_carbon(text: str, now_ns: int) -> list[TimedValue]:
@@ -146,12 +156,6 @@ def vouched_ns(news: Sequence[TimedValue], now_ns: int) -> int:
         now_ns: UTC in ns of now.
     """
     return min(now_ns, max(value.time_ns for value in news))
-
-
-def _pue(carbon: CarbonConfig | None, electricity: ElectricityConfig | None) -> Decimal:
-    if carbon is not None and carbon.pue is not None:
-        return carbon.pue
-    return electricity.pue if electricity is not None else Decimal(1)
 
 
 NO_CARBON = CarbonBook(None, None, ())

@@ -4,12 +4,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+from pydantic import ValidationError
 
 from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
 from agent.model import Device
 from agent.pricing.assumed import assumed_rate
 from agent.pricing.book import PriceBook
 from agent.pricing.plans import quote
+from agent.pricing.tariff import metered_per_kwh, tariff_per_kwh
 from agent.units import YEAR_H
 
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in range(4)]
@@ -142,6 +144,31 @@ def test_a_tariff_by_the_hour_holds_in_its_place():
     assert per_kwh(2026, 3, 2, 16) == pytest.approx(0.50)  # a Monday
     assert per_kwh(2026, 3, 3, 18, 59) == pytest.approx(0.40)
     assert per_kwh(2026, 3, 3, 19) == pytest.approx(0.20)
+
+
+def test_the_past_keeps_the_tariff_of_its_day():
+    tariff = ElectricityConfig.model_validate(
+        {
+            "tariff_per_kwh": Decimal("0.30"),
+            "earlier": [
+                {"until": "2026-01-01", "tariff_per_kwh": Decimal("0.20"), "pue": Decimal(2)},
+                {"until": "2025-01-01", "tariff_per_kwh": Decimal("0.10")},
+            ],
+        }
+    )
+
+    def per_kwh(*day):
+        return metered_per_kwh(tariff, ns(*day))
+
+    assert [per_kwh(2024, 12, 31), per_kwh(2025, 1, 1)] == [Decimal("0.1"), Decimal("0.4")]
+    assert [per_kwh(2025, 12, 31), per_kwh(2026, 1, 1)] == [Decimal("0.4"), Decimal("0.3")]
+    assert tariff_per_kwh(tariff, ns(2025, 6, 1)) == Decimal("0.2")
+
+
+def test_two_tariffs_of_the_past_cannot_end_on_one_day():
+    earlier = [{"until": "2026-01-01", "tariff_per_kwh": amount} for amount in (1, 2)]
+    with pytest.raises(ValidationError, match="give each its own until"):
+        ElectricityConfig.model_validate({"tariff_per_kwh": 1, "earlier": earlier})
 
 
 def mig(number, slices, board="gpu0"):
