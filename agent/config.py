@@ -15,6 +15,7 @@ from agent.config_alerting import (
     NotifierConfig,
     RuleConfig,
 )
+from agent.config_budget import BudgetConfig
 from agent.config_carbon import CarbonConfig
 from agent.config_fields import (
     Duration,
@@ -190,6 +191,7 @@ class Config(Section):
     price: tuple[PlanConfig, ...] = ()
     electricity: ElectricityConfig | None = None
     carbon: CarbonConfig | None = None
+    budget: tuple[BudgetConfig, ...] = Field((), max_length=64)
     store: StoreConfig = StoreConfig()
     sink: tuple[SinkConfig, ...] = ()
     detection: DetectionConfig = DetectionConfig()

@@ -139,6 +139,21 @@ class BudgetRuleConfig(_RuleConfig):
     warn_at: Share = 1.0
 
 
+class BudgetExceededRuleConfig(_RuleConfig):
+    """A [[budget]] of which more is spent than planned; ends with its period."""
+
+    kind: Literal["budget_exceeded"]
+    group_by: tuple[Name, ...] = ("host", "budget")
+    severity: Level = "critical"
+
+
+class BudgetForecastRuleConfig(_RuleConfig):
+    """A [[budget]] that will be exceeded by its forecast; at most once in a period."""
+
+    kind: Literal["budget_forecast"]
+    group_by: tuple[Name, ...] = ("host", "budget")
+
+
 class AbsenceRuleConfig(_RuleConfig):
     """A series that was there and has been silent for several of its own intervals."""
 
@@ -176,6 +191,8 @@ RuleConfig = Annotated[
     | Annotated[AnomalyRuleConfig, Tag("anomaly")]
     | Annotated[ThresholdRuleConfig, Tag("threshold")]
     | Annotated[BudgetRuleConfig, Tag("budget")]
+    | Annotated[BudgetExceededRuleConfig, Tag("budget_exceeded")]
+    | Annotated[BudgetForecastRuleConfig, Tag("budget_forecast")]
     | Annotated[AbsenceRuleConfig, Tag("absence")]
     | Annotated[FaultRuleConfig, Tag("fault")]
     | Annotated[SloRuleConfig, Tag("slo")],

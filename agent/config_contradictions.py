@@ -15,6 +15,7 @@ NAMED = (
     ("rule", None),
     ("maintenance", None),
     ("notifier", None),
+    ("budget", None),
 )
 _OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
 
@@ -44,9 +45,31 @@ def contradictions(raw: Mapping[str, Any]) -> Iterable[str]:
             )
     elif len(currencies) > 1:
         yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
+    yield from _foreign_budgets(raw)
     yield from _double_plans(raw)
     yield from _unknown_notifiers(raw)
     yield from _unknown_fields(raw)
+
+
+def _foreign_budgets(raw: Mapping[str, Any]) -> Iterable[str]:
+    """Budgets in a currency that no price is in: they would stay at nothing for ever."""
+    priced = {str(plan.get("currency", "USD")) for plan in _tables(raw, "price")}
+    services = {str(service.get("name")) for service in _tables(raw, "service")}
+    rules = [(i, r) for i, r in enumerate(_tables(raw, "rule")) if r.get("kind") == "budget"]
+    budgets = list(enumerate(_tables(raw, "budget")))
+    for section, tables in (("rule", rules), ("budget", budgets)):
+        for index, table in tables:
+            currency = str(table.get("currency", "USD"))
+            if priced and currency not in priced:
+                yield (
+                    f"{section}[{index}].currency: prices are in {', '.join(sorted(priced))}, and"
+                    f" {currency} is never added to them; write that one"
+                )
+    for index, budget in budgets:
+        service = budget.get("service")
+        if services and service is not None and str(service) not in services:
+            there = ", ".join(sorted(services))
+            yield f"budget[{index}].service: no service is called {service!r}; there are {there}"
 
 
 def _double_plans(raw: Mapping[str, Any]) -> Iterable[str]:

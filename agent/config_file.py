@@ -124,7 +124,9 @@ def _merged(problems: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _problem(detail: Mapping[str, Any]) -> tuple[str, str]:
-    location = tuple(part for part in detail["loc"] if not _is_branch(part))
+    # A section's own name comes first, and may be that of a branch elsewhere.
+    section, *within = detail["loc"]
+    location = (section, *(part for part in within if not _is_branch(part)))
     key = _key_path(location) or "(file)"
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -158,10 +160,10 @@ def _key_path(location: Iterable[object]) -> str:
 
 def _suggestion(location: Sequence[object]) -> str:
     model: Any = Config
-    for part in location[:-1]:
+    for depth, part in enumerate(location[:-1]):
         if isinstance(part, int):
             continue
-        if str(part) in _BRANCHES:
+        if depth and str(part) in _BRANCHES:
             model = _BRANCHES[str(part)]
             continue
         fields = {field.alias or name: field for name, field in model.model_fields.items()}

@@ -13,7 +13,7 @@ DeviceKind = Literal["gpu", "mig", "cpu"]
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
 EnergyScope = Literal["device", "parent"]
 Severity = Literal["info", "warning", "critical"]
-EventKind = Literal["drift", "anomaly", "price", "software", "fault"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget"]
 
 NS_PER_S = 1_000_000_000
 
@@ -210,11 +210,12 @@ class Event:
         time_ns: UTC in ns since 1970.
         detail: What to know and what to do.
         device: Name of the device it concerns; empty for the host.
-        subject: Tag (`probe` or `service`) and its value, where it concerns one.
+        subject: Tags (`probe`, `service`, `budget`) and their values, where it concerns one.
         before: Value before, where there is one.
         after: Value after, where there is one.
         cause: Named cause, where one is known.
-        metric: What drifted or stood out: cost, latency, energy or throughput.
+        metric: What drifted or stood out: cost, latency, energy or throughput; of a budget its
+            condition.
         change_pct: By how much it changed, in percent of what it was before.
         level_pct: Where it stands now against its first baseline, in percent; near 0 is a return.
         since_ns: UTC in ns at which the change began, which is before it was certain.

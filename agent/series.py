@@ -27,7 +27,7 @@ def _typed(floats: str = "", ints: str = "", strings: str = "", bools: str = "")
 
 SCHEMA: dict[str, Measurement] = {
     "device": Measurement(
-        tags=("device", "kind", "uuid", "model"),
+        tags=("device", "kind", "uuid", "model", "currency"),
         fields=_typed(
             floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
             " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
@@ -89,8 +89,17 @@ SCHEMA: dict[str, Measurement] = {
         tags=("device", "service", "part", "currency"),
         fields=_typed(floats="cost cost_hardware cost_energy"),
     ),
+    "budget": Measurement(
+        tags=("budget", "period", "currency", "device", "service"),
+        fields=_typed(
+            floats="amount spent forecast forecast_low forecast_high coverage elapsed_share",
+            ints="period_start_ns period_end_ns",
+            strings="text",
+            bools="exceeded forecast_exceeded",
+        ),
+    ),
     "event": Measurement(
-        tags=("kind", "device", "probe", "service", "metric"),
+        tags=("kind", "device", "probe", "service", "metric", "budget"),
         fields=_typed(
             floats="change_pct level_pct",
             ints="since_ns",
@@ -98,7 +107,7 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "alert": Measurement(
-        tags=("rule", "state", "device", "probe", "service"),
+        tags=("rule", "state", "device", "probe", "service", "budget"),
         fields=_typed(
             floats="value threshold since",
             ints="symptoms",

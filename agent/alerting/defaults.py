@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from agent.config_alerting import (
     AbsenceRuleConfig,
     AnomalyRuleConfig,
+    BudgetExceededRuleConfig,
+    BudgetForecastRuleConfig,
     DriftRuleConfig,
     FaultRuleConfig,
     RuleConfig,
@@ -15,6 +17,8 @@ from agent.config_alerting import (
 
 # What makes one device slow or dear is one incident, whatever it shows in.
 PERFORMANCE = "performance"
+# Of one budget, that it will be exceeded and that it is.
+BUDGET = "budget"
 
 DEFAULT_RULES: tuple[RuleConfig, ...] = (
     DriftRuleConfig.model_validate({"name": "drift", "kind": "drift", "group": PERFORMANCE}),
@@ -55,6 +59,13 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = (
     ),
     AbsenceRuleConfig.model_validate(
         {"name": "probe-silent", "kind": "absence", "measurement": "probe", "at_least": "15m"}
+    ),
+    # Silent unless a [[budget]] is configured.
+    BudgetExceededRuleConfig.model_validate(
+        {"name": "budget-exceeded", "kind": "budget_exceeded", "group": BUDGET}
+    ),
+    BudgetForecastRuleConfig.model_validate(
+        {"name": "budget-forecast", "kind": "budget_forecast", "group": BUDGET}
     ),
     FaultRuleConfig.model_validate(
         {

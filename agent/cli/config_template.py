@@ -110,11 +110,11 @@ _SINK = """\
 # kind = "alertmanager"         # or "webhook", or "apprise": mail, Slack, Teams, PagerDuty, ...
 # url = "http://127.0.0.1:9093"
 #
-# [[rule]]
-# name = "budget"
-# kind = "budget"
-# amount = 250
-# per = "24h"
+# [[budget]]                    # of the host; or device = "gpu0", or service = "chat"
+# name = "gpus"
+# amount = 1800
+# period = "month"              # or "day"
+# timezone = "UTC"
 #
 # [[rule]]
 # name = "slow"

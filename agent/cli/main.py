@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Entry] = {
     "price": Entry("agent.cli.price", "The prices in force, and how they came about."),
     "compare": Entry("agent.cli.compare", "Models side by side, and the cheapest good enough."),
     "advise": Entry("agent.cli.advise", "What would cost less, with evidence and saving."),
+    "forecast": Entry("agent.cli.forecast", "What each budget spent, and where it is heading."),
     "alerts": Entry("agent.cli.alerts", "Incidents now and before, and a test of notifiers."),
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from agent.cli.lines import probe_line
+from agent.cli.lines import money, probe_line
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import ago, local
 from agent.storage.outbox import SinkStatus
@@ -97,6 +97,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
     lines += _carbon_lines(status.get("carbon") or {})
+    lines += [line for budget in status.get("budgets", []) for line in _budget_lines(budget)]
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     lines += _http_lines(status.get("http", {}))
@@ -180,6 +181,23 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
         state = "stale" if spot["stale"] else "its source fails"
         lines.append(f"  FAULT  spot price {name}: {state}: {spot['last_error'] or 'no news'}")
     return lines
+
+
+def _budget_lines(budget: dict[str, Any]) -> list[str]:
+    currency, expected = budget["currency"], budget["forecast"]
+    words = "" if expected is None else f", forecast {money(expected, currency)}"
+    lines = [
+        (
+            f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
+            f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
+            f" {budget['elapsed_share']:.0%} of it over, {budget['coverage']:.0%} known"
+        )
+    ]
+    if budget["exceeded"]:
+        lines.append(f"         budget {budget['budget']} is exceeded")
+    elif budget["forecast_exceeded"]:
+        lines.append(f"         budget {budget['budget']} will be exceeded")
+    return lines + [f"         not in it: {missing}" for missing in budget["missing"]]
 
 
 def _notifier_lines(name: str, notifier: dict[str, Any]) -> list[str]:

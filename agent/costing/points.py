@@ -58,7 +58,13 @@ def device_point(
         fields["cost"] = device_cost(
             terms, duration_s, energy_j if isinstance(energy_j, float) else None
         )
-    own = {"device": device.name, "kind": device.kind, "uuid": device.uuid, "model": device.model}
+    own = {
+        "device": device.name,
+        "kind": device.kind,
+        "uuid": device.uuid,
+        "model": device.model,
+        "currency": terms.rate.currency if terms is not None else "",
+    }
     return make_point("device", {**tags, **own}, fields, time_ns)
 
 

@@ -17,6 +17,7 @@ from agent.config import Config
 from agent.config_probe import ProbeConfig
 from agent.config_source import SourceConfig
 from agent.daemon.accounts import Accounts
+from agent.daemon.budgets import BUDGETS_EVERY_S, Budgets
 from agent.daemon.carbon_feed import CarbonFeed
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import AnyProbe, Measurer, Target
@@ -81,6 +82,15 @@ class Running:
         ledger = WatchedLedger(parts.ledger, self.watching.take)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
         self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history, carbon)
+        self.budgets = Budgets(
+            config,
+            ledger,
+            parts.store.path,
+            parts.clock,
+            self.tags,
+            on_event=self._take_event,
+            stop=self._stop,
+        )
         self._measurer = Measurer(
             parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns
         )
@@ -103,6 +113,9 @@ class Running:
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
                 at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
             )
+
+        if config.budget:
+            self.schedule.add("budgets", BUDGETS_EVERY_S, self.budgets.refresh, at_once=True)
         for plan in self.spots.plans:
             self._follow(f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name))
         if self.carbon.source is not None:

@@ -95,13 +95,16 @@ class Watching:
         self._analyst = Analyst(config.detection, self._history)
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
         probes = {None, *(probe.name for probe in config.probe)}
+        budgets = {None, *(budget.name for budget in config.budget)}
         self._engine = AlertEngine(
             rules,
             config.alerting,
             config.maintenance,
             config.notifier,
             self._tags,
-            is_current=lambda labels: labels.get("probe") in probes,
+            is_current=lambda labels: (
+                labels.get("probe") in probes and labels.get("budget") in budgets
+            ),
         )
         self._points: list[Point] = []
         self._notices: list[Notice] = []

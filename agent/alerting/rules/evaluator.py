@@ -11,7 +11,7 @@ from agent.model import Event, Point
 
 # A rule follows so many series; of more, those that were silent for longest are forgotten.
 MAX_SERIES = 2000
-SERIES_TAGS = ("device", "probe", "service", "sink", "notifier")
+SERIES_TAGS = ("device", "probe", "service", "sink", "notifier", "budget")
 
 Labels = tuple[tuple[str, str], ...]
 Value = TypeVar("Value")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from agent.alerting.rules.absence import Absence
 from agent.alerting.rules.anomaly import Anomaly
 from agent.alerting.rules.budget import Budget
+from agent.alerting.rules.calendar_budget import ExceededBudgets, ForecastBudgets
 from agent.alerting.rules.drift import Drift
 from agent.alerting.rules.evaluator import Evaluator
 from agent.alerting.rules.fault import Faults
@@ -34,6 +35,8 @@ KINDS: Mapping[str, Kind] = {
     "anomaly": Kind(Anomaly, ""),
     "threshold": Kind(Threshold, None),
     "budget": Kind(Budget, "device"),
+    "budget_exceeded": Kind(ExceededBudgets, "budget"),
+    "budget_forecast": Kind(ForecastBudgets, "budget"),
     "absence": Kind(Absence, None),
     "fault": Kind(Faults, ""),
     "slo": Kind(Slo, "probe"),

@@ -1,0 +1,206 @@
+"""`infercost forecast`: where each budget stands, and where it is heading."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from agent.cli.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from agent.cli.lines import money
+from agent.cli.settings import Settings, bad_input, reader_of
+from agent.config_budget import BudgetConfig
+from agent.costing.budget import BudgetStatus, budget_status, payers_of
+from agent.costing.budget_forecast import Forecast, HourRate, Rest, robust_forecast
+from agent.costing.periods import Span, local_time
+from agent.costing.spend import SpendBook
+from agent.daemon.budgets import budget_document, restored_book
+from agent.daemon.spend_reading import book_name, phase_of, read_spend, usual_of
+from agent.model import NS_PER_S
+
+PLOT_ROWS = 14
+MAX_PLOT_COLUMNS = 120
+MAX_PLOTS = 8
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "harmonic", "robust"]),
+    default="auto",
+    show_default=True,
+    help="harmonic needs infercost[forecast]; auto takes it where it can, else the robust rate.",
+)
+@click.option("--plot/--no-plot", default=True, help="Draw each budget over its period.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.pass_obj
+def command(
+    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
+) -> None:
+    """Shows what each budget has spent, and what it will have at the end of its period."""
+    settings = Settings(config)
+    budgets = _wanted(settings.config.budget, names)
+    now_ns = time.time_ns()
+    with reader_of(settings) as reader:
+        states = reader.states()
+        books: dict[int, SpendBook] = {}
+        for phase_ns in {phase_of(budget, now_ns) for budget in budgets}:
+            kept, _ = states.get(book_name(phase_ns), (None, 0))
+            books[phase_ns] = restored_book(kept, phase_ns)
+            read_spend(books[phase_ns], reader, now_ns, usual_of(settings.config))
+    found = []
+    for budget in budgets:
+        book = books[phase_of(budget, now_ns)]
+        chosen = _Chosen(method)
+        status = budget_status(budget, book, now_ns, chosen.forecast)
+        document = budget_document(status)
+        document["note"] = document["note"] or chosen.note
+        found.append((status, book, document))
+    if as_json:
+        click.echo(json.dumps([document for *_, document in found]))
+        return
+    click.echo(_table([document for *_, document in found]))
+    for *_, document in found:
+        click.echo("\n".join(_remarks(document)))
+    for status, book, _ in found[: MAX_PLOTS if plot else 0]:
+        click.echo(_plot(status, book))
+
+
+class _Chosen:
+    """The forecast that was asked for; `note` says why it is another."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self.note = ""
+
+    def forecast(
+        self, history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
+    ) -> Forecast | None:
+        """The library's forecast where it is wanted and can be had, else the robust rate's."""
+        if self._method != "robust":
+            try:
+                return harmonic_forecast(history, rest, timezone)
+            except (MissingLibraryError, UnfitError) as error:
+                if self._method == "harmonic":
+                    raise click.ClickException(str(error)) from error
+                self.note = f"the robust rate: {error}"
+        return robust_forecast(history, rest, timezone)
+
+
+def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
+    if not budgets:
+        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
+    known = {budget.name: budget for budget in budgets}
+    for name in names:
+        if name not in known:
+            raise bad_input(f"no budget is called {name!r}; there are {', '.join(known)}")
+    return [budget for budget in budgets if not names or budget.name in names]
+
+
+def _table(documents: Sequence[Mapping[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            "budget",
+            "for",
+            "period",
+            "planned",
+            "spent",
+            "forecast",
+            "80 % interval",
+            "over",
+            "known",
+        )
+    ]
+    for document in documents:
+        currency = document["currency"]
+        expected = document["forecast"]
+        ends = [document["forecast_low"], document["forecast_high"]]
+        rows.append(
+            (
+                document["budget"],
+                document["scope"],
+                document["period"],
+                money(document["amount"], currency),
+                money(document["spent"], currency),
+                "-" if expected is None else money(expected, currency),
+                "-" if expected is None else " to ".join(money(end, currency) for end in ends),
+                f"{document['elapsed_share']:.0%}",
+                f"{document['coverage']:.0%}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - words to the left
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _remarks(document: Mapping[str, Any]) -> list[str]:
+    """What the figures rest on, and what is not in them."""
+    name = document["budget"]
+    lines = []
+    if document["method"]:
+        lines.append(f"{name}: {document['method']}, from {document['hours']} h")
+    if document["note"]:
+        lines.append(f"{name}: {document['note']}")
+    expected, amount = document["forecast"], document["amount"]
+    if document["spent"] > amount:
+        lines.append(f"{name}: EXCEEDED")
+    elif expected is not None and expected > amount:
+        lines.append(f"{name}: WILL BE EXCEEDED")
+    return lines + [f"{name}: not in it: {words}" for words in document["missing"]]
+
+
+def _plot(status: BudgetStatus, book: SpendBook) -> str:
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    period, budget = status.period, status.budget
+    times_s, spent = _so_far(status, book)
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    ends_s = period.end_ns / NS_PER_S
+    plotext.plot(times_s, spent, label="spent", marker="braille")
+    for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):
+        if value is not None:
+            line = ([times_s[-1], ends_s], [status.spent, value])
+            plotext.plot(*line, label=label, marker="braille")
+    plotext.plot(
+        [period.start_ns / NS_PER_S, ends_s], [status.amount] * 2, label="planned", marker="dot"
+    )
+    length_ns = period.end_ns - period.start_ns
+    ticks = [period.start_ns + length_ns * quarter // 4 for quarter in range(5)]
+    zone = ZoneInfo(budget.timezone)
+    words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
+    plotext.xticks([tick / NS_PER_S for tick in ticks], words)
+    plotext.title(f"{budget.name} ({budget.currency}, {budget.timezone})")
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def _so_far(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
+    """What was spent by the end of each hour of the period, ending with now; UTC in s."""
+    start_ns = status.period.start_ns
+    payers = [
+        payer
+        for payer in payers_of(status.budget, book.payers)
+        if payer.currency == status.budget.currency
+    ]
+    times_s, spent, total = [start_ns / NS_PER_S], [0.0], 0.0
+    while start_ns < status.time_ns:
+        until_ns = min(book.start_ns(book.hour_of(start_ns) + 1), status.time_ns)
+        span = Span(start_ns, until_ns)
+        total += sum(book.between(payer, span).cost for payer in payers)
+        times_s.append(until_ns / NS_PER_S)
+        spent.append(total)
+        start_ns = until_ns
+    return times_s, spent

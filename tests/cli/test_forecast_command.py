@@ -1,0 +1,148 @@
+"""`infercost forecast` on a stored history: the table, the plot, JSON, and what is said of gaps."""
+
+import json
+import re
+import time
+
+import pytest
+from click.testing import CliRunner
+from fakes.clock import FakeClock
+
+from agent.cli.main import main
+from agent.series import make_point
+from agent.storage.writer import Store
+
+S = 1_000_000_000
+HOUR_S = 3600
+BUDGETS = """
+[[budget]]
+name = "team"
+amount = {amount}
+period = "day"
+timezone = "Asia/Kolkata"
+[[budget]]
+name = "gpu1-month"
+amount = 1000000
+period = "month"
+device = "gpu1"
+[[budget]]
+name = "chat"
+amount = 5
+period = "day"
+service = "chat"
+"""
+
+
+@pytest.fixture
+def infercost(tmp_path):
+    config = tmp_path / "infercost.toml"
+
+    def call(*arguments, amount="48", budgets=BUDGETS, code=0):
+        head = f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/infercost.db"\n'
+        config.write_text(head + budgets.format(amount=amount))
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store.open(tmp_path / "infercost.db", FakeClock(time.time_ns()))
+    yield made
+    made.close()
+
+
+def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service=""):
+    """Rows at a steady rate until now."""
+    now_s = int(time.time())
+    measurement, tags = "device", {"host": "h", "device": device, "currency": currency}
+    if service:
+        measurement, tags = "allocation", {**tags, "service": service, "part": "busy"}
+    return [
+        make_point(measurement, tags, {"cost": per_hour * every_s / HOUR_S}, time_s * S)
+        for time_s in range(now_s - days * 86_400, now_s + 1, every_s)
+    ]
+
+
+def test_a_steady_cost_is_forecast_to_the_end_of_the_day(infercost, store):
+    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+    team, gpu1, chat = json.loads(infercost("forecast", "--json", "--method", "robust"))
+    length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
+    assert length_h == 24
+    assert team["spent"] == pytest.approx(36 * team["elapsed_share"], rel=0.02)
+    assert team["coverage"] == pytest.approx(1, abs=0.01)
+    assert team["forecast"] == pytest.approx(36, rel=0.02)
+    assert team["forecast_low"] <= team["forecast"] <= team["forecast_high"]
+    assert (team["scope"], gpu1["scope"], chat["scope"]) == ("host", "gpu1", "service chat")
+    assert chat["forecast"] == pytest.approx(6, rel=0.02)
+    assert gpu1["forecast"] > gpu1["spent"]
+
+
+def test_the_table_the_remarks_and_the_plot(infercost, store):
+    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+    output = infercost("forecast", "--method", "robust", "team", "chat")
+    head, team, chat, *remarks = output.splitlines()
+    assert head.split()[:5] == ["budget", "for", "period", "planned", "spent"]
+    assert re.match(r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\d+% +\d+%$", team)
+    assert chat.startswith("chat")
+    assert "team: medians by the hour of the day, from 21" in remarks[0]
+    assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
+    assert "team (USD, Asia/Kolkata)" in output
+    assert "planned" in output
+    assert "┤" not in infercost("forecast", "--method", "robust", "--no-plot")
+
+
+def test_what_is_missing_or_in_another_currency_is_said(infercost, store):
+    store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
+    output = infercost("forecast", "--method", "robust", "--no-plot", "gpu1-month")
+    assert "gpu1-month: 0 h of rows are known, a forecast needs 6" in output
+    assert re.search(r"gpu1-month: not in it: [\d.]+ EUR is not added to USD", output)
+
+
+def test_without_rows_nothing_is_guessed(infercost, store):
+    (found,) = json.loads(infercost("forecast", "--json", "team"))
+    assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
+    assert found["missing"] == ["no row of host tells of a cost in this period"]
+    assert "no row of host" in infercost("forecast", "team")
+
+
+def test_two_days_are_too_little_for_the_library_and_that_is_said(infercost, store):
+    store.append(rows(2, 1.0))
+    (found,) = json.loads(infercost("forecast", "--json", "team"))
+    assert found["note"].startswith("the robust rate: 4")
+    assert found["forecast"] == pytest.approx(24, rel=0.05)
+    assert "are needed" in infercost("forecast", "--method", "harmonic", "team", code=1)
+
+
+def test_the_library_forecasts_where_there_are_weeks(infercost, store):
+    store.append(rows(20, 1.0, every_s=1200))
+    (found,) = json.loads(infercost("forecast", "--json", "team"))
+    assert found["method"] == "harmonic regression with AR(1) errors (statsmodels)"
+    assert found["note"] == ""
+    assert found["forecast"] == pytest.approx(24, rel=0.05)
+
+
+def test_a_wrong_name_and_no_budget_say_what_to_do(infercost, store):
+    assert "no budget is called 'tim'; there are team, gpu1-month" in infercost(
+        "forecast", "tim", code=2
+    )
+    assert "add a [[budget]]" in infercost("forecast", budgets="", code=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = 'a'\namount = 0\nperiod = 'day'", "budget[0].amount"),
+        ("name = 'a'\namount = 1\nperiod = 'day'\nperoid = 'day'", 'did you mean "period"?'),
+        ("name = 'a'\namount = 1\nperiod = 'week'", "budget[0].period: write one of"),
+        ("name = 'a'\namount = 1\nperiod = 'day'\ntimezone = 'Mars'", "no such time zone"),
+        ("name = 'a'\namount = 1\nperiod = 'day'\ncurrency = 'EUR'", "prices are in USD"),
+        ("name = 'a'\namount = 1\nperiod = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
+        ("name = 'a'\namount = 1\nperiod = 'day'\n[[budget]]\nname = 'a'\namount = 1", "is taken"),
+    ],
+)
+def test_a_wrong_budget_is_named(infercost, text, words):
+    price = '[[price]]\nplan = "on_demand"\nper_hour = 2\n'
+    assert words in infercost("config", "check", budgets=f"{price}[[budget]]\n{text}\n", code=2)

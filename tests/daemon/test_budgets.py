@@ -1,0 +1,197 @@
+"""Budgets in the daemon: read from the store, kept over restarts, and told when they are passed."""
+
+import json
+import time
+from threading import Event as Flag
+
+import pytest
+from fakes.clock import FakeClock
+from fakes.nvml import FakeNvml, require_gcc
+from fakes.scenes import QUICK
+from fakes.servers import Scripted
+
+from agent.clock import SystemClock
+from agent.config import Config
+from agent.costing.periods import period_at
+from agent.daemon.accounts import MemoryLedger
+from agent.daemon.budgets import Budgets
+from agent.series import make_point
+from agent.storage.writer import Store
+
+S = 1_000_000_000
+HOUR_NS = 3600 * S
+NOON = 1_780_056_000 * S  # 29 May 2026, 12:00 UTC
+BUDGET = {"name": "team", "amount": 20, "period": "day"}
+
+
+class Scene:
+    """Budgets over a store of its own, with a clock that is moved by hand."""
+
+    def __init__(self, folder):
+        self.clock = FakeClock(NOON)
+        self.path = folder / "infercost.db"
+        self.store = Store.open(self.path, self.clock)
+        self.ledger = MemoryLedger()
+        self.events = []
+        self.stop = Flag()
+
+    def budgets(self, *tables):
+        config = Config.model_validate({"budget": tables or (BUDGET,)})
+        return Budgets(
+            config,
+            self.ledger,
+            self.path,
+            self.clock,
+            {"host": "h"},
+            on_event=self.events.append,
+            stop=self.stop,
+        )
+
+    def cost(self, since_ns, until_ns, per_hour, device="gpu0", step_s=60):
+        step_ns = step_s * S
+        tags = {"host": "h", "device": device, "kind": "gpu", "currency": "USD"}
+        times = range(since_ns + step_ns, until_ns + 1, step_ns)
+        self.store.append(
+            [
+                make_point("device", tags, {"cost": per_hour * step_s / 3600}, time_ns)
+                for time_ns in times
+            ]
+        )
+
+    def live(self, hours, per_hour, device="gpu0"):
+        """Time passes, and costs."""
+        since_ns = self.clock.time_ns()
+        self.clock.move(hours * 3600)
+        self.cost(since_ns, self.clock.time_ns(), per_hour, device)
+
+
+@pytest.fixture
+def scene(tmp_path):
+    made = Scene(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_budget_is_looked_at_told_of_and_kept_as_rows(scene):
+    midnight_ns = NOON - 12 * HOUR_NS
+    scene.cost(midnight_ns - 24 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    assert budgets.status() == []
+    budgets.refresh()
+    (status,) = budgets.status()
+    assert status["spent"] == pytest.approx(12.0)
+    assert status["coverage"] == pytest.approx(1.0)
+    assert status["forecast"] == pytest.approx(24.0)
+    assert (status["exceeded"], status["forecast_exceeded"], scene.events) == (False, False, [])
+    scene.live(1 / 6, 1.0)
+    budgets.refresh()
+    assert [event.metric for event in scene.events] == ["budget_forecast"]
+    for _ in range(10):
+        scene.live(1, 1.0)
+        budgets.refresh()
+    assert [event.metric for event in scene.events] == ["budget_forecast", "budget_exceeded"]
+    (status,) = budgets.status()
+    assert (status["exceeded"], status["spent"]) == (True, pytest.approx(12 + 1 / 6 + 10))
+    rows = [point for point in scene.ledger.points if point.measurement == "budget"]
+    assert len(rows) == 12
+    assert rows[-1].fields["exceeded"] is True
+
+
+def test_a_restart_reads_little_and_tells_nothing_twice(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
+    scene.budgets().refresh()
+    assert [event.metric for event in scene.events] == ["budget_exceeded"]
+    kept = scene.ledger.state("budget hours 0")
+    assert kept["final_ns"] == NOON - 2 * HOUR_NS
+    # What is final is not read again: a row that comes too late is not seen.
+    scene.cost(NOON - 6 * HOUR_NS, NOON - 5 * HOUR_NS, 1000.0)
+    scene.live(1, 2.0)
+    again = scene.budgets()
+    again.refresh()
+    assert len(scene.events) == 1
+    assert again.status()[0]["spent"] == pytest.approx(26.0)
+    # The next day begins with nothing.
+    scene.live(12, 0.5)
+    again.refresh()
+    assert again.status()[0]["spent"] == pytest.approx(0.5)
+    assert again.status()[0]["exceeded"] is False
+
+
+def test_a_budget_that_was_raised_is_told_anew(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
+    scene.budgets().refresh()
+    raised = scene.budgets({**BUDGET, "amount": 25})
+    raised.refresh()
+    assert raised.status()[0]["exceeded"] is False
+    scene.live(1, 2.0)
+    raised.refresh()
+    assert [event.metric for event in scene.events] == ["budget_exceeded"] * 2
+
+
+def test_several_budgets_in_several_places(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 0.5, "gpu1")
+    zones = ("UTC", "Asia/Kolkata", "America/New_York")
+    tables = [{**BUDGET, "name": zone.replace("/", "-"), "timezone": zone} for zone in zones]
+    budgets = scene.budgets(*tables, {**BUDGET, "name": "gpu1", "device": "gpu1"})
+    budgets.refresh()
+    # Noon in London is 17:30 in Kolkata and 8:00 in New York.
+    spent = [status["spent"] for status in budgets.status()]
+    assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])
+
+
+def test_a_gap_is_said_and_not_guessed(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON - 6 * HOUR_NS, 1.0)
+    scene.cost(NOON - 3 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    budgets.refresh()
+    (status,) = budgets.status()
+    assert status["spent"] == pytest.approx(9.0)
+    assert status["coverage"] == pytest.approx(0.75)
+    assert status["missing"] == ["gpu0: no cost is known for 3.0 h of the period"]
+
+
+def test_damaged_documents_are_read_anew(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.ledger.put_state("budget hours 0", {"phase_ns": 0, "final_ns": 1, "series": [[]]})
+    scene.ledger.put_state("budgets", {"team": {"budget": None, "watch": 3}})
+    budgets = scene.budgets()
+    budgets.refresh()
+    assert budgets.status()[0]["spent"] == pytest.approx(12.0)
+
+
+def test_a_stop_ends_the_first_reading(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.stop.set()
+    budgets = scene.budgets()
+    budgets.refresh()
+    assert budgets.status() == []
+
+
+def test_an_exceeded_budget_is_told_by_a_running_daemon(daemon_in, tmp_path):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=1)
+    daemon = daemon_in(**fake.env())
+    now_ns = time.time_ns()
+    start_ns = period_at("day", "UTC", now_ns).start_ns
+    store = Store.open(daemon.store, SystemClock())
+    tags = {"host": "h", "device": "gpu7", "kind": "gpu", "currency": "USD"}
+    times = range(max(start_ns, now_ns - 6 * HOUR_NS) + 1, now_ns, 60 * S)
+    store.append([make_point("device", tags, {"cost": 50.0}, time_ns) for time_ns in times])
+    store.close()
+    head = '[host]\nname = "h"\n[alerting]\nevaluate_every = "500ms"\n'
+    budget = '[[budget]]\nname = "team"\namount = 10.5\nperiod = "month"\n'
+    with Scripted(lambda *_: (200, {}, b"{}")) as server:
+        webhook = f'[[notifier]]\nname = "ops"\nkind = "webhook"\nurl = "{server.url}/ops"\n'
+        daemon.start(QUICK + head + budget + webhook)
+        daemon.wait_for(lambda: server.requests)
+    alert = json.loads(server.requests[0][3])["alert"]
+    assert (alert["name"], alert["state"], alert["severity"]) == ("budget", "firing", "critical")
+    assert "of 10.50 USD" in alert["summary"]
+    (event,) = daemon.wait_for(lambda: daemon.points("event", kind="budget"))
+    assert event.tags["metric"] == "budget_exceeded"
+    assert daemon.points("budget", budget="team")[-1].fields["exceeded"] is True
+    daemon.wait_for(lambda: daemon.state("status")["budgets"])
+    output = daemon.run("status")
+    assert "budget   team: $" in output
+    assert "budget team is exceeded" in output
