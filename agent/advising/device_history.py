@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.model import NS_PER_S, Device
@@ -11,17 +12,39 @@ from agent.pricing.book import Terms
 
 HOUR_NS = 3600 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
+MINUTES = 60
 HOURS_A_DAY = 24
 # Telemetry around the end of a probe's region is of the probe: it loads the model, warms up,
-# samples and holds the region before it, and the row that ends just after it is of it in part.
+# samples and holds the region before it, and ends its process after it.
 PROBE_BEFORE_NS = 60 * NS_PER_S
 PROBE_AFTER_NS = 15 * NS_PER_S
 # An hour of which fewer minutes are known is not known.
 LEAST_MINUTES = 30
 _PCT = 100
-# Share of the time in which utilization was no higher than its peak: single rows above it are
-# stray probes and restarts.
+# Share of the time in which utilization was no higher than its peak: what is above it for less
+# are stray probes and restarts.
 PEAK_SHARE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Telemetry of a device between two instants; what is not known is None.
+
+    Attributes:
+        start_ns: UTC ns.
+        end_ns: UTC ns, of the same hour or the next one's beginning.
+        util_pct: Mean utilization in percent.
+        util_pct_max: Highest utilization in it, in percent.
+        power_w: Mean power.
+        mem_used_bytes_max: Most memory in use.
+    """
+
+    start_ns: int
+    end_ns: int
+    util_pct: float | None = None
+    util_pct_max: float | None = None
+    power_w: float | None = None
+    mem_used_bytes_max: float | None = None
 
 
 @dataclass(slots=True)
@@ -29,18 +52,16 @@ class Hour:
     """An hour of a device.
 
     Attributes:
-        minutes: A bit for each minute of which there is a row.
-        is_rolled: Whether one row stands for the whole hour.
-        util_pct_sum: Sum of utilization over rows that are not of a probe.
-        util_rows: Number of these rows.
-        power_w_sum: Sum of power over rows that are not of a probe.
-        power_rows: Number of these rows.
+        minutes: A bit for each minute of which there is telemetry.
+        util_pct_sum: Sum of utilization over intervals that are not of a probe.
+        util_rows: Number of these intervals.
+        power_w_sum: Sum of power over intervals that are not of a probe.
+        power_rows: Number of these intervals.
         requests: Requests that services on the device answered.
         is_doubtful: Whether a service on the device could not be read to the end.
     """
 
     minutes: int = 0
-    is_rolled: bool = False
     util_pct_sum: float = 0.0
     util_rows: int = 0
     power_w_sum: float = 0.0
@@ -51,7 +72,7 @@ class Hour:
     @property
     def is_known(self) -> bool:
         """Whether enough of the hour was seen."""
-        return self.is_rolled or self.minutes.bit_count() >= LEAST_MINUTES
+        return self.minutes.bit_count() >= LEAST_MINUTES
 
     @property
     def util_pct(self) -> float | None:
@@ -80,36 +101,36 @@ class DeviceHistory:
     hours: dict[int, Hour] = field(default_factory=dict)
     mem_used_bytes_max: float | None = None
     mem_total_bytes: float | None = None
-    _util_counts: list[int] = field(default_factory=lambda: [0] * (_PCT + 1))
+    _util_ns: list[int] = field(default_factory=lambda: [0] * (_PCT + 1))
 
     @property
     def name(self) -> str:
         """Name of the device."""
         return self.device.name
 
-    def add_utilization(self, times_ns: Iterable[int], values_pct: Iterable[float]) -> None:
-        """Takes utilization in percent at UTC ns."""
-        for time_ns, value in zip(times_ns, values_pct, strict=True):
-            hour, is_own = self._seen(time_ns)
-            if is_own:
-                hour.util_pct_sum += value
-                hour.util_rows += 1
-                self._util_counts[min(_PCT, max(0, -int(-value // 1)))] += 1
-
-    def add_power(self, times_ns: Iterable[int], values_w: Iterable[float]) -> None:
-        """Takes power in W at UTC ns."""
-        for time_ns, value in zip(times_ns, values_w, strict=True):
-            hour, is_own = self._seen(time_ns)
-            if is_own:
-                hour.power_w_sum += value
-                hour.power_rows += 1
-
-    def add_memory(self, times_ns: Iterable[int], values_bytes: Iterable[float]) -> None:
-        """Takes memory in use in bytes at UTC ns."""
-        for time_ns, value in zip(times_ns, values_bytes, strict=True):
-            _, is_own = self._seen(time_ns)
-            if is_own:
-                self.mem_used_bytes_max = max(value, self.mem_used_bytes_max or 0.0)
+    def add(self, interval: Interval) -> None:
+        """Takes telemetry; that of a probe counts for nothing but that the device was there."""
+        number, within_ns = divmod(interval.start_ns, HOUR_NS)
+        hour = self.hours.get(number)
+        if hour is None:
+            hour = self.hours[number] = Hour()
+        length_ns = interval.end_ns - interval.start_ns
+        first = within_ns // MINUTE_NS
+        last = min(MINUTES - 1, (within_ns + max(0, length_ns - 1)) // MINUTE_NS)
+        hour.minutes |= (1 << (last + 1)) - (1 << first)
+        if self._is_of_a_probe(interval):
+            return
+        if interval.util_pct is not None:
+            hour.util_pct_sum += interval.util_pct
+            hour.util_rows += 1
+            most = interval.util_pct if interval.util_pct_max is None else interval.util_pct_max
+            self._util_ns[min(_PCT, max(0, math.ceil(most)))] += max(1, length_ns)
+        if interval.power_w is not None:
+            hour.power_w_sum += interval.power_w
+            hour.power_rows += 1
+        if interval.mem_used_bytes_max is not None:
+            most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
+            self.mem_used_bytes_max = most
 
     def add_service(
         self, start_ns: int, end_ns: int, requests: float | None, *, is_complete: bool
@@ -120,20 +141,13 @@ class DeviceHistory:
             hour.requests += requests or 0.0
             hour.is_doubtful |= not is_complete or requests is None
 
-    def _seen(self, time_ns: int) -> tuple[Hour, bool]:
-        """The hour of a row, and whether the row is of the device's own work and of no probe."""
-        number, within_ns = divmod(time_ns, HOUR_NS)
-        hour = self.hours.get(number)
-        if hour is None:
-            hour = self.hours[number] = Hour()
-        # Rows that were rolled up stand at the very beginning of their hour.
-        hour.is_rolled |= within_ns == 0
-        hour.minutes |= 1 << (within_ns // MINUTE_NS)
-        if within_ns == 0:
-            return hour, True
-        index = bisect_left(self.probe_ends_ns, time_ns - PROBE_AFTER_NS)
+    def _is_of_a_probe(self, interval: Interval) -> bool:
+        """Whether a probe had a part in it; in a whole hour its part is the duty's, and small."""
+        if interval.end_ns - interval.start_ns >= HOUR_NS:
+            return False
+        index = bisect_right(self.probe_ends_ns, interval.start_ns - PROBE_AFTER_NS)
         ends_ns = self.probe_ends_ns[index] if index < len(self.probe_ends_ns) else None
-        return hour, ends_ns is None or ends_ns > time_ns + PROBE_BEFORE_NS
+        return ends_ns is not None and ends_ns < interval.end_ns + PROBE_BEFORE_NS
 
     @property
     def known_hours(self) -> dict[int, Hour]:
@@ -170,11 +184,11 @@ class DeviceHistory:
 
     @property
     def util_pct_peak(self) -> int | None:
-        """Utilization in percent that was passed in 1 % of the rows at most; None if not known."""
-        rows = sum(self._util_counts)
-        seen = 0
-        for value, count in enumerate(self._util_counts):
-            seen += count
-            if count and seen >= PEAK_SHARE * rows:
+        """Utilization in percent that was passed in 1 % of the time at most; None if not known."""
+        whole_ns = sum(self._util_ns)
+        seen_ns = 0
+        for value, length_ns in enumerate(self._util_ns):
+            seen_ns += length_ns
+            if length_ns and seen_ns >= PEAK_SHARE * whole_ns:
                 return value
         return None

@@ -115,11 +115,12 @@ def _candidates(
     tags = {"device": device} if device else None
     probe_qualities, service_qualities = _qualities(settings.config)
     with reader_of(settings) as reader:
-        probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags)
+        # A sample that was rolled up with others is none.
+        probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
         asked = [row for row in probes if not only or row.tags.get("probe") in only]
         costs = [
             row
-            for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
             if not only or row.tags.get("service", row.tags.get("probe")) in only
         ]
     return [

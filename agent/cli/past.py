@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from agent.advising.device_history import DeviceHistory
+from agent.advising.device_history import DeviceHistory, Interval
 from agent.advising.history import History, Offer
 from agent.advising.mig_slice import board_slices, slices_of
 from agent.advising.probe_history import Known, probe_histories
@@ -20,8 +20,9 @@ from agent.config_price import PlanConfig
 from agent.config_probe import ProbeConfig
 from agent.costing.compare_rows import number
 from agent.model import NS_PER_S, Device, DeviceKind, Point
-from agent.pricing.book import TOGETHER, PriceBook
+from agent.pricing.book import TOGETHER, PriceBook, Terms
 from agent.storage.reader import StoreReader
+from agent.storage.rolled import RolledPoint
 
 # A device without a row for longer than this, while others have some, is not there any more.
 GONE_AFTER_NS = 86_400 * NS_PER_S
@@ -45,11 +46,13 @@ def history_of(
     spots = known_spots(settings)
     cpus = os.cpu_count() or 1
     book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
-    probes = list(reader.points("probe", since_ns, now_ns))
-    histories = {
-        device.name: _device_history(reader, device, book, since_ns, now_ns, probes)
-        for device in devices
-    }
+    # A sample that was rolled up with others is none.
+    probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
+    ends_ns, every_ns = _probe_ends(probes), int(config.telemetry.aggregate_s * NS_PER_S)
+    histories = {}
+    for device in devices:
+        terms, span = book.terms(device.name, now_ns), (since_ns, now_ns)
+        histories[device.name] = _device_history(reader, device, terms, span, ends_ns, every_ns)
     _add_services(reader, config, histories, since_ns, now_ns)
     sweeps = reader.points("sweep", since_ns, now_ns)
     return History(
@@ -96,23 +99,47 @@ def _device(row: Point) -> Device:
 def _device_history(
     reader: StoreReader,
     device: Device,
-    book: PriceBook,
-    since_ns: int,
-    now_ns: int,
-    probes: Iterable[Point],
+    terms: Terms | None,
+    span: tuple[int, int],
+    ends_ns: Mapping[str, Sequence[int]],
+    every_ns: int,
 ) -> DeviceHistory:
-    ends_ns = sorted(row.time_ns for row in probes if _is_on(row.tags.get("device", ""), device))
-    history = DeviceHistory(device, book.terms(device.name, now_ns), now_ns, ends_ns)
+    since_ns, now_ns = span
+    own = sorted(at for names, times in ends_ns.items() if _is_on(names, device) for at in times)
+    history = DeviceHistory(device, terms, now_ns, own)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
-    for field, take in (
-        ("util_pct", history.add_utilization),
-        ("power_w", history.add_power),
-        ("mem_used_bytes", history.add_memory),
-    ):
-        for series in reader.values("device", field, since_ns, now_ns, tags):
-            take(series.times_ns, series.values)
+    for row in reader.points("device", since_ns, now_ns, tags):
+        history.add(_interval(row, every_ns))
     return history
+
+
+def _interval(row: Point, every_ns: int) -> Interval:
+    """What a row tells; a rolled one stands at the beginning of its period, others at the end."""
+    start_ns, end_ns = row.time_ns - every_ns, row.time_ns
+    if isinstance(row, RolledPoint):
+        start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
+    return Interval(
+        start_ns,
+        end_ns,
+        util_pct=number(row, "util_pct"),
+        util_pct_max=_highest(row, "util_pct"),
+        power_w=number(row, "power_w"),
+        mem_used_bytes_max=_highest(row, "mem_used_bytes"),
+    )
+
+
+def _highest(row: Point, field: str) -> float | None:
+    cell = row.cells.get(field) if isinstance(row, RolledPoint) else None
+    return number(row, field) if cell is None or cell.high is None else float(cell.high)
+
+
+def _probe_ends(probes: Iterable[Point]) -> dict[str, list[int]]:
+    """When probes ended, by the names of their devices."""
+    found: dict[str, list[int]] = {}
+    for row in probes:
+        found.setdefault(row.tags.get("device", ""), []).append(row.time_ns)
+    return found
 
 
 def _is_on(names: str, device: Device) -> bool:
@@ -136,12 +163,17 @@ def _add_services(
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
     for row in reader.points("serving", since_ns, now_ns):
-        start_ns = row.time_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
+        start_ns, end_ns = (
+            row.time_ns - int((number(row, "window_s") or 0.0) * NS_PER_S),
+            row.time_ns,
+        )
+        if isinstance(row, RolledPoint):
+            start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
         requests = number(row, "requests")
         is_complete = row.fields.get("complete") is not False
         for name in held.get(row.tags.get("service", ""), ()):
             if name in devices:
-                devices[name].add_service(start_ns, row.time_ns, requests, is_complete=is_complete)
+                devices[name].add_service(start_ns, end_ns, requests, is_complete=is_complete)
 
 
 def _known(config: Config) -> dict[str, Known]:

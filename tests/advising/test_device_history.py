@@ -3,7 +3,7 @@
 import pytest
 from fakes.past import MONDAY, terms
 
-from agent.advising.device_history import HOUR_NS, MINUTE_NS, DeviceHistory
+from agent.advising.device_history import HOUR_NS, MINUTE_NS, DeviceHistory, Interval
 from agent.model import Device
 
 S = 10**9
@@ -15,34 +15,50 @@ def history(hours=2, probe_ends_ns=()):
     return DeviceHistory(DEVICE, terms(), START_NS + hours * HOUR_NS, probe_ends_ns)
 
 
+def told(past, times_ns, length_s=10, **fields):
+    """Takes intervals that end at these times, a value of each field for each."""
+    for index, end_ns in enumerate(times_ns):
+        values = {name: value[index] for name, value in fields.items()}
+        past.add(Interval(end_ns - length_s * S, end_ns, **values))
+
+
 def minutes(count, first=0):
-    """A row in the middle of each minute."""
+    """An end in the middle of each minute."""
     return [START_NS + (first + i) * MINUTE_NS + 30 * S for i in range(count)]
 
 
 def test_an_hour_is_known_from_half_of_its_minutes():
     past = history()
-    past.add_utilization(minutes(30), [40.0] * 30)
-    past.add_utilization(minutes(29, first=60), [100.0] * 29)
+    told(past, minutes(30), util_pct=[40.0] * 30)
+    told(past, minutes(29, first=60), util_pct=[100.0] * 29)
     assert set(past.known_hours) == {MONDAY}
     assert (past.busy_share, past.up_share, past.span_hours) == (0.4, 0.5, 2)
     assert past.known_days == past.busy_days == pytest.approx(1 / 24)
 
 
-def test_a_row_that_stands_for_an_hour_is_an_hour():
+def test_an_interval_counts_in_every_minute_of_it():
     past = history()
-    past.add_utilization([START_NS, START_NS + HOUR_NS], [10.0, 30.0])
+    told(past, [START_NS + HOUR_NS, START_NS + 2 * HOUR_NS], 3600, util_pct=[10.0, 30.0])
     assert (past.busy_share, past.up_share) == (0.2, 1.0)
+    past = history()
+    told(past, [START_NS + 20 * MINUTE_NS], 1200, util_pct=[10.0])
+    assert past.hours[MONDAY].minutes == (1 << 20) - 1
+    assert past.known_hours == {}
 
 
 def test_what_a_probe_does_is_not_the_devices_work():
     ends_ns = START_NS + 10 * MINUTE_NS + 30 * S
     past = history(1, [ends_ns])
-    times = [ends_ns - 61 * S, ends_ns - 60 * S, ends_ns, ends_ns + 15 * S, ends_ns + 16 * S]
-    past.add_utilization(times, [1.0, 100.0, 100.0, 100.0, 3.0])
-    past.add_memory(times, [1.0, 9.0, 9.0, 9.0, 2.0])
-    past.add_power(times, [50.0, 400.0, 400.0, 400.0, 70.0])
-    past.add_utilization(minutes(40, first=20), [2.0] * 40)
+    # Ends of 10 s: the first ends a minute before, the last begins a quarter of one after.
+    times = [ends_ns - 60 * S, ends_ns - 59 * S, ends_ns, ends_ns + 24 * S, ends_ns + 25 * S]
+    told(
+        past,
+        times,
+        util_pct=[1.0, 100.0, 100.0, 100.0, 3.0],
+        mem_used_bytes_max=[1.0, 9.0, 9.0, 9.0, 2.0],
+        power_w=[50.0, 400.0, 400.0, 400.0, 70.0],
+    )
+    told(past, minutes(40, first=20), util_pct=[2.0] * 40)
     hour = past.hours[MONDAY]
     assert (hour.util_rows, hour.util_pct) == (42, 2.0)
     assert (hour.power_w_sum, hour.power_rows) == (120.0, 2)
@@ -50,10 +66,19 @@ def test_what_a_probe_does_is_not_the_devices_work():
     assert past.util_pct_peak == 3
 
 
-def test_the_peak_leaves_out_one_row_in_a_hundred():
+def test_in_a_whole_hour_probes_have_the_small_part_of_their_duty():
+    past = history(1, [START_NS + 10 * MINUTE_NS])
+    told(past, [START_NS + HOUR_NS], 3600, util_pct=[1.0])
+    assert past.busy_share == 0.01
+
+
+def test_the_peak_leaves_out_one_percent_of_the_time():
     past = history(10)
-    past.add_utilization(minutes(200), [20.0] * 150 + [33.2] * 48 + [100.0] * 2)
+    told(past, minutes(200), util_pct=[20.0] * 150 + [33.2] * 48 + [100.0] * 2)
     assert past.util_pct_peak == 34
+    # A minute counts six times as much as ten seconds, and by the highest in it.
+    told(past, minutes(1, first=300), 60, util_pct=[50.0], util_pct_max=[70.0])
+    assert past.util_pct_peak == 70
     assert history().util_pct_peak is None
 
 

@@ -6,6 +6,7 @@ import pytest
 from fakes.past import GIB, MONDAY, device, figures, probe, terms
 
 from agent.advising import batch, cpu_instead, mig_slice, reserved
+from agent.advising.device_history import HOUR_NS, Interval
 from agent.advising.hint import Hint, Unsaid
 from agent.advising.history import History, Offer
 from agent.pricing.plans import Rate
@@ -83,10 +84,14 @@ def test_where_no_batch_is_cheaper_that_is_said():
     assert away.needed == "a price"
 
 
+def hour_of(util_pct):
+    return Interval(MONDAY * HOUR_NS, (MONDAY + 1) * HOUR_NS, util_pct)
+
+
 def sliced(util_pct, used_gib, *, total_gib=40, **more):
     past = device(model="NVIDIA A100-SXM4-40GB", **more)
     past.mem_used_bytes_max, past.mem_total_bytes = used_gib * GIB, total_gib * GIB
-    past.add_utilization([(MONDAY + 1) * 3600 * 10**9] * 100, [util_pct] * 100)
+    past.add(hour_of(util_pct))
     return past
 
 
@@ -138,7 +143,7 @@ def test_a_mig_device_is_a_part_of_its_board():
     unsaid = only(mig_slice.advise(History({"gpu0": board, part.name: part})))
     assert "tells none of MIG devices" in unsaid.reason
     # 4.8 GiB fit into 1/8 of the board's 40; 20 % of three slices are 60 % of one.
-    part.add_utilization([MONDAY * 3600 * 10**9] * 10, [20.0] * 10)
+    part.add(hour_of(20.0))
     hint = only(mig_slice.advise(History({"gpu0": board, part.name: part})))
     assert hint.action == "a MIG instance of 1 slice instead of 3"
     assert hint.saving_per_month == Decimal("1752.00")

@@ -10,10 +10,12 @@ import pytest
 from fakes.clock import FakeClock
 
 from agent.model import Point
+from agent.storage.rollup import KeepSince
 from agent.storage.writer import Store
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
+DAY_NS = 24 * HOUR_NS
 GIB = 1 << 30
 CONFIG = """
 [[price]]
@@ -71,10 +73,15 @@ def probed(now_ns):
 
 
 def command_on(folder, points):
+    """The command on a store in which rows have aged as they do by default."""
     config = folder / "infercost.toml"
     config.write_text(f'[store]\npath = "{folder}/infercost.db"\n{CONFIG}')
     store = Store.open(folder / "infercost.db", FakeClock())
     store.append(points)
+    now_ns = time.time_ns()
+    ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 30 * DAY_NS, 0, 0)
+    while not store.retain(ages, 10_000).is_done:
+        pass
     store.close()
 
     def run(*arguments, code=0):

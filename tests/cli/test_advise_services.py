@@ -16,6 +16,8 @@ HOUR_NS = 3600 * 10**9
 DAY_H = 24
 GIB = 1 << 30
 CONFIG = """
+[telemetry]
+aggregate = "1h"
 [[price]]
 plan = "on_demand"
 per_hour = 7.2
@@ -31,11 +33,11 @@ devices = ["gpu0"]
 
 
 def hourly(device, kind, last_ns, days, until_days_ago=0, **fields):
-    """One row for each hour, at its beginning, as old rows are kept."""
+    """A row for each hour, at its end."""
     model = "NVIDIA A30 MIG 2g.12gb" if kind == "mig" else "NVIDIA L4"
     tags = {"device": device, "kind": kind, "uuid": device, "model": model}
     for i in range(until_days_ago * DAY_H, days * DAY_H):
-        yield Point("device", tags, fields, last_ns - i * HOUR_NS)
+        yield Point("device", tags, fields, last_ns - (i - 1) * HOUR_NS)
 
 
 def served(last_ns, days):
