@@ -113,8 +113,8 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> str:
             "spent",
             "forecast",
             "80 % interval",
-            "over",
-            "known",
+            "gone",
+            "covered",
         )
     ]
     for document in documents:

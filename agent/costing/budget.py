@@ -22,8 +22,8 @@ from agent.units import HOUR_S
 
 # An hour that rows cover less than half tells nothing about a whole one.
 MIN_HOUR_COVERED_S = HOUR_S / 2
-# Gaps that are shorter are not worth a word: a restart, a late row.
-WORTH_TELLING_S = 600.0
+# Gaps that are shorter are not worth a word: restarts, a service whose window is not over.
+WORTH_TELLING_S = 1800.0
 MAX_TOLD = 8
 
 Forecaster = Callable[[Sequence[HourRate], Sequence[Rest], str], Forecast | None]

@@ -12,7 +12,6 @@ from fakes.servers import Scripted
 
 from agent.clock import SystemClock
 from agent.config import Config
-from agent.costing.periods import period_at
 from agent.daemon.accounts import MemoryLedger
 from agent.daemon.budgets import Budgets
 from agent.series import make_point
@@ -173,11 +172,10 @@ def test_an_exceeded_budget_is_told_by_a_running_daemon(daemon_in, tmp_path):
     fake = FakeNvml(tmp_path, gpus=1)
     daemon = daemon_in(**fake.env())
     now_ns = time.time_ns()
-    start_ns = period_at("day", "UTC", now_ns).start_ns
     store = Store.open(daemon.store, SystemClock())
     tags = {"host": "h", "device": "gpu7", "kind": "gpu", "currency": "USD"}
-    times = range(max(start_ns, now_ns - 6 * HOUR_NS) + 1, now_ns, 60 * S)
-    store.append([make_point("device", tags, {"cost": 50.0}, time_ns) for time_ns in times])
+    times = range(now_ns - 6 * HOUR_NS, now_ns + 1, 60 * S)
+    store.append([make_point("device", tags, {"cost": 1e6}, time_ns) for time_ns in times])
     store.close()
     head = '[host]\nname = "h"\n[alerting]\nevaluate_every = "500ms"\n'
     budget = '[[budget]]\nname = "team"\namount = 10.5\nperiod = "month"\n'
