@@ -23,7 +23,7 @@ PLOT_ROWS = 16
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
 # What tells series apart for a reader; the other tags are the same on most hosts.
-_TELLING = ("device", "probe", "service", "batch", "basis", "plan", "currency")
+_TELLING = ("budget", "device", "probe", "service", "batch", "basis", "plan", "currency")
 
 
 @click.command()

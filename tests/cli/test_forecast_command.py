@@ -71,8 +71,9 @@ def test_a_steady_cost_is_forecast_to_the_end_of_the_day(infercost, store):
     team, gpu1, chat = json.loads(infercost("forecast", "--json", "--method", "robust"))
     length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
     assert length_h == 24
-    assert team["spent"] == pytest.approx(36 * team["elapsed_share"], rel=0.02)
-    assert team["coverage"] == pytest.approx(1, abs=0.01)
+    # The rows end some seconds before the command looks.
+    assert team["spent"] == pytest.approx(36 * team["elapsed_share"], rel=0.02, abs=0.1)
+    assert (1 - team["coverage"]) * team["elapsed_share"] * length_h < 0.02
     assert team["forecast"] == pytest.approx(36, rel=0.02)
     assert team["forecast_low"] <= team["forecast"] <= team["forecast_high"]
     assert (team["scope"], gpu1["scope"], chat["scope"]) == ("host", "gpu1", "service chat")
