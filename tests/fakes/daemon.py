@@ -13,14 +13,21 @@ TIMEOUT_S = 90.0
 
 
 class DaemonProcess:
-    """A real daemon: its file, its store, its output, and what one may ask of it."""
+    """A real daemon: its file, its store, its output, and what one may ask of it.
 
-    def __init__(self, folder, env):
+    Args:
+        folder: For its files.
+        env: Added to this process's environment.
+        wrapper: A command line that the daemon's is put behind, and that becomes it by exec.
+    """
+
+    def __init__(self, folder, env, wrapper=()):
         self.folder = folder
         self.config = folder / "infercost.toml"
         self.store = folder / "infercost.db"
         self.output = folder / "output"
         self._env = {**os.environ, "PYTHONWARNINGS": "default", **env}
+        self._wrapper = tuple(map(str, wrapper))
         self._process = None
 
     @property
@@ -41,7 +48,10 @@ class DaemonProcess:
         """Starts it and does not wait until it is up."""
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agent", "--config", str(self.config), "run"],
+                [
+                    *self._wrapper,
+                    *(sys.executable, "-m", "agent", "--config", str(self.config), "run"),
+                ],
                 env=self._env,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -101,6 +111,10 @@ class DaemonProcess:
                 self._process.wait()
                 raise
         return self._process.returncode if self._process else None
+
+    def wait(self):
+        """Waits until it has ended by itself; its exit code."""
+        return self._process.wait(TIMEOUT_S)
 
     def kill(self):
         """Ends it as a power cut does, as far as a process goes."""

@@ -14,8 +14,8 @@ def daemon_in(tmp_path):
     """Makes a daemon in an environment of the test's own; stopped at the end."""
     made = []
 
-    def make(**env):
-        daemon = DaemonProcess(tmp_path, env)
+    def make(wrapper=(), **env):
+        daemon = DaemonProcess(tmp_path, env, wrapper)
         made.append(daemon)
         return daemon
 

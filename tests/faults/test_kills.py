@@ -72,7 +72,7 @@ def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_doubled(
             time.sleep(rng.uniform(0.0, 1.5))
             while_starting += 1
         else:
-            daemon.wait_for(lambda seen=len(known): len(committed(daemon.store)) > seen)
+            daemon.wait_for(lambda before=known: len(committed(daemon.store)) > len(before))
             time.sleep(rng.uniform(0.0, 1.0))
         known |= committed(daemon.store)  # what a reader saw before the kill was committed
         daemon.kill()
