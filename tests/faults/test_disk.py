@@ -105,7 +105,7 @@ class FullDisk(SizeLimit):
             while True:
                 file.write(bytes(4096))
 
-    def relent(self, daemon):
+    def relent(self, _):
         self._ballast.unlink()
 
 
@@ -114,11 +114,11 @@ class MadeReadOnly(SizeLimit):
 
     words = "read-only"
 
-    def refuse(self, daemon):
+    def refuse(self, _):
         self._files = sorted(map(str, self.place.glob("infercost.db*")))
         subprocess.run(["chattr", "+i", *self._files], check=True)
 
-    def relent(self, daemon):
+    def relent(self, _):
         subprocess.run(["chattr", "-i", *self._files], check=True)
 
 
