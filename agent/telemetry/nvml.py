@@ -50,6 +50,7 @@ CODES: dict[int, tuple[str, Reaction]] = {
     999: ("UNKNOWN", Reaction.TRANSIENT),
 }
 
+FUNCTION_NOT_FOUND = 13
 NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 
 # What an operator can do, for the errors where that is known.
@@ -92,9 +93,9 @@ def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no
         return getattr(pynvml, function)(*args)
     except pynvml.NVMLError as error:
         raise fault_of(function, error.value, str(error)) from error
-    except AttributeError as error:
-        # An older pynvml lacks the function, as an older library would.
-        raise fault_of(function, 13) from error
+    except (AttributeError, pynvml.NVMLLibraryMismatchError) as error:
+        # An older pynvml lacks the function, or an older library one that pynvml asks for.
+        raise fault_of(function, FUNCTION_NOT_FOUND) from error
 
 
 @dataclass(frozen=True, slots=True)
