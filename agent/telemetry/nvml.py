@@ -51,6 +51,8 @@ CODES: dict[int, tuple[str, Reaction]] = {
 }
 
 FUNCTION_NOT_FOUND = 13
+# How pynvml says so: by having no such function, or in later versions by an error that is none of NVML's.
+_LACKING = (AttributeError, getattr(pynvml, "NVMLLibraryMismatchError", AttributeError))
 NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 
 # What an operator can do, for the errors where that is known.
@@ -93,7 +95,7 @@ def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no
         return getattr(pynvml, function)(*args)
     except pynvml.NVMLError as error:
         raise fault_of(function, error.value, str(error)) from error
-    except (AttributeError, pynvml.NVMLLibraryMismatchError) as error:
+    except _LACKING as error:
         # An older pynvml lacks the function, or an older library one that pynvml asks for.
         raise fault_of(function, FUNCTION_NOT_FOUND) from error
 
