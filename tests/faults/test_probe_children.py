@@ -99,7 +99,7 @@ MISDEEDS = {
 
 
 def descriptors():
-    return sorted(os.listdir("/proc/self/fd"))
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 def resident_bytes():

@@ -1,0 +1,66 @@
+"""A wall clock that a test steps under a process that is running.
+
+    clock = ShiftedClock(tmp_path)
+    subprocess.Popen([...], env={**os.environ, **clock.env()})
+    clock.step(-3600)
+
+The library is built from `clock_shift/clock_shift.c` with gcc, once per version of its source.
+"""
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from fakes import nvml_layout as layout
+from fakes.nvml import require_gcc
+
+SOURCE = Path(__file__).parent / "clock_shift" / "clock_shift.c"
+NS_PER_S = 1_000_000_000
+
+
+def build_library() -> Path:
+    """The compiled library, built on first use."""
+    gcc = require_gcc()
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"infercost-fakes-{os.getuid()}" / digest
+    library = folder / "clock_shift.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{library.name}.{os.getpid()}"
+        flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC"]
+        subprocess.run([gcc, *flags, "-o", str(partial), str(SOURCE)], check=True)
+        partial.rename(library)
+    return library
+
+
+class ShiftedClock:
+    """The calendar of the processes that are started with `env()`.
+
+    Args:
+        folder: Where the file that holds the shift lives.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._library = build_library()
+        self._path = folder / "clock.shift"
+        self._shift_ns = layout.map_structure(self._path, ctypes.c_int64)
+
+    def env(self) -> dict[str, str]:
+        """Environment variables under which a process sees this calendar."""
+        return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT_FILE": str(self._path)}
+
+    def time_ns(self) -> int:
+        """UTC in ns, as those processes see it."""
+        return time.time_ns() + self._shift_ns.value
+
+    def step(self, duration_s: float) -> None:
+        """Steps it forward, or back where the duration in s is negative."""
+        self._shift_ns.value += int(duration_s * NS_PER_S)
+
+    def set(self, time_ns: int) -> None:
+        """Sets it to a UTC in ns."""
+        self._shift_ns.value = time_ns - time.time_ns()
