@@ -62,8 +62,10 @@ class Conversation:
                 selector.register(fd, selectors.EVENT_READ)
             while True:
                 wait_s = (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
-                ready = [key.fd for key, _ in selector.select(max(0.0, wait_s))]
-                # What it said meanwhile counts, however late this thread came to read it.
+                # What it said meanwhile counts, however late this thread came to read it: a wait
+                # that went on while this process was stopped ends without a look.
+                found = selector.select(max(0.0, wait_s)) or selector.select(0)
+                ready = [key.fd for key, _ in found]
                 if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
                     return self._miss()
                 if self._wake_fd in ready:
