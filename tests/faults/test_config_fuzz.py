@@ -1,0 +1,246 @@
+"""Configuration files as no one would write them: damaged, mixed up, and full of odd values.
+
+Outcome: the command line and the daemon's reload either take a file or name what is wrong in it,
+key by key, with exit code 2; never a traceback, whatever is in the file.
+"""
+
+import random
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from click.testing import CliRunner
+from fakes.scenes import QUICK
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sizes import SEED, TIMEOUT_S, sized
+
+from agent.cli.main import main
+
+EXAMPLES = sized(300, 100_000)
+GOOD, BAD_INPUT = 0, 2
+FULL = """
+[host]
+name = "h1"
+labels = { rack = "a1" }
+[telemetry]
+every = "1s"
+aggregate = "10s"
+deadline = "5s"
+cpu = "auto"
+[probing]
+duty = 0.02
+[store]
+path = "/tmp/infercost-fuzz/infercost.db"
+retention = "90d"
+outbox_retention = "180d"
+[http]
+listen = "127.0.0.1:9177"
+[alerting]
+evaluate_every = "30s"
+[electricity]
+tariff_per_kwh = 0.31
+pue = 1.4
+timezone = "Europe/Berlin"
+[[probe]]
+name = "encoder"
+kind = "transformer"
+every = "5m"
+batch = "auto"
+devices = ["gpu0"]
+[[probe]]
+name = "chat"
+kind = "openai"
+url = "http://127.0.0.1:8000"
+model = "m"
+[[price]]
+plan = "on_demand"
+per_hour = 2.176
+currency = "USD"
+[[price]]
+plan = "owned"
+device = "gpu1"
+purchase_price = 15000.10
+lifetime = "3y"
+[[sink]]
+name = "one"
+api = "v1"
+url = "http://127.0.0.1:8086"
+database = "d"
+[[sink]]
+name = "two"
+api = "v2"
+url = "https://db:8086"
+org = "o"
+bucket = "b"
+token_file = "/etc/infercost/token"
+[[rule]]
+name = "hot"
+kind = "threshold"
+measurement = "device"
+field = "temp_c"
+above = 85
+[[notifier]]
+name = "ops"
+kind = "webhook"
+url = "https://127.0.0.1/hook"
+[[maintenance]]
+name = "nights"
+match = { device = "gpu0" }
+start = "22:00"
+end = "06:00"
+"""
+TABLES = tomllib.loads(FULL)
+SCALARS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=12),
+    st.datetimes(),
+    st.dates(),
+    st.times(),
+    st.sampled_from(["", "5m", "-1s", "1e999s", "0", "auto", "gpu0", "99999999999999d", "\\u0000"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+long_or_short = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def places(value, place=()):
+    """Every place in tables: where something can be put in the stead of what is there."""
+    yield place
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, inner in items:
+        yield from places(inner, (*place, key))
+
+
+PLACES = [place for place in places(TABLES) if place]
+
+
+def replaced(value, place, new):
+    if not place:
+        return new
+    if isinstance(value, dict):
+        return {**value, place[0]: replaced(value.get(place[0], {}), place[1:], new)}
+    return [replaced(v, place[1:], new) if i == place[0] else v for i, v in enumerate(value)]
+
+
+def checked(folder, content):
+    """What `infercost config check` and `config show` say of a file."""
+    path = Path(folder) / "fuzzed.toml"
+    path.write_bytes(content)
+    codes = []
+    for command in ("check", "show"):
+        done = CliRunner().invoke(main, ["--config", str(path), "config", command])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert "Traceback" not in done.output
+        assert done.exit_code in {GOOD, BAD_INPUT}
+        if done.exit_code == BAD_INPUT:
+            assert str(path) in done.output
+            assert len(done.output) < 200_000
+        codes.append(done.exit_code)
+    assert codes[0] == codes[1]
+    return codes[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzzed")
+
+
+def test_the_file_that_is_damaged_here_is_good(folder):
+    assert checked(folder, FULL.encode()) == GOOD
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@long_or_short
+@given(place=st.sampled_from(PLACES), value=VALUES, key=st.text(max_size=8), is_new=st.booleans())
+def test_odd_values_and_keys_anywhere_are_named(folder, place, value, key, is_new):
+    if is_new:
+        parent = place[:-1]
+        place = (*parent, key) if not parent or isinstance(parent[-1], int) else (*place[:1], key)
+        if isinstance(TABLES.get(place[0]), list) and len(place) == 2:
+            place = (place[0], 0, key)
+    text = tomli_w.dumps(replaced(TABLES, place, value))
+    checked(folder, text.encode("utf-8", "surrogatepass"))
+
+
+@st.composite
+def damaged(draw):
+    """The bytes of a good file after a few accidents."""
+    content = bytearray(FULL.encode())
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, len(content)))
+        kind = draw(st.sampled_from(["flip", "insert", "cut", "twice", "swap"]))
+        length = draw(st.integers(1, 60))
+        if kind == "flip" and at < len(content):
+            content[at] ^= draw(st.integers(1, 255))
+        elif kind == "insert":
+            content[at:at] = draw(st.binary(max_size=12))
+        elif kind == "cut":
+            del content[at : at + length]
+        elif kind == "twice":
+            content[at:at] = content[at : at + length]
+        else:
+            other = draw(st.integers(0, len(content)))
+            content[at : at + length] = content[other : other + length]
+    return bytes(content)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@long_or_short
+@given(content=damaged())
+def test_a_damaged_file_is_taken_or_refused(folder, content):
+    checked(folder, content)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@long_or_short
+@given(content=st.binary(max_size=300))
+def test_any_bytes_are_taken_or_refused(folder, content):
+    checked(folder, content)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_a_daemon_lives_through_reloads_of_damaged_files(daemon_in, gpus_of, figures):
+    """The files are damaged in their own way each; the daemon keeps the last good one."""
+    rng = random.Random(SEED)
+    daemon = daemon_in(**gpus_of(1).env())
+    daemon.start(QUICK)
+    daemon.wait_for(lambda: daemon.points("device"))
+    good = daemon.config.read_bytes()
+    reloads = sized(5, 500)
+    for number in range(reloads):
+        broken = bytearray(good)
+        broken[rng.randrange(len(broken)) :] = rng.randbytes(rng.randint(1, 40))
+        daemon.config.write_bytes(bytes(broken) + b"\n[ = ")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for(
+            lambda wanted=number + 1: (
+                len([e for e in daemon.points("event") if e.fields["cause"] == "configuration"])
+                >= wanted
+            )
+        )
+    before = len(daemon.points("device"))
+    daemon.wait_for(lambda: len(daemon.points("device")) > before)
+    daemon.config.write_bytes(good)
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for(lambda: "reloaded" in daemon.output.read_text())
+    assert "Traceback" not in daemon.output.read_text()
+    figures("configuration files fuzzed", files=3 * EXAMPLES, refused_reloads=reloads, tracebacks=0)
