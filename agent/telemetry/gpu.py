@@ -26,6 +26,8 @@ TELL_TRANSIENT_AFTER: Final = 3
 COUNTER_READ_MAX_NS: Final = 100_000_000
 
 UNINITIALIZED: Final = 1
+NOT_FOUND: Final = 6
+PART_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
 
 Tell = Callable[[SensorFault], None]
 
@@ -71,6 +73,7 @@ class GpuSensor:
     def _forget(self) -> None:
         self._handle: Any = None
         self._part: Any = None
+        self._part_uuid = ""
         self._generation = self._library.generation
         self._ways = {metric: list(ways) for metric, ways in METRICS.items()}
         self._failing: dict[str, int] = {}
@@ -123,12 +126,12 @@ class GpuSensor:
             model = str(self._nvml("nvmlDeviceGetName", self._handle))
             memory_bytes = self._read("memory").get("mem_total_bytes")
             return Device(self.name, "gpu", uuid, model, self._index, memory_bytes)
-        by_number = "nvmlDeviceGetMigDeviceHandleByIndex"
-        self._part = self._nvml(by_number, self._handle, self._number)
+        self._part = self._nvml(PART_BY_NUMBER, self._handle, self._number)
+        self._part_uuid = str(self._nvml("nvmlDeviceGetUUID", self._part))
         return Device(
             self.name,
             "mig",
-            str(self._nvml("nvmlDeviceGetUUID", self._part)),
+            self._part_uuid,
             str(self._nvml("nvmlDeviceGetName", self._part)),
             self._index,
             self._read("memory").get("mem_total_bytes"),
@@ -158,7 +161,7 @@ class GpuSensor:
 
     def _has_part(self, number: int) -> bool:
         try:
-            self._nvml("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, number)
+            self._nvml(PART_BY_NUMBER, self._handle, number)
         except SensorFault as fault:
             if fault.reaction is Reaction.ABSENT:
                 return False
@@ -174,6 +177,7 @@ class GpuSensor:
         if self._generation != self._library.generation:
             # Another GPU's thread initialized the library again: this handle is of the old one.
             raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
+        self._look_for_itself()
         values: Values = {}
         for metric in METRICS:
             if self._number is None or metric not in BOARD_ONLY:
@@ -188,6 +192,26 @@ class GpuSensor:
         if pids:
             values["pids"] = tuple(sorted(set().union(*pids)))
         return Sample(t_ns=t_ns, **values)
+
+    def _look_for_itself(self) -> None:
+        """A MIG device that was destroyed is gone, and one in its place is another.
+
+        Raises:
+            SensorFault: It is gone, or the library or the whole GPU is concerned.
+        """
+        if self._number is None:
+            return
+        try:
+            part = self._nvml(PART_BY_NUMBER, self._handle, self._number)
+            if str(self._nvml("nvmlDeviceGetUUID", part)) != self._part_uuid:
+                raise fault_of(self.call, NOT_FOUND, "another MIG device took its place")
+        except SensorFault as fault:
+            if fault.reaction is Reaction.ABSENT:
+                raise SensorFault(
+                    fault.call, fault.code, Reaction.QUARANTINE, fault.detail
+                ) from fault
+            if fault.reaction is not Reaction.TRANSIENT:
+                raise
 
     def read_counter(self) -> CounterReading | None:
         """Reads the energy counter (Volta and later), in J since the driver was loaded.

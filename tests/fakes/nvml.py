@@ -105,6 +105,7 @@ class FakeGpu:
         self._nvml = nvml
         self._gpu = gpu
         self._lost: Rule | None = None
+        self._splits = -1
         self.index = index
 
     def set(self, **values: float | str) -> None:
@@ -157,12 +158,23 @@ class FakeGpu:
     def split(self, *slices: int, slice_bytes: int = 10 << 30) -> None:
         """It is divided into MIG devices of so many slices each."""
         self._gpu.mig_mode = 1
+        self._splits += 1
         for i, count in enumerate(slices):
             mig = self._gpu.migs[i]
             mig.name = f"NVIDIA Fake 80GB MIG {count}g.{count * 10}gb".encode()
-            mig.uuid = f"MIG-0000{self.index:04d}-{i:04d}-4000-8000-000000000000".encode()
+            mig.uuid = (
+                f"MIG-{self._splits:04d}{self.index:04d}-{i:04d}-4000-8000-000000000000".encode()
+            )
             mig.slices = count
             mig.mem_total_bytes = count * slice_bytes
+
+    def unsplit(self) -> None:
+        """Its MIG devices are destroyed, and it is a whole board again."""
+        for mig in self._gpu.migs:
+            mig.slices = 0
+            mig.pid_count = 0
+            mig.uuid = b""
+        self._gpu.mig_mode = 0
 
     def set_mig(self, mig_index: int, pids: Sequence[int] = (), **values: int) -> None:
         """Sets a MIG device's processes, and plain values such as mem_used_bytes."""

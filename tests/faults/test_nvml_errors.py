@@ -8,18 +8,14 @@ driver asks for a new process. When the cause is gone, readings go on.
 
 import pytest
 from fakes.nvml import FakeNvml
+from nvml_bench import Bench, is_reading, of
 
 from agent.model import NS_PER_S
 from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.gpu import GpuSensor
 from agent.telemetry.nvml import CODES, Library
-from agent.telemetry.wire import SensorSettings
-from agent.telemetry.worker import DeviceWorker
 
-SETTINGS = SensorSettings(sample_every_s=5.0, aggregate_every_s=10.0, quarantine_first_s=30.0)
 NOON_NS = 1_780_000_000 * NS_PER_S
 NOT_SUPPORTED = 3
-STEP_S, ASK_EVERY_S = 2, 10
 OF_THE_LIBRARY = (
     "nvmlInitWithFlags",
     "nvmlSystemGetDriverVersion",
@@ -57,55 +53,16 @@ AT_WORK = {
     "nvmlDeviceGetMigMode": (),
 }
 OF_A_DIVIDED_BOARD = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
-OF_A_PART = (*OF_A_DIVIDED_BOARD, "nvmlDeviceGetAttributes_v2", "nvmlDeviceGetMemoryInfo_v2")
+OF_A_PART = (
+    *OF_A_DIVIDED_BOARD,
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetAttributes_v2",
+    "nvmlDeviceGetMemoryInfo_v2",
+)
+FINDS_A_PART = ("nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID")
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
 
 every_code = pytest.mark.parametrize("code", sorted(CODES))
-
-
-class Bench:
-    """A device's worker on the real pynvml, in simulated time, asked for all that it can tell."""
-
-    def __init__(self, fake, number=None):
-        self.clock = fake.clock
-        self.messages = []
-        library = Library()
-        library.open()
-        sensor = GpuSensor(0, library, fake.clock, self._tell, number)
-        now_ns = self.clock.monotonic_ns()
-        self.worker = DeviceWorker(sensor, SETTINGS, fake.clock, self.messages.append, now_ns)
-
-    def _tell(self, fault):
-        self.messages.append({"type": "told", "code": fault.code})
-
-    def run(self, seconds):
-        """Lets time pass; what came of it."""
-        begun = len(self.messages)
-        for second in range(0, seconds, STEP_S):
-            if second % ASK_EVERY_S == 0:
-                self._ask(self.clock.monotonic_ns())
-            self.worker.step()
-            self.clock.move(STEP_S)
-        return self.messages[begun:]
-
-    def reads_again(self):
-        """Lets time pass until there is a reading, within ten minutes."""
-        return any(is_reading(self.run(20)) for _ in range(30))
-
-    def _ask(self, now_ns):
-        window = {"start_ns": now_ns - 6 * NS_PER_S, "end_ns": now_ns}
-        steady = {"steady_start_ns": window["start_ns"], "steady_end_ns": now_ns}
-        self.worker.command({"cmd": "mark"})
-        self.worker.command({"cmd": "energy", "id": 1, **window, **steady})
-        self.worker.command({"cmd": "activity", "id": 2, "own_pids": [], **window})
-
-
-def of(messages, kind):
-    return [message for message in messages if message["type"] == kind]
-
-
-def is_reading(messages):
-    return bool(of(messages, "reading"))
 
 
 @pytest.fixture
@@ -117,9 +74,16 @@ def simulated(tmp_path):
         yield fake
 
 
+def reaction_of(function, code, number):
+    """What a code asks of a device: a MIG device that cannot be found is gone."""
+    reaction = CODES[code][1]
+    is_gone = number is not None and function in FINDS_A_PART and reaction is Reaction.ABSENT
+    return Reaction.QUARANTINE if is_gone else reaction
+
+
 def fails_and_passes(fake, function, code, number=None):
     """A device at work that meets an error, which passes after a while."""
-    name, reaction = CODES[code]
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     assert is_reading(bench.run(20))
     called, begun = fake.calls(function), fake.calls("nvmlInitWithFlags")

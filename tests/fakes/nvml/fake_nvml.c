@@ -202,7 +202,8 @@ static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 
     (void)gpu;                                                                     \
     (void)mig;                                                                     \
     int code = enter(function, index);                                             \
-    if (code != SUCCESS) return code;
+    if (code != SUCCESS) return code;                                              \
+    if (mig != NULL && (!gpu->mig_mode || !mig->slices)) return NOT_FOUND;
 
 static double power_w(const volatile struct gpu *gpu, int64_t t_ns) {
     double power = gpu->segments[0].power_w;
