@@ -1,0 +1,194 @@
+"""Job after job for years: what a run leaves behind in memory, in descriptors and on the disk.
+
+A job here is what the daemon does with a probe run and a reading: it prices them, looks at them
+for drift, commits them, evaluates the rules and pushes to a sink; each simulated day retention
+lets go of what is old. Only the devices and the waiting are simulated.
+
+Outcome: after a warm-up in which every window fills, file descriptors and threads stay the same,
+and memory and the store grow by no more than noise.
+"""
+
+import gc
+import os
+import random
+import resource
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from fakes.clock import NS_PER_S, FakeClock
+from sizes import SEED, TIMEOUT_S, sized
+
+from agent.alert import Fault
+from agent.config import Config, StoreConfig
+from agent.config_price import ElectricityConfig, OnDemandPlanConfig
+from agent.daemon.accounts import Accounts, Measured
+from agent.daemon.ledger import StoreLedger, prune
+from agent.daemon.running import END_OF_TIME_NS
+from agent.daemon.watching import WatchedLedger, Watching
+from agent.model import Device, Energy, ProbeResult, Reading
+from agent.pricing.book import PriceBook
+from agent.sinks.pusher import Pusher
+from agent.storage.buffer import BufferedWriter
+from agent.storage.reader import StoreReader
+from agent.storage.writer import Store
+
+RUNS = sized(1500, 1_000_000)
+WARM_UP_RUNS = sized(900, 20_000)
+EVERY_S = 3600
+KEPT = StoreConfig.model_validate({"retention": "10d", "outbox_retention": "20d"})
+MEMORY_GROWTH_BYTES_MAX = 16 << 20
+STORE_GROWTH_BYTES_MAX = 8 << 20
+DEVICES = [Device(f"gpu{n}", "gpu", f"GPU-{n}", "NVIDIA H100 80GB HBM3", n) for n in range(2)]
+RUNS_A_DAY = 86_400 // EVERY_S * len(DEVICES)
+# Where there is one: how long commits wait for a disk is nothing that is looked at here.
+MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - a folder of the test's own is made in it
+CONFIG = Config.model_validate({"probe": [{"name": "encoder"}]})
+LOST = Fault("device_lost", "gpu1", "gpu1 does not answer", "critical", {"device": "gpu1"})
+
+
+class Taker:
+    """A sink that takes everything and keeps nothing."""
+
+    def send(self, _):
+        """Takes lines."""
+
+    def check(self):
+        return "fine"
+
+    def close(self):
+        """Has nothing to close."""
+
+
+class Host:
+    """The daemon's parts between its children and its sinks, on a clock that is moved."""
+
+    def __init__(self, folder, rng):
+        self.clock, self.rng = FakeClock(), rng
+        self.store = Store.open(folder / "infercost.db", self.clock)
+        self.store.register_sink("one")
+        ledger = StoreLedger(self.store, BufferedWriter(self.store))
+        self.watching = Watching(CONFIG, self.store, ledger, self.clock, {"host": "h"})
+        plans = [OnDemandPlanConfig.model_validate({"plan": "on_demand", "per_hour": 3.6})]
+        electricity = ElectricityConfig.model_validate({"tariff_per_kwh": 0.3})
+        self.accounts = Accounts(
+            PriceBook(plans, electricity, DEVICES),
+            WatchedLedger(ledger, self.watching.take),
+            self.clock,
+            {"host": "h"},
+            self._history,
+        )
+        self.pusher = Pusher(
+            "one",
+            self.store.outbox_of("one", important_first=True, max_points=10_000),
+            Taker(),
+            threading.Event(),
+            batch_points=500,
+            flush_every_s=1.0,
+            drain_points_per_s=10_000,
+            rng=rng,
+            clock=self.clock,
+        )
+
+    def _history(self, device, probe, currency, since_ns):
+        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
+        reader = StoreReader.open(self.store.path)
+        try:
+            found = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
+        finally:
+            reader.close()
+        return [
+            pair for series in found for pair in zip(series.times_ns, series.values, strict=True)
+        ]
+
+    def job(self, number):
+        """One probe run and one reading of a device, and all that follows from them."""
+        device = DEVICES[number % len(DEVICES)]
+        self.accounts.take_reading(self._reading(device), device)
+        self.accounts.take_probe(self._measured(device, number))
+        faults = [LOST] if self.rng.random() < 0.02 else []
+        self.watching.tick(faults)
+        self.pusher.step()
+        self.clock.move(EVERY_S / len(DEVICES))
+        if number % RUNS_A_DAY == 0:
+            prune(self.store, KEPT, self.clock.time_ns())
+            self.watching.keep_detectors()
+
+    def _reading(self, device):
+        end_ns = self.clock.monotonic_ns()
+        fields = {"power_w": 300.0 + self.rng.random(), "energy_j": 3000.0}
+        return Reading(device.name, end_ns - 10 * NS_PER_S, end_ns, fields)
+
+    def _measured(self, device, number):
+        end_ns = self.clock.monotonic_ns()
+        slow = 1.3 if number // 4000 % 2 else 1.0
+        time_ms = 4.0 * slow * self.rng.lognormvariate(0, 0.01)
+        # Now and then the software is another, and the batch is searched again.
+        fingerprint = f"{number // 3000:012x}"
+        result = ProbeResult(
+            probe="encoder",
+            device=device.name,
+            batch=8,
+            latency_ms={"p50": time_ms, "mean": time_ms, "cv": 0.01},
+            samples=300,
+            stop_reason="runs",
+            region_start_ns=end_ns - 10 * NS_PER_S,
+            region_end_ns=end_ns,
+            inferences=round(10_000 / time_ms) * 8,
+            has_energy_window=True,
+            h2d_ms=0.1,
+            launch_overhead_pct=3.0,
+            busy_s=12.0,
+            fingerprint=fingerprint,
+            software={"torch": fingerprint},
+        )
+        energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
+        conditions = {"contended": False, "throttled_pct": 0.0}
+        return Measured(result, energy, "", conditions, float(EVERY_S))
+
+
+def used(store):
+    """Descriptors, threads, resident bytes and bytes of the store's file."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "descriptors": len([*Path("/proc/self/fd").iterdir()]),
+        "threads": threading.active_count(),
+        "resident_bytes": pages * resource.getpagesize(),
+        "store_bytes": store.size_bytes(),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=place) as made:
+        yield Path(made)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_runs_leave_nothing_behind(folder, figures):
+    host = Host(folder, random.Random(SEED))
+    for number in range(WARM_UP_RUNS):
+        host.job(number)
+    before = used(host.store)
+    for number in range(WARM_UP_RUNS, RUNS):
+        host.job(number)
+    after = used(host.store)
+    (sink,) = host.store.sinks()
+    host.store.close()
+    figures(
+        "simulated job runs",
+        runs=RUNS,
+        simulated_days=RUNS // RUNS_A_DAY,
+        rows_sent=sink.sent_points,
+        **{f"{name}_before": value for name, value in before.items()},
+        **{f"{name}_after": value for name, value in after.items()},
+    )
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+    assert after["resident_bytes"] - before["resident_bytes"] < MEMORY_GROWTH_BYTES_MAX
+    assert after["store_bytes"] - before["store_bytes"] < STORE_GROWTH_BYTES_MAX
+    assert sink.dropped_points == sink.rejected_points == 0
+    assert sink.sent_points > RUNS
