@@ -184,7 +184,16 @@ class InfluxDB(Server):
 
 
 class VictoriaMetrics(Server):
-    """VictoriaMetrics, single node."""
+    """VictoriaMetrics, single node.
+
+    Args:
+        folder: For its data.
+        options: Further options of its command line.
+    """
+
+    def __init__(self, folder, *, options=()):
+        super().__init__(folder)
+        self._options = options
 
     def command(self):
         return [
@@ -192,6 +201,7 @@ class VictoriaMetrics(Server):
             f"-storageDataPath={self.folder}/data",
             f"-httpListenAddr=127.0.0.1:{self.port}",
             "-retentionPeriod=100y",
+            *self._options,
         ]
 
     def samples(self, wanted=()):

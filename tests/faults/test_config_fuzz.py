@@ -19,7 +19,7 @@ from sizes import SEED, TIMEOUT_S, sized
 
 from agent.cli.main import main
 
-EXAMPLES = sized(300, 100_000)
+EXAMPLES = sized(300, 20_000)
 GOOD, BAD_INPUT = 0, 2
 FULL = """
 [host]

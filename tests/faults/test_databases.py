@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 from fakes.clock import NS_PER_S, FakeClock
-from fakes.servers import Scripted
+from fakes.servers import Scripted, VictoriaMetrics, running
 from sizes import SEED, TIMEOUT_S, sized
 
 from agent.model import Point
@@ -208,3 +208,20 @@ def rejected_of(path):
         return list(reader.rejected("one"))
     finally:
         reader.close()
+
+
+def test_what_is_sent_again_is_there_once(tmp_path, own_influxdb):
+    """As after an answer that was lost: InfluxDB by its nature, VictoriaMetrics where it is told to."""
+    own_influxdb.query('CREATE DATABASE "d"')
+    line = b"device,device=gpu0 power_w=300 1780000000000000000"
+    options = ("-dedup.minScrapeInterval=1ms",)
+    with running(VictoriaMetrics, tmp_path / "v", "victoria-metrics", options=options) as victoria:
+        for server in (own_influxdb, victoria):
+            sink = build_sink(SinkSettings("v1", server.url, database="d"))
+            for _ in range(3):
+                sink.send(line)
+            sink.close()
+        assert len(own_influxdb.points("d")) == 1
+        labels = (("db", "d"), ("device", "gpu0"))
+        key = ("device_power_w", labels, 1_780_000_000_000)
+        assert victoria.samples({key}) == {key: 300.0}
