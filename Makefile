@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format bench install uninstall venv dev clean
+.PHONY: run test lint format bench soak install uninstall venv dev clean
 
 run: venv
 	@$(BIN)/infercost run
@@ -34,6 +34,10 @@ install: venv
 
 uninstall:
 	$(BIN)/infercost service uninstall $(PURGE)
+
+soak: dev
+	@scripts/servers
+	$(BIN)/python bench/soak.py
 
 venv:
 	@scripts/setup $(VENV)

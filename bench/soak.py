@@ -1,0 +1,85 @@
+"""The fault matrix at its full length; what it came to goes into docs/reliability.md.
+
+    python bench/soak.py              # all of it: many hours
+    INFERCOST_SOAK=0.1 python bench/soak.py -k kills
+
+Further arguments are pytest's. The figures of cases that did not run this time stay.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reliability.md"
+KEPT = ROOT / "bench" / "results" / "soak.json"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def run(arguments, path):
+    """The exit code of pytest; each case adds its line to the file."""
+    share = os.environ.get("INFERCOST_SOAK") or "1"
+    env = {**os.environ, "INFERCOST_SOAK": share, "INFERCOST_SOAK_FIGURES": str(path)}
+    command = [sys.executable, "-m", "pytest", "tests/faults", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+def read(path):
+    """The figures of a run by their case."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = {}
+    for line in lines:
+        figures = json.loads(line)
+        found[figures.pop("case")] = figures
+    return found
+
+
+def shown(value):
+    """A figure as a person reads it."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {shown(inner)}" for name, inner in sorted(value.items()))
+    return f"{value:,}" if isinstance(value, int) else f"{value}"
+
+
+def table(cases):
+    """The figures as the page shows them."""
+    lines = ["| case | when, where | came to |", "| --- | --- | --- |"]
+    for case, entry in sorted(cases.items()):
+        figures = ", ".join(
+            f"{name.replace('_', ' ')}: {shown(value)}" for name, value in entry["figures"].items()
+        )
+        lines.append(f"| {case} | {entry['when']}, {entry['where']} | {figures} |")
+    return "\n".join(lines)
+
+
+def keep(figures):
+    """Adds the figures to those of earlier runs, and shows them all in the page."""
+    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    for case, values in figures.items():
+        cases[case] = {"when": when, "where": where, "figures": values}
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(cases)}\n{END}{after}")
+    print(table(cases))
+
+
+def main():
+    """Runs the cases, keeps what they came to, and ends as pytest did."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(os.environ.get("INFERCOST_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
+        code = run(sys.argv[1:], path)
+        keep(read(path))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
