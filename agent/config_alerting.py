@@ -28,6 +28,8 @@ FaultName = Literal[
     "energy_suspect",
     "sensor_restarting",
     "probe_failing",
+    "service_unread",
+    "service_uncosted",
     "sink_behind",
     "notifier_failing",
     "http_failing",

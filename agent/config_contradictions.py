@@ -6,11 +6,13 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent.config_service_contradictions import service_contradictions
 from agent.series import SCHEMA
 
 # Sections whose tables need names of their own, with the name of one that gives none.
 NAMED = (
     ("probe", None),
+    ("service", None),
     ("sink", "influxdb"),
     ("rule", None),
     ("maintenance", None),
@@ -46,6 +48,7 @@ def contradictions(raw: Mapping[str, Any]) -> Iterable[str]:
     elif len(currencies) > 1:
         yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
     yield from _foreign_budgets(raw)
+    yield from service_contradictions(_tables(raw, "service"))
     yield from _double_plans(raw)
     yield from _unknown_notifiers(raw)
     yield from _unknown_fields(raw)

@@ -71,12 +71,15 @@ class Reading:
         start_ns: CLOCK_MONOTONIC ns of the first sample.
         end_ns: CLOCK_MONOTONIC ns of the last sample.
         fields: Fields of the `device` series; a metric the device lacks is absent.
+        busy_by_pid_s: Seconds in which each process kept the device busy; None where nobody asked
+            or the driver does not tell.
     """
 
     device: str
     start_ns: int
     end_ns: int
     fields: Mapping[str, FieldValue]
+    busy_by_pid_s: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = (
                 "energy_suspect",
                 "sensor_restarting",
                 "probe_failing",
+                "service_unread",
+                "service_uncosted",
                 "sink_behind",
                 "notifier_failing",
                 "http_failing",

@@ -17,8 +17,10 @@ from agent.cli.discovery import short_lived_sensor
 from agent.config import SinkConfig, TelemetryConfig
 from agent.config_alerting import NotifierConfig
 from agent.config_probe import ProbeConfig
+from agent.config_service import ServiceConfig
 from agent.daemon.measuring import AnyProbe
 from agent.daemon.pushing import sink_settings
+from agent.model import Device
 from agent.notifying.registry import check_notifier
 from agent.sinks.registry import check_sink
 
@@ -48,7 +50,9 @@ class Check(NamedTuple):
     fix: str
 
 
-def sensor_checks(telemetry: TelemetryConfig) -> Iterator[Check]:
+def sensor_checks(
+    telemetry: TelemetryConfig, services: Sequence[ServiceConfig] = ()
+) -> Iterator[Check]:
     """NVIDIA's driver and its permissions, the devices, and where energy comes from."""
     has_driver = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
     with short_lived_sensor(telemetry) as sensor:
@@ -67,10 +71,28 @@ def sensor_checks(telemetry: TelemetryConfig) -> Iterator[Check]:
     if not devices:
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none was found", fix)
+    yield from _held_checks(services, devices)
     if status["last_fault"]:
         yield Check("sensor", "bad", status["last_fault"], "see the log of infercost run")
     if any(device.kind == "cpu" for device in devices):
         yield _rapl_check(Path("/sys/class/powercap"))
+
+
+def _held_checks(services: Sequence[ServiceConfig], devices: Sequence[Device]) -> Iterator[Check]:
+    """The devices that services hold: a wrong name is a service without a cost."""
+    names = [device.name for device in devices]
+    divided = {device.parent for device in devices}
+    for service in services:
+        for name in service.devices:
+            if name not in names:
+                fix = f"name what there is: {', '.join(names) or 'nothing was found'}"
+                yield Check(f"service {service.name}", "bad", f"{name} is no device here", fix)
+            elif name in divided:
+                detail = f"{name} is divided into MIG devices"
+                fix = "name those that it holds: " + ", ".join(
+                    device.name for device in devices if device.parent == name
+                )
+                yield Check(f"service {service.name}", "bad", detail, fix)
 
 
 def _rapl_check(powercap: Path) -> Check:

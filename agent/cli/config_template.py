@@ -48,6 +48,15 @@ every = "5m"                    # at :00, :05, ... on every host
 # concurrency = 4
 
 """
+_SERVICE = """\
+# A serving process: what its requests and tokens really cost, idle time included.
+# [[service]]
+# name = "chat"
+# url = "http://127.0.0.1:8000" # its metrics; a list for several replicas
+# engine = "vllm"               # or "sglang", "tgi", "triton", "torchserve", "kserve", "generic"
+# devices = ["gpu0"]            # all that it holds
+
+"""
 _PRICE = """\
 # What the host costs. {assumption}
 # That is an assumption until you put your own price here.
@@ -148,6 +157,7 @@ def render(devices: Sequence[Device], logical_cpus: int) -> str:
         _HEAD
         + found
         + _PROBE.format(dtype="bf16" if accelerators else "fp32")
+        + _SERVICE
         + _PRICE.format(
             assumption=f"Taken from: {assumption}.",
             per_hour=per_hour,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from agent.cli.checks import (
     store_checks,
     torch_checks,
 )
+from agent.cli.serving_checks import service_checks
 from agent.cli.settings import Settings
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
@@ -41,8 +43,9 @@ def command(config: str | None, *, as_json: bool) -> None:
 def _checks(settings: Settings) -> Iterator[Check]:
     source = settings.path or "no file: the try-out"
     yield Check("configuration", "good", f"{source}", "")
-    yield from sensor_checks(settings.config.telemetry)
+    yield from sensor_checks(settings.config.telemetry, settings.config.service)
     yield from torch_checks(settings.config.probe)
+    yield from service_checks(settings.config.service, os.environ)
     yield from store_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)
     yield from notifier_checks(settings.config.notifier)

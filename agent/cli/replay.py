@@ -29,7 +29,7 @@ from agent.daemon.running import host_name
 from agent.model import NS_PER_S, Point
 from agent.storage.reader import StoreReader
 
-MEASURED = ("device", "probe", "cost", "serving", "budget", "agent")
+MEASURED = ("device", "probe", "cost", "serving", "allocation", "budget", "agent")
 EXPLAINED = ("probe", "cost", "event")
 
 History = Callable[[str, str, int, int], Sequence[Point]]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from agent.cli.lines import money, probe_line
+from agent.cli.serving_lines import service_lines
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import ago, local
 from agent.storage.outbox import SinkStatus
@@ -84,8 +85,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
         lines.append(f"  FAULT  {status['store']['fault']}")
     lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
     lines += _sensor_lines(status["sensor"])
-    for probe in status["probes"]:
-        lines += _probe_lines(probe)
+    lines += [line for probe in status["probes"] for line in _probe_lines(probe)]
+    lines += [line for served in status.get("services", ()) for line in service_lines(served)]
     for name, sink in status["sinks"].items():
         lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
     for name, notifier in status["notifiers"].items():

@@ -23,7 +23,18 @@ PLOT_ROWS = 16
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
 # What tells series apart for a reader; the other tags are the same on most hosts.
-_TELLING = ("budget", "device", "probe", "service", "batch", "basis", "plan", "currency")
+_TELLING = (
+    "budget",
+    "device",
+    "probe",
+    "service",
+    "served_model",
+    "part",
+    "batch",
+    "basis",
+    "plan",
+    "currency",
+)
 
 
 @click.command()
@@ -36,22 +47,24 @@ _TELLING = ("budget", "device", "probe", "service", "batch", "basis", "plan", "c
 )
 @click.option("--device", help="Only this device.")
 @click.option("--probe", help="Only this probe.")
+@click.option("--service", help="Only this service.")
+@click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs on this basis.")
 @click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, as CSV.")
 @click.pass_obj
 def command(
     config: str | None,
+    /,
     *,
     since_ns: int,
     field: str,
-    device: str | None,
-    probe: str | None,
     as_json: bool,
     as_csv: bool,
+    **wanted: str | None,
 ) -> None:
     """Shows how a numeric field moved: one row per series, and a plot."""
     measurement, field = _measurement_and_field(field)
-    tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
+    tags = {name: value for name, value in wanted.items() if value}
     with reader_of(Settings(config)) as reader:
         found = reader.values(measurement, field, since_ns, time.time_ns(), tags or None)
     found = [series for series in found if series.values]

@@ -101,6 +101,33 @@ def _probe_failing(status: Status) -> Iterator[Fault]:
             )
 
 
+def _service_unread(status: Status) -> Iterator[Fault]:
+    for service in status.get("services", ()):
+        if service["fault"]:
+            name = service["service"]
+            yield Fault(
+                "service_unread",
+                name,
+                f"service {name} cannot be read ({service['fault']}); its windows have no cost",
+                "warning",
+                {"service": name},
+            )
+
+
+def _service_uncosted(status: Status) -> Iterator[Fault]:
+    for service in status.get("services", ()):
+        unknown = (service["last"] or {}).get("cost_problems")
+        if unknown:
+            name = service["service"]
+            yield Fault(
+                "service_uncosted",
+                name,
+                f"service {name} has no cost: {'; '.join(unknown)}",
+                "warning",
+                {"service": name},
+            )
+
+
 def _sink_behind(status: Status) -> Iterator[Fault]:
     for name, sink in status["sinks"].items():
         if sink["retry_in_s"] is not None:
@@ -175,6 +202,8 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _energy_suspect,
     _sensor_restarting,
     _probe_failing,
+    _service_unread,
+    _service_uncosted,
     _sink_behind,
     _notifier_failing,
     _http_failing,

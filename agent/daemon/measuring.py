@@ -12,6 +12,7 @@ from threading import Event
 from agent.config_probe import ProbeConfig, ServedProbeConfig
 from agent.daemon.accounts import Ledger, Measured
 from agent.daemon.probe_requests import batch_name, model_request, served_request
+from agent.daemon.probe_runs import ProbeRuns
 from agent.model import Device, Energy, EnergyMethod
 from agent.pricing.book import TOGETHER
 from agent.probing.lock import device_lock
@@ -56,6 +57,7 @@ class Measurer:
         lock_folder: Where the devices' locks live.
         stop: Ends a run.
         now_ns: CLOCK_MONOTONIC ns.
+        runs: Told when models run on a device; None where nobody wants to know.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class Measurer:
         lock_folder: Path,
         stop: Event,
         now_ns: Callable[[], int],
+        runs: ProbeRuns | None = None,
     ) -> None:
         self._sensor = sensor
         self._ledger = ledger
         self._lock_folder = lock_folder
         self._stop = stop
         self._now_ns = now_ns
+        self._runs = runs
         self._runners: dict[tuple[str, str], ProbeRunner] = {}
 
     def run(
@@ -99,12 +103,21 @@ class Measurer:
                     return ProbeFault("busy", f"another probe kept {device.name} busy", ())
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
-            outcome = self._runner(probe, target).run(
-                self._request(probe, target, energy=energy, search_anew=search_anew),
-                target.name,
-                on_edge=lambda: self._mark(target.devices),
-                on_progress=on_progress,
-            )
+            # A server that is asked is a service of its own: its requests bear what they cost.
+            runs = self._runs if isinstance(probe, ProbeConfig) else None
+            if runs is not None:
+                runs.begin(target.name, self._now_ns())
+            outcome: ProbeOutcome | ProbeFault | None = None
+            try:
+                outcome = self._runner(probe, target).run(
+                    self._request(probe, target, energy=energy, search_anew=search_anew),
+                    target.name,
+                    on_edge=lambda: self._mark(target.devices),
+                    on_progress=on_progress,
+                )
+            finally:
+                if runs is not None:
+                    runs.end(target.name, self._now_ns(), outcome)
         if isinstance(outcome, ProbeFault):
             return outcome
         if isinstance(probe, ProbeConfig):

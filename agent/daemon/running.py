@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.clock import Clock
 from agent.config import Config
@@ -23,16 +23,20 @@ from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import AnyProbe, Measurer, Target
 from agent.daemon.notifying import Notifying
 from agent.daemon.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
+from agent.daemon.probe_runs import ProbeRuns
 from agent.daemon.pushing import Pushing
 from agent.daemon.schedule import Schedule, stagger_offset_s
 from agent.daemon.spot_feeds import SpotFeeds
 from agent.daemon.watching import WatchedLedger, Watching
-from agent.model import NS_PER_S, Device, Event
+from agent.model import NS_PER_S, Device, Event, Reading
 from agent.pricing.book import PriceBook
 from agent.pricing.carbon import CarbonBook
 from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import SensorSupervisor
+
+if TYPE_CHECKING:  # a daemon without a service shall not carry it
+    from agent.daemon.serving import Serving
 
 SPARE_WORKERS = 3
 FILE_EVERY_S = 10.0
@@ -91,11 +95,15 @@ class Running:
             on_event=self._take_event,
             stop=self._stop,
         )
+        runs = ProbeRuns()
         self._measurer = Measurer(
-            parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns
+            parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
         )
+        self._serving = self._serving_of(config, devices, book, runs)
         self._probe_jobs = self._jobs_of(config, devices)
-        self.schedule = Schedule(workers=len(self._probe_jobs) + SPARE_WORKERS)
+        # A service's readings and its window may be due together.
+        workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
+        self.schedule = Schedule(workers=workers)
         self.pushing = Pushing(config.sink, parts.store, self._stop)
         self.notifying = Notifying(
             config.notifier,
@@ -116,6 +124,8 @@ class Running:
 
         if config.budget:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self.budgets.refresh, at_once=True)
+        for served in self._serving.jobs() if self._serving else ():
+            self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
         for plan in self.spots.plans:
             self._follow(f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name))
         if self.carbon.source is not None:
@@ -138,6 +148,8 @@ class Running:
         """Begins to measure and to push."""
         self.pushing.start()
         self.notifying.start()
+        if self._serving is not None:
+            self._serving.begin()
         self.schedule.start()
 
     def stop(self) -> None:
@@ -145,9 +157,21 @@ class Running:
         self._stop.set()
         self.schedule.stop()
         self._measurer.close()
+        if self._serving is not None:
+            self._serving.stop()
         self.watching.close()
         self.notifying.stop()
         self.pushing.stop()
+
+    def take_reading(self, reading: Reading, device: Device) -> None:
+        """Keeps a device's reading, and bills services by it."""
+        self.accounts.take_reading(reading, device)
+        if self._serving is not None:
+            self._serving.take_reading(reading)
+
+    def service_status(self) -> list[dict[str, Any]]:
+        """What each service last said."""
+        return self._serving.status() if self._serving else []
 
     def probe_status(self) -> list[dict[str, Any]]:
         """What each probe last said."""
@@ -156,6 +180,25 @@ class Running:
     def job_status(self) -> dict[str, Any]:
         """How each job's last run went."""
         return {name: asdict(record) for name, record in self.schedule.records.items()}
+
+    def _serving_of(
+        self, config: Config, devices: Sequence[Device], book: PriceBook, runs: ProbeRuns
+    ) -> Serving | None:
+        if not config.service:
+            return None
+        # Here, and not at the top: a daemon without a service shall not carry it.
+        from agent.daemon.serving import Serving, Surroundings  # noqa: PLC0415
+
+        around = Surroundings(
+            book=book,
+            runs=runs,
+            clock=self._parts.clock,
+            tags=self.tags,
+            keep=self.accounts.keep,
+            on_event=self._take_event,
+            store_path=self._parts.store.path,
+        )
+        return Serving(config, devices, around)
 
     def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
         queues = {device.name: DeviceQueue(config.probing.duty) for device in devices}

@@ -251,7 +251,10 @@ class Daemon:
         if config.store.path != self._config.store.path:
             self._refuse(f"{self._config_path}: store.path: needs a restart of the service")
             return
-        sensor_changed = config.telemetry != self._config.telemetry
+        before = self._config
+        sensor_changed = sensor_settings(config.telemetry, config.service) != sensor_settings(
+            before.telemetry, before.service
+        )
         self._config, self._config_fault = config, None
         if sensor_changed:
             self._sensor.stop(SENSOR_STOP_S)
@@ -279,7 +282,7 @@ class Daemon:
         )
 
     def _new_sensor(self) -> SensorSupervisor:
-        settings = sensor_settings(self._config.telemetry)
+        settings = sensor_settings(self._config.telemetry, self._config.service)
         return SensorSupervisor(
             CHILD_COMMAND, settings, self._on_reading, self._on_event, self._clock
         )
@@ -287,7 +290,7 @@ class Daemon:
     def _on_reading(self, reading: Reading) -> None:
         device = next((found for found in self._devices if found.name == reading.device), None)
         if device is not None and self._running is not None:
-            self._running.accounts.take_reading(reading, device)
+            self._running.take_reading(reading, device)
 
     def _on_event(self, event: Event) -> None:
         logger.log(
@@ -338,6 +341,7 @@ class Daemon:
             "sensor": self._sensor.status(),
             "store": {"path": str(self._store_path), "fault": self._buffer.fault},
             "probes": running.probe_status() if running else [],
+            "services": running.service_status() if running else [],
             "jobs": running.job_status() if running else {},
             "sinks": running.pushing.status() if running else {},
             "notifiers": running.notifying.status() if running else {},

@@ -96,6 +96,7 @@ class Watching:
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
         probes = {None, *(probe.name for probe in config.probe)}
         budgets = {None, *(budget.name for budget in config.budget)}
+        services = {None, *(service.name for service in config.service)}
         self._engine = AlertEngine(
             rules,
             config.alerting,
@@ -103,7 +104,9 @@ class Watching:
             config.notifier,
             self._tags,
             is_current=lambda labels: (
-                labels.get("probe") in probes and labels.get("budget") in budgets
+                labels.get("probe") in probes
+                and labels.get("service") in services
+                and labels.get("budget") in budgets
             ),
         )
         self._points: list[Point] = []

@@ -276,6 +276,10 @@ class CpuSensor:
         """Every process of the host uses the processors: that says nothing."""
         return None
 
+    def util_by_pid_pct(self, since_ns: int) -> dict[int, float] | None:  # noqa: ARG002 - the protocol's
+        """Nobody counts the processors' time here by process."""
+        return None
+
     def _power_w(self, reading: CounterReading | None) -> float | None:
         """Mean power since the sample before, which readings at a window's edge do not shorten."""
         last = self._sampled

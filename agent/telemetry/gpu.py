@@ -283,6 +283,15 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
+        found = self.util_by_pid_pct(since_ns)
+        return None if found is None else frozenset(pid for pid, pct in found.items() if pct > 0)
+
+    def util_by_pid_pct(self, since_ns: int) -> dict[int, float] | None:
+        """How busy each process kept the multiprocessors, by the driver's own samples.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
         if not self._tells_who_is_busy:
             return None
         since_us = utc_ns(self._clock, since_ns) // 1000
@@ -290,14 +299,18 @@ class GpuSensor:
             samples = self._nvml("nvmlDeviceGetProcessUtilization", self._handle, since_us)
         except SensorFault as fault:
             if fault.code == "NOT_FOUND":  # no sample since then: nobody was
-                return frozenset()
+                return {}
             if fault.reaction is Reaction.ABSENT:
                 self._tells_who_is_busy = False
                 return None
             if fault.reaction is Reaction.TRANSIENT:
                 return None
             raise
-        return frozenset(int(sample.pid) for sample in samples if sample.smUtil > 0)
+        found: dict[int, list[float]] = {}
+        for sample in samples:
+            # Some drivers give figures beyond all of the time.
+            found.setdefault(int(sample.pid), []).append(min(100.0, float(sample.smUtil)))
+        return {pid: sum(values) / len(values) for pid, values in found.items()}
 
     def _read(self, metric: str) -> Values:
         """One metric by the best way left; empty where it is absent, now or for ever."""

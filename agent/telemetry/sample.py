@@ -117,3 +117,10 @@ class Sensor(Protocol):
     def busy_pids(self, since_ns: int) -> frozenset[int] | None:
         """Processes that worked on the device since a CLOCK_MONOTONIC ns; None if not known."""
         ...
+
+    def util_by_pid_pct(self, since_ns: int) -> dict[int, float] | None:
+        """Share of time since a CLOCK_MONOTONIC ns that each process kept the device busy, in percent.
+
+        None where that is not known.
+        """
+        ...

@@ -53,6 +53,7 @@ class SensorSettings:
         quarantine_first_s: How long a device that failed is left alone at first, in s.
         quarantine_max_s: How long at most, after doubling each time, in s.
         selftest_s: For so long, in s, is a GPU's energy counter compared with its power; 0: never.
+        processes: Whether to ask the driver how busy each process keeps a device.
     """
 
     sample_every_s: float = 1.0
@@ -67,6 +68,7 @@ class SensorSettings:
     quarantine_first_s: float = 60.0
     quarantine_max_s: float = 3600.0
     selftest_s: float = 10.0
+    processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +193,17 @@ def activity_message(identity: int, activity: Activity) -> Message:
 
 def reading_message(reading: Reading) -> Message:
     """A reading as it stands on the wire."""
-    return {
+    message: dict[str, Any] = {
         "type": "reading",
         "device": reading.device,
         "start_ns": reading.start_ns,
         "end_ns": reading.end_ns,
         "fields": dict(reading.fields),
     }
+    if reading.busy_by_pid_s is not None:
+        # As pairs: the keys of a JSON object are text.
+        message["busy_by_pid_s"] = list(reading.busy_by_pid_s.items())
+    return message
 
 
 def parse_reading(message: Message) -> Reading:
@@ -207,7 +213,9 @@ def parse_reading(message: Message) -> Reading:
         KeyError, TypeError, ValueError: It is none.
     """
     start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-    return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]))
+    pairs = message.get("busy_by_pid_s")
+    busy = None if pairs is None else {int(pid): float(busy_s) for pid, busy_s in pairs}
+    return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]), busy)
 
 
 def parse_energy(message: Message) -> Energy | Absent:

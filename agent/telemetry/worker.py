@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.clock import Clock
@@ -18,6 +18,7 @@ from agent.telemetry.aggregate import Aggregator
 from agent.telemetry.backoff import Backoff
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.metering import Metering
+from agent.telemetry.process_time import ProcessTime
 from agent.telemetry.sample import CounterReading, Sensor
 from agent.telemetry.wire import (
     Message,
@@ -99,6 +100,7 @@ class DeviceWorker:
         self._aggregator = Aggregator(sensor.name)
         self._questions: list[_Question] = []
         self._busy_pids: frozenset[int] | None = None
+        self._process_time = ProcessTime() if settings.processes else None
 
     def offer(self, command: Message) -> bool:
         """Hands the device's thread a command; False where it has too many already."""
@@ -187,9 +189,14 @@ class DeviceWorker:
         if self._fresh:
             self._aggregator.restart(sample.counter or self._own_counter())
             self._fresh = False
+            if self._process_time is not None:
+                self._process_time.restart(sample.t_ns)
         self._aggregator.add(sample)
         self._activity.add(sample)
         self._metering.remember(sample)
+        if self._process_time is not None:
+            shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
+            self._process_time.add(sample.t_ns, shares)
         self._reinits = 0
         if due_ns >= self._next_aggregate_ns:
             self._close_interval(sample.counter or self._own_counter())
@@ -212,6 +219,8 @@ class DeviceWorker:
     def _close_interval(self, counter: CounterReading | None) -> None:
         suspect = self._metering.history.suspect
         reading = self._aggregator.close(counter, self.sensor.counter_method, suspect=suspect)
+        if reading is not None and self._process_time is not None:
+            reading = replace(reading, busy_by_pid_s=self._process_time.close())
         if reading is not None:
             self._emit(reading_message(reading))
 

@@ -52,6 +52,24 @@ def test_all_is_well():
             "out of memory",
         ),
         (
+            {"services": [{"service": "chat", "fault": "http://x: away", "last": None}]},
+            "service_unread",
+            "warning",
+            {"service": "chat"},
+            "http://x: away",
+        ),
+        (
+            {
+                "services": [
+                    {"service": "chat", "fault": None, "last": {"cost_problems": ["set share"]}}
+                ]
+            },
+            "service_uncosted",
+            "warning",
+            {"service": "chat"},
+            "set share",
+        ),
+        (
             {"sinks": {"eu": {"retry_in_s": 12.0, "last_error": "refused"}}},
             "sink_behind",
             "warning",

@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -195,6 +195,12 @@ class FakeGpu:
         for name, values in (("pid", pids), ("mps_pid", mps_pids), ("busy_pid", busy)):
             getattr(self._gpu, f"{name}s")[: len(values)] = list(values)
             setattr(self._gpu, f"{name}_count", len(values))
+        self._gpu.busy_pcts[: len(busy)] = [0] * len(busy)
+
+    def keep_busy(self, pct_by_pid: Mapping[int, int]) -> None:
+        """These processes are on it and keep it busy for such a share of the time, in percent."""
+        self.set_processes(list(pct_by_pid))
+        self._gpu.busy_pcts[: len(pct_by_pid)] = list(pct_by_pid.values())
 
     def vanish(self) -> None:
         """It falls off the bus: every call answers GPU_IS_LOST."""

@@ -57,6 +57,7 @@ class Gpu(ctypes.Structure):
         ("mps_pids", ctypes.c_uint64 * MAX_PIDS),
         ("busy_pid_count", ctypes.c_int64),
         ("busy_pids", ctypes.c_uint64 * MAX_PIDS),
+        ("busy_pcts", ctypes.c_uint64 * MAX_PIDS),
         ("gain", ctypes.c_double),
         ("power_period_ns", ctypes.c_int64),
         ("power_window_ns", ctypes.c_int64),

@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from agent.config_file import parse
 from agent.config_service import ServiceConfig
 from agent.serving.engines import ENGINES
 
@@ -15,9 +16,14 @@ def test_the_guides_configuration_is_taken():
     services = [
         ServiceConfig.model_validate(table)
         for block in blocks
-        for table in tomllib.loads(block)["service"]
+        for table in tomllib.loads(block).get("service", ())
     ]
     assert [service.engine for service in services] == ["vllm", "vllm", "generic"]
+
+
+def test_the_guides_rule_is_taken():
+    (rule,) = re.findall(r"```toml\n(\[\[rule\]\].*?)```", GUIDE, re.DOTALL)
+    assert parse(rule, Path("infercost.toml")).rule[0].match["basis"] == "serving"
 
 
 def test_the_guide_names_every_counter_of_requests_and_every_engine():

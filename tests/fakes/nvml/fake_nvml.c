@@ -69,6 +69,7 @@ struct gpu {
     uint64_t mps_pids[MAX_PIDS];
     int64_t busy_pid_count;
     uint64_t busy_pids[MAX_PIDS];
+    uint64_t busy_pcts[MAX_PIDS];
     double gain;
     int64_t power_period_ns;
     int64_t power_window_ns;
@@ -467,7 +468,7 @@ int nvmlDeviceGetProcessUtilization(void *handle, struct process_utilization *ou
     for (int64_t i = 0; i < gpu->busy_pid_count; i++) {
         memset(&out[i], 0, sizeof out[i]);
         out[i].pid = (unsigned int)gpu->busy_pids[i];
-        out[i].sm_pct = 50;
+        out[i].sm_pct = (unsigned int)(gpu->busy_pcts[i] ? gpu->busy_pcts[i] : 50);
     }
     return SUCCESS;
 }

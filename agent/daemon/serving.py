@@ -1,0 +1,198 @@
+"""What production costs: services are read, their devices billed, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.clock import Clock
+from agent.config import Config
+from agent.config_service import ServiceConfig
+from agent.config_service_contradictions import board_of
+from agent.daemon.device_log import HOLE_S, DeviceLog
+from agent.daemon.probe_runs import ProbeRuns
+from agent.daemon.serving_devices import DeviceCosts
+from agent.daemon.serving_group import ServingGroup
+from agent.daemon.serving_processes import ProcessOwners
+from agent.daemon.serving_service import ServedService
+from agent.model import Device, Event, Point, Reading
+from agent.pricing.book import PriceBook
+from agent.storage.reader import StoreReader
+
+END_OF_TIME_NS = 2**63 - 1
+# Windows are billed when the readings that cover them are there: looked for so often.
+SETTLE_S = 5.0
+MIN_SETTLE_S = 0.25
+SPARE_PATIENCE_S = 5.0
+HOLE_PERIODS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A periodic job for the schedule.
+
+    Attributes:
+        name: Unique name.
+        every_s: Period in seconds, aligned to the wall clock.
+        run: What to do.
+        at_once: Whether to run it at the start as well.
+    """
+
+    name: str
+    every_s: float
+    run: Callable[[], None]
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What services are billed by.
+
+    Attributes:
+        book: The prices.
+        runs: When probes ran.
+        clock: The host's clocks.
+        tags: Host and static labels.
+        keep: Takes rows.
+        on_event: Takes events.
+        store_path: The store, for what rolling costs were before a start.
+        proc: Where the kernel shows processes.
+    """
+
+    book: PriceBook
+    runs: ProbeRuns
+    clock: Clock
+    tags: Mapping[str, str]
+    keep: Callable[[Sequence[Point]], None]
+    on_event: Callable[[Event], None]
+    store_path: Path
+    proc: Path = Path("/proc")
+
+
+class Serving:
+    """The services of a configuration, and every device of the host.
+
+    Devices that no service claims are billed too, so that what is allocated adds up to what the
+    host's devices cost.
+
+    Args:
+        config: With at least one service.
+        devices: The devices that were found.
+        around: What they are billed by.
+    """
+
+    def __init__(self, config: Config, devices: Sequence[Device], around: Surroundings) -> None:
+        services = config.service
+        self._around = around
+        # Before its first sample, at most a period after the start, a device is not known.
+        hole_s = max(HOLE_S, HOLE_PERIODS * config.telemetry.every_s)
+        self._log = DeviceLog(max(service.window_s for service in services), hole_s)
+        self._owners = ProcessOwners(services, around.proc)
+        self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
+        patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S
+        self._groups = [
+            self._group(together, held, services, patience_s)
+            for together, held in grouped(services, devices)
+        ]
+
+    def take_reading(self, reading: Reading) -> None:
+        """Takes a device's reading."""
+        self._log.take(reading)
+        if reading.busy_by_pid_s:
+            self._owners.look(reading.busy_by_pid_s)
+
+    def jobs(self) -> list[Job]:
+        """What the schedule shall do."""
+        found = [Job("serving costs", self._settle_s, self._settle)]
+        for group in self._groups:
+            found += [
+                Job(f"service {service.name}", service.config.every_s, service.scrape, at_once=True)
+                for service in group.services
+            ]
+            found.append(Job(f"window {group.name}", group.window_s, group.close_window))
+        return found
+
+    def begin(self) -> None:
+        """The first windows begin now."""
+        for group in self._groups:
+            group.begin()
+
+    def stop(self) -> None:
+        """Books what is known so far; a window that is cut short has no cost per request."""
+        for group in self._groups:
+            group.stop()
+
+    def status(self) -> list[dict[str, Any]]:
+        """What `infercost status` shows of each service."""
+        return [service.status() for group in self._groups for service in group.services]
+
+    def _settle(self) -> None:
+        for group in self._groups:
+            group.settle()
+
+    def _group(
+        self,
+        together: Sequence[ServiceConfig],
+        devices: Sequence[Device],
+        services: Sequence[ServiceConfig],
+        patience_s: float,
+    ) -> ServingGroup:
+        around = self._around
+        costs = DeviceCosts(
+            devices,
+            together,
+            book=around.book,
+            log=self._log,
+            runs=around.runs,
+            owners=self._owners,
+            clock=around.clock,
+        )
+        group = ServingGroup(
+            costs,
+            window_s=min(service.window_s for service in together or services),
+            patience_s=patience_s,
+            clock=around.clock,
+            tags=around.tags,
+            keep=around.keep,
+        )
+        group.services = tuple(
+            ServedService(
+                service, around.clock, lambda: group.edge_ns, around.on_event, self._history
+            )
+            for service in together
+        )
+        return group
+
+    def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
+        tags = {"service": service, "basis": "serving", "currency": currency}
+        with closing(StoreReader.open(self._around.store_path)) as reader:
+            rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            return [row for row in rows if "served_model" not in row.tags]
+
+
+def grouped(
+    services: Sequence[ServiceConfig], devices: Sequence[Device]
+) -> list[tuple[list[ServiceConfig], list[Device]]]:
+    """Services that share devices or boards, with these; then the devices that nobody claims.
+
+    Args:
+        services: The services.
+        devices: The host's devices.
+    """
+    groups: list[tuple[list[ServiceConfig], set[str]]] = []
+    for service in services:
+        boards = {board_of(name) for name in service.devices}
+        joined = [group for group in groups if group[1] & boards]
+        groups = [group for group in groups if not group[1] & boards]
+        members = [member for group in joined for member in group[0]]
+        groups.append(([*members, service], boards.union(*(group[1] for group in joined))))
+    found = [
+        (together, [device for device in devices if board_of(device.name) in boards])
+        for together, boards in groups
+    ]
+    claimed = {device.name for _, held in found for device in held}
+    rest = [device for device in devices if device.name not in claimed]
+    return [*found, ([], rest)] if rest else found

@@ -1,0 +1,130 @@
+"""What `infercost status` says of a service, and how its series are chosen."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from fakes.clock import FakeClock
+
+from agent.cli.main import main
+from agent.cli.serving_lines import service_lines
+from agent.model import Point
+from agent.storage.writer import Store
+
+LAST = {
+    "time_ns": 1_780_000_000 * 10**9,
+    "window_s": 300.0,
+    "requests": 1234.0,
+    "errors": 2.0,
+    "tokens_in": 500_000.0,
+    "tokens_out": None,
+    "restarts": 0,
+    "busy_share": 0.4,
+    "problems": [],
+    "cost_problems": [],
+    "missing": [],
+    "cost": {
+        "currency": "USD",
+        "cost_total": 0.5,
+        "cost_per_request": 0.0004,
+        "cost_per_inference": 0.0004,
+        "cost_per_million_tokens_in": 1.0,
+        "cost_per_million_tokens_out": None,
+        "idle_share": 0.6,
+    },
+    "rolling": {
+        "1h": {"per_inference": 0.0004, "coverage": 1.0},
+        "24h": {"per_inference": 0.0005, "coverage": 0.25},
+        "7d": {"per_inference": None, "coverage": 0.1},
+    },
+}
+
+
+def service(**changes):
+    told = {"service": "chat", "engine": "vllm", "devices": ["gpu0", "gpu1"]}
+    return {**told, "missing": [], "fault": None, "last": LAST, **changes}
+
+
+def test_a_window_is_told_in_the_words_of_the_field():
+    text = "\n".join(service_lines(service()))
+    assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
+    assert "1,234 requests, 2 failed, 500,000 tokens in" in text
+    assert "it cost $0.5, $0.0004 per request, $1 per million tokens in, 60% of it idle" in text
+    assert "tokens out" not in text
+    assert "rolling 1h: 0.0004 per inference\n" in text
+    assert "rolling 24h: 0.0005 per inference; 25% covered" in text
+    assert "7d" not in text
+
+
+def test_what_is_wrong_is_told():
+    last = {**LAST, "cost": None, "problems": ["http://x: away"], "restarts": 2, "rolling": {}}
+    lines = service_lines(service(last=last, fault="http://x: away", missing=["vllm:a"]))
+    text = "\n".join(lines)
+    assert "counters began anew 2 times" in text
+    assert "no cost: http://x: away" in text
+    assert "missing counter: vllm:a" in text
+    assert lines[-1] == "  FAULT  service chat cannot be read: http://x: away"
+    assert "no window has ended yet" in service_lines(service(last=None))[0]
+
+
+@pytest.fixture
+def infercost(tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
+    now_ns = time.time_ns()
+    common = {"device": "gpu0", "plan": "owned", "currency": "EUR"}
+    rows = [
+        Point(
+            "cost",
+            {**common, "probe": "p", "basis": "probe"},
+            {"cost_per_inference": 1.0},
+            now_ns - 10**9,
+        ),
+        Point(
+            "cost",
+            {**common, "service": "chat", "basis": "serving"},
+            {"cost_per_inference": 2.0, "cost_per_request": 2.0},
+            now_ns - 10**9,
+        ),
+        Point(
+            "cost",
+            {**common, "service": "other", "basis": "serving"},
+            {"cost_per_inference": 3.0},
+            now_ns - 10**9,
+        ),
+        Point(
+            "allocation",
+            {"device": "gpu0", "service": "chat", "part": "idle", "currency": "EUR"},
+            {"cost": 0.5},
+            now_ns - 10**9,
+        ),
+    ]
+    store = Store.open(tmp_path / "infercost.db", FakeClock(now_ns))
+    store.append(rows)
+    store.close()
+
+    def call(*arguments):
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return call
+
+
+def values(text):
+    return [series["values"] for series in json.loads(text)["series"]]
+
+
+def test_trend_chooses_a_service_and_a_basis(infercost):
+    assert values(infercost("trend", "--service", "chat", "--json")) == [[2.0]]
+    assert values(infercost("trend", "--basis", "probe", "--json")) == [[1.0]]
+    assert sorted(values(infercost("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
+    idle = infercost("trend", "--field", "allocation.cost", "--service", "chat")
+    assert "gpu0 chat idle EUR" in idle
+
+
+def test_export_holds_what_services_cost(infercost):
+    lines = infercost("export", "--measurement", "cost", "--measurement", "allocation")
+    assert "basis=serving" in lines
+    assert "part=idle" in lines

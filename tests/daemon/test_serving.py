@@ -1,0 +1,259 @@
+"""A real daemon, a real endpoint, a scripted driver: what production costs, against the truth."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from fakes.nvml import FakeNvml, require_gcc
+from fakes.scenes import GPU_PROBE, OWNED, QUICK
+from fakes.serving_engine import ServingEngine
+
+# One an hour of the host; 0.36 a kWh is 1e-7 a joule.
+ENERGY_PER_J = 1e-7
+
+
+def service(server, devices, name="chat", **more):
+    """The table of a service over HTTP."""
+    keys = {
+        "name": name,
+        "url": server.url,
+        "engine": "vllm",
+        "devices": list(devices),
+        "every": "500ms",
+        "window": "2s",
+        "timeout": "400ms",
+        **more,
+    }
+    return "\n[[service]]\n" + "".join(f"{key} = {json.dumps(v)}\n" for key, v in keys.items())
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=2)
+    for gpu in fake.gpus:
+        gpu.set(util_pct=40)
+        gpu.set_power(300.0)
+    return fake
+
+
+def total(rows, field):
+    return sum(row.fields.get(field, 0.0) for row in rows)
+
+
+def at(rows):
+    """Rows by their time."""
+    found = {}
+    for row in rows:
+        found.setdefault(row.time_ns, []).append(row)
+    return found
+
+
+def windows(daemon, name="chat", **fields):
+    return [
+        row
+        for row in daemon.points("serving", service=name)
+        if all(row.fields[key] == value for key, value in fields.items())
+    ]
+
+
+def assert_adds_up(daemon, devices, per_s, power_w):
+    """What is allocated in each window is what the devices cost in it."""
+    closed = windows(daemon)
+    rows = at(daemon.points("allocation"))
+    for row in closed:
+        lines = [line for line in rows[row.time_ns] if line.tags["device"] in devices]
+        length_s = row.fields["window_s"]
+        assert total(lines, "cost_hardware") == pytest.approx(per_s * length_s, rel=1e-9)
+        drawn = power_w * len(devices) * length_s * ENERGY_PER_J
+        # The counter moves ten times a second, and stands between.
+        step = power_w * len(devices) * 0.25 * ENERGY_PER_J
+        assert total(lines, "cost_energy") == pytest.approx(drawn, rel=0.05, abs=step)
+
+
+def shown(daemon, name="chat"):
+    """What the daemon last said of a service."""
+    return next(s for s in daemon.state("status")["services"] if s["service"] == name)
+
+
+def named_process(folder, name):
+    """A real process of that name."""
+    program = folder / name
+    shutil.copy(shutil.which("sleep"), program)
+    return subprocess.Popen([str(program), "600"])
+
+
+def test_what_is_served_becomes_the_cost_of_requests_and_tokens(daemon_in, gpus):
+    engine = ServingEngine()
+    engine.serve(requests=1000)
+    with engine.over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        probe = GPU_PROBE + 'when_busy = "run"\n'
+        daemon.start(QUICK + OWNED + probe + service(server, ["gpu0"]))
+        daemon.wait_for(lambda: windows(daemon, requests=0.0))
+        before = engine.served["m"].copy()
+        for _ in range(3):
+            engine.serve(requests=7, errors=1)
+        daemon.wait_for(lambda: total(windows(daemon), "requests") >= 21)
+        daemon.wait_for(lambda: daemon.points("allocation", part="probing", device="gpu0"))
+        daemon.wait_for(lambda: shown(daemon)["last"])
+        status = daemon.run("status")
+    served = engine.served["m"]
+    done = windows(daemon, complete=True)
+    for key in ("requests", "errors", "tokens_in", "tokens_out"):
+        assert total(done, key) == served[key] - before[key]
+    # One of two devices of a host of 1 an hour.
+    assert_adds_up(daemon, ["gpu0"], 0.5 / 3600, 300.0)
+    costs = daemon.points("cost", basis="serving", service="chat")
+    rows = at(daemon.points("allocation", service="chat", device="gpu0"))
+    for cost in costs:
+        # Alone on its device: all that this cost but for probing is the service's.
+        assert cost.fields["cost_total"] == pytest.approx(total(rows[cost.time_ns], "cost"))
+    assert costs[0].tags["plan"] == "owned"
+    spent = [row for row in costs if row.fields.get("cost_per_request")]
+    assert total(spent, "cost_total") == pytest.approx(
+        sum(
+            row.fields["cost_per_million_tokens_in"] * counts.fields["tokens_in"] * 1e-6
+            + row.fields["cost_per_million_tokens_out"] * counts.fields["tokens_out"] * 1e-6
+            for row in spent
+            for counts in done
+            if counts.time_ns == row.time_ns
+        )
+    )
+    # A device that no service holds is nobody's, and booked.
+    assert {"unallocated", "probing"} >= {
+        row.tags["part"] for row in daemon.points("allocation", device="gpu1")
+    }
+    assert "service  chat (vllm on gpu0): " in status
+
+
+def test_a_dead_endpoint_makes_windows_incomplete_and_never_cheaper(daemon_in, gpus):
+    engine = ServingEngine()
+    engine.serve(requests=10)
+    with engine.over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        rule = '[[rule]]\nname = "unread"\nkind = "fault"\nfaults = ["service_unread"]\n'
+        fast = '[alerting]\nevaluate_every = "1s"\n'
+        daemon.start(QUICK + fast + rule + OWNED + service(server, ["gpu0", "gpu1"]))
+        daemon.wait_for(lambda: windows(daemon, complete=True))
+        engine.is_away = True
+        engine.serve(requests=30)
+        lost = daemon.wait_for(lambda: windows(daemon, complete=False))[0]
+        assert "503" in lost.fields["problem"]
+        daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="firing"))
+        daemon.wait_for(lambda: shown(daemon)["fault"])
+        assert "FAULT  service chat cannot be read" in daemon.run("status")
+        engine.is_away = False
+        engine.serve(requests=5)
+        daemon.wait_for(lambda: daemon.points("event", kind="fault", service="chat")[1:])
+        daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
+        daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="resolved"))
+    told, mended = daemon.points("event", kind="fault", service="chat")
+    assert (told.fields["severity"], mended.fields["severity"]) == ("warning", "info")
+    closed = windows(daemon)
+    incomplete = {row.time_ns for row in closed if not row.fields["complete"]}
+    costs = {row.time_ns for row in daemon.points("cost", service="chat")}
+    assert costs == {row.time_ns for row in closed} - incomplete
+    # Nothing is lost meanwhile: the devices cost what they cost.
+    assert_adds_up(daemon, ["gpu0", "gpu1"], 1 / 3600, 300.0)
+
+
+def test_rolling_cost_survives_a_restart_and_what_is_allocated_adds_up(daemon_in, gpus):
+    engine = ServingEngine()
+    engine.serve(requests=10)
+    with engine.over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        daemon.start(QUICK + OWNED + service(server, ["gpu0"]))
+        daemon.wait_for(lambda: windows(daemon, complete=True))
+        engine.serve(requests=40)
+        daemon.wait_for(lambda: windows(daemon, requests=40.0))
+        daemon.stop()
+        first = daemon.points("cost", service="chat")
+        booked = daemon.points("allocation", device="gpu0")
+        held = daemon.points("device", device="gpu0")
+        # What was booked is what the device's own rows say it cost, but for the start.
+        assert total(booked, "cost") == pytest.approx(total(held, "cost"), rel=0.15)
+        assert booked[-1].time_ns == pytest.approx(held[-1].time_ns, abs=600_000_000)
+        daemon.start()
+        last = daemon.wait_for(lambda: daemon.points("cost", service="chat")[len(first) :])[0]
+    spent = total(first, "cost_total") + last.fields["cost_total"]
+    assert last.fields["rolling_1h"] == pytest.approx(spent / 40)
+    seconds = total(first, "window_s") + last.fields["window_s"]
+    assert last.fields["rolling_1h_coverage"] == pytest.approx(seconds / 3600)
+
+
+def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, gpus, tmp_path):
+    engines = ServingEngine(), ServingEngine()
+    running = [named_process(tmp_path, name) for name in ("engine-a", "engine-b")]
+    try:
+        gpus.gpus[0].keep_busy({running[0].pid: 30, running[1].pid: 10})
+        with engines[0].over_http() as one, engines[1].over_http() as other:
+            daemon = daemon_in(**gpus.env())
+            daemon.start(
+                QUICK
+                + OWNED
+                + service(one, ["gpu0"], "a", processes=["engine-a"])
+                + service(other, ["gpu0", "gpu1"], "b", processes=["engine-b"])
+                + service(other, ["gpu7"], "c")
+            )
+            for _ in range(2):
+                for engine in engines:
+                    engine.serve(requests=4)
+                seen = len(windows(daemon, "b", complete=True))
+                daemon.wait_for(lambda: len(windows(daemon, "b", complete=True)) > seen)  # noqa: B023 - it is called before the next turn
+            daemon.wait_for(lambda: shown(daemon, "c")["last"])
+            assert "no cost: gpu7 is no device of this host" in daemon.run("status")
+            checked = json.loads(daemon.run("doctor", "--json", code=1))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    found = [(c["name"], c["state"]) for c in checked if c["name"].startswith("service")]
+    assert sorted(found) == [
+        *(("service a", "good"), ("service b", "good")),
+        *(("service c", "bad"), ("service c", "good")),
+    ]
+    window = windows(daemon, "b", complete=True)[-1]
+    lines = [row for row in daemon.points("allocation") if row.time_ns == window.time_ns]
+    costs = {
+        (device, name): sum(
+            row.fields["cost"]
+            for row in lines
+            if (row.tags["device"], row.tags.get("service")) == (device, name)
+        )
+        for device in ("gpu0", "gpu1")
+        for name in ("a", "b", None)
+    }
+    assert costs["gpu0", "a"] == pytest.approx(3 * costs["gpu0", "b"], rel=0.05)
+    assert costs["gpu0", None] == 0
+    # Nobody works on the other one, as the driver sees it: it is not known to be anyone's.
+    assert costs["gpu1", "b"] == pytest.approx(sum(costs["gpu1", n] for n in ("a", "b", None)))
+    assert "gpu7 is no device of this host" in windows(daemon, "c")[-1].fields["problem"]
+    assert not daemon.points("cost", service="c")
+
+
+def test_mig_devices_divide_their_boards_energy_and_what_nobody_holds_is_idle(daemon_in, gpus):
+    gpus.gpus[0].split(1, 2)
+    engine = ServingEngine()
+    with engine.over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        daemon.start(QUICK + OWNED + service(server, ["gpu0.mig1"]))
+        done = daemon.wait_for(lambda: windows(daemon, complete=True))[0]
+    lines = {
+        row.tags["device"]: row
+        for row in daemon.points("allocation")
+        if row.time_ns == done.time_ns and row.tags["device"] != "gpu1"
+    }
+    assert {name: row.tags["part"] for name, row in lines.items()} == {
+        "gpu0": "idle",
+        "gpu0.mig0": "unallocated",
+        "gpu0.mig1": "held",
+    }
+    board_s = done.fields["window_s"]
+    for name, slices in {"gpu0": 4, "gpu0.mig0": 1, "gpu0.mig1": 2}.items():
+        fields = lines[name].fields
+        assert fields["cost_hardware"] == pytest.approx(slices / 7 * 0.5 / 3600 * board_s)
+        part_w = slices / 7 * 300.0
+        drawn, step = part_w * board_s * ENERGY_PER_J, part_w * 0.25 * ENERGY_PER_J
+        assert fields["cost_energy"] == pytest.approx(drawn, rel=0.05, abs=step)

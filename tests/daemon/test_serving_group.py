@@ -1,0 +1,253 @@
+"""Windows of services on a clock that the test moves: edges, waiting, what a stop books."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fakes.clock import FakeClock
+from fakes.serving_engine import ServingEngine
+
+from agent.config_file import parse
+from agent.daemon.probe_runs import ProbeRuns
+from agent.daemon.serving import Serving, Surroundings
+from agent.model import NS_PER_S, Device, Reading
+from agent.pricing.book import PriceBook
+from agent.storage.reader import StoreReader
+from agent.storage.writer import Store
+
+S = NS_PER_S
+DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in (0, 1)]
+# 0.001 a second for each of two devices; a joule costs 1e-7.
+PRICE = """
+[[price]]
+plan = "on_demand"
+per_hour = 7.2
+electricity_included = false
+[electricity]
+tariff_per_kwh = 0.36
+"""
+
+
+def table(name, server, *devices, **more):
+    keys = {"name": name, "url": server.url, "engine": "vllm", **more}
+    lines = [f'{key} = "{value}"' for key, value in keys.items()]
+    held = ", ".join(f'"{device}"' for device in devices)
+    return "\n".join(["[[service]]", *lines, f"devices = [{held}]\n"])
+
+
+class Bench:
+    """Services at work on a clock, with readings of 300 W every ten seconds."""
+
+    def __init__(self, folder, *tables):
+        self.clock = FakeClock()
+        self.store = Store.open(folder / "infercost.db", self.clock)
+        self.config = parse(PRICE + "\n".join(tables), Path("infercost.toml"))
+        self.events = []
+        self.readings_until_ns = self.clock.monotonic_ns()
+        self.begin()
+
+    def begin(self):
+        self.runs = ProbeRuns()
+        around = Surroundings(
+            book=PriceBook(self.config.price, self.config.electricity, DEVICES),
+            runs=self.runs,
+            clock=self.clock,
+            tags={"host": "h"},
+            keep=self.store.append,
+            on_event=self.events.append,
+            store_path=self.store.path,
+        )
+        self.serving = Serving(self.config, DEVICES, around)
+        self.jobs = {job.name: job.run for job in self.serving.jobs()}
+        self.serving.begin()
+        self.scrape()
+
+    def scrape(self):
+        for name, run in self.jobs.items():
+            if name.startswith("service "):
+                run()
+
+    def move(self, duration_s, *, read=True):
+        self.clock.move(duration_s)
+        while read and self.readings_until_ns + 10 * S <= self.clock.monotonic_ns():
+            start_ns = self.readings_until_ns
+            self.readings_until_ns = end_ns = start_ns + 10 * S
+            for device in DEVICES:
+                fields = {"energy_j": 3000.0, "util_pct": 40.0, "power_w": 300.0}
+                self.serving.take_reading(Reading(device.name, start_ns, end_ns, fields))
+
+    def close(self):
+        for name, run in self.jobs.items():
+            if name.startswith("window "):
+                run()
+
+    def rows(self, measurement, **tags):
+        with closing(StoreReader.open(self.store.path)) as reader:
+            return list(reader.points(measurement, 0, 2**62, tags or None))
+
+
+@pytest.fixture
+def engine():
+    return ServingEngine()
+
+
+@pytest.fixture
+def server(engine):
+    with engine.over_http() as server:
+        yield server
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(*tables):
+        made.append(Bench(tmp_path, *tables))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.store.close()
+
+
+def test_a_window_is_billed_when_the_readings_cover_it(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    engine.serve(requests=100)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    at_work.move(1)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["requests"], row.fields["window_s"]) == (100, 300)
+    (cost,) = at_work.rows("cost")
+    assert cost.fields["cost_total"] == pytest.approx(0.3 + 90_000 * 1e-7)
+    assert cost.fields["cost_per_request"] == pytest.approx(0.00309)
+    assert cost.time_ns == at_work.clock.time_ns() - S
+
+
+def test_a_device_that_is_silent_is_waited_for_so_long_and_no_longer(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    at_work.close()
+    at_work.move(24, read=False)
+    at_work.jobs["serving costs"]()
+    assert at_work.rows("serving") == []
+    at_work.move(2, read=False)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert row.fields["problem"] == "the energy of gpu0 was not measured all the time"
+    assert at_work.rows("cost") == []
+    (status,) = at_work.serving.status()
+    assert status["last"]["cost_problems"] == [row.fields["problem"]]
+
+
+def test_a_probe_that_runs_at_the_edge_is_waited_for(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(290)
+    at_work.runs.begin("gpu0", at_work.clock.monotonic_ns())
+    at_work.move(10)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    at_work.runs.end("gpu0", at_work.clock.monotonic_ns(), None)
+    at_work.jobs["serving costs"]()
+    (probing,) = at_work.rows("allocation", device="gpu0", part="probing")
+    assert probing.fields["cost"] == pytest.approx(10 * 0.001 + 3000 * 1e-7)
+
+
+def test_services_that_share_a_device_end_their_windows_at_one_instant(bench, engine, server):
+    at_work = bench(
+        table("a", server, "gpu0", share="75%"),
+        table("b", server, "gpu0", "gpu1", share="25%"),
+    )
+    assert [name for name in at_work.jobs if name.startswith("window ")] == ["window a+b"]
+    at_work.move(300)
+    engine.serve(requests=10)
+    at_work.close()
+    rows = at_work.rows("serving")
+    assert {(row.tags["service"], row.fields["window_s"], row.time_ns) for row in rows} == {
+        ("a", 300.0, at_work.clock.time_ns()),
+        ("b", 300.0, at_work.clock.time_ns()),
+    }
+    each = 0.3 + 90_000 * 1e-7
+    (first,), (second,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
+    assert first.fields["cost_total"] == pytest.approx(0.75 * each)
+    assert second.fields["cost_total"] == pytest.approx(0.25 * each + 0.25 * each)
+    # What its share leaves of the device that it has for itself is nobody's.
+    (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
+    assert rest.fields["cost"] == pytest.approx(0.75 * each)
+
+
+def test_a_short_window_behind_a_start_is_a_part_of_the_next(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(20)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    engine.serve(requests=10)
+    at_work.move(300)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
+
+
+def test_a_stop_books_what_the_devices_cost_until_their_last_reading(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300)
+    at_work.close()
+    at_work.move(95)
+    engine.serve(requests=10)
+    at_work.serving.stop()
+    booked = sum(row.fields["cost"] for row in at_work.rows("allocation"))
+    assert booked == pytest.approx(2 * (390 * 0.001 + 390 * 300 * 1e-7))
+    assert len(at_work.rows("serving")) == 1
+
+
+def test_a_stop_books_a_window_that_waits(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(295)
+    at_work.move(5, read=False)
+    at_work.close()
+    at_work.serving.stop()
+    booked = sum(row.fields["cost"] for row in at_work.rows("allocation"))
+    assert booked == pytest.approx(2 * (290 * 0.001 + 290 * 300 * 1e-7))
+    assert at_work.rows("serving") == []
+
+
+def test_rolling_cost_begins_with_the_stored_windows_of_its_currency(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    for requests in (30, 0):
+        engine.serve(requests=requests)
+        at_work.move(300)
+        at_work.close()
+    at_work.begin()
+    engine.serve(requests=10)
+    at_work.move(300)
+    at_work.close()
+    cost = at_work.rows("cost")[-1]
+    # Three windows that cost the same, one of them idle, over forty requests.
+    assert cost.fields["rolling_1h"] == pytest.approx(3 * 0.309 / 40)
+    assert cost.fields["rolling_1h_coverage"] == pytest.approx(0.25)
+    assert cost.fields["rolling_24h_coverage"] == pytest.approx(900 / 86_400)
+    (status,) = at_work.serving.status()
+    assert status["last"]["rolling"]["1h"]["per_inference"] == cost.fields["rolling_1h"]
+
+
+def test_an_endpoint_that_fails_is_told_once_and_its_return_once(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    engine.is_away = True
+    at_work.scrape()
+    at_work.scrape()
+    assert "503" in at_work.serving.status()[0]["fault"]
+    engine.is_away = False
+    at_work.scrape()
+    at_work.scrape()
+    assert [event.severity for event in at_work.events] == ["warning", "info"]
+    assert all(event.subject == {"service": "chat"} for event in at_work.events)
+    assert at_work.serving.status()[0]["fault"] is None
+    at_work.move(300)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert not row.fields["complete"]
+    assert at_work.rows("cost") == []
+    # The devices cost what they cost.
+    assert sum(r.fields["cost"] for r in at_work.rows("allocation")) == pytest.approx(0.618)
