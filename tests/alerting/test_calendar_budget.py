@@ -88,6 +88,15 @@ def test_a_budget_of_which_no_more_is_heard_ends_after_its_period():
     assert told(step(one, 1440 + 31)) == [("resolved", "critical")]
 
 
+def test_a_budget_that_is_exceeded_in_the_next_period_too_is_told_anew():
+    one = engine()
+    assert told(step(one, 1430, row(1430, exceeded=True))) == [("firing", "critical")]
+    next_row = row(1441, exceeded=True, ends_ns=ENDS + DAY)
+    assert told(step(one, 1441, next_row)) == [("resolved", "critical")]
+    assert told(step(one, 1442)) == [("firing", "critical")]
+    assert told(step(one, 1451, row(1451, exceeded=True, ends_ns=ENDS + DAY))) == []
+
+
 def test_a_budget_that_is_configured_no_more_has_no_incident():
     one = engine(current=("gpu",))
     assert told(step(one, 10, row(10, exceeded=True))) == []

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -123,6 +125,28 @@ def test_the_library_forecasts_where_there_are_weeks(infercost, store):
     assert found["method"] == "harmonic regression with AR(1) errors (statsmodels)"
     assert found["note"] == ""
     assert found["forecast"] == pytest.approx(24, rel=0.05)
+
+
+def test_without_the_library_the_robust_rate_is_taken_and_said(infercost, store, tmp_path):
+    """A process of its own, in which statsmodels cannot be imported."""
+    store.append(rows(20, 1.0, every_s=1200))
+    infercost("forecast", "--method", "robust")
+    code = (
+        "import sys; sys.modules['statsmodels'] = None;"
+        " from agent.cli.main import main; main(sys.argv[1:])"
+    )
+    config = str(tmp_path / "infercost.toml")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--config", config, "forecast", "--json", "team"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done
+    (found,) = json.loads(done.stdout)
+    assert found["method"] == "medians by the hour of the week"
+    assert found["note"].startswith("the robust rate: statsmodels is not installed; get it with:")
 
 
 def test_a_wrong_name_and_no_budget_say_what_to_do(infercost, store):

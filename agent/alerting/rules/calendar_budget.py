@@ -24,6 +24,7 @@ class _Seen:
     value: float | None
     amount: float | None
     text: str
+    is_next_period: bool = False
 
 
 class _CalendarBudgets:
@@ -44,7 +45,9 @@ class _CalendarBudgets:
             self._seen.pop(labels, None)
             return
         before = self._seen.get(labels)
-        since_ns = point.time_ns if before is None else before.since_ns
+        # What is exceeded in the next period too is told of anew: its incident ends in between.
+        is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
+        since_ns = point.time_ns if before is None or is_next else before.since_ns
         value, amount = point.fields.get(self.value), point.fields.get("amount")
         seen = _Seen(
             since_ns,
@@ -52,6 +55,7 @@ class _CalendarBudgets:
             value if isinstance(value, float) else None,
             amount if isinstance(amount, float) else None,
             str(point.fields.get("text", "")),
+            is_next,
         )
         self._seen.keep(labels, seen)
 
@@ -60,11 +64,12 @@ class _CalendarBudgets:
 
     def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the protocol
         """Each budget of which the flag is set."""
-        return [
-            self._symptom(labels, seen)
-            for labels, seen in self._seen.items()
-            if time_ns < seen.ends_ns + AFTER_NS
-        ]
+        found = []
+        for labels, seen in self._seen.items():
+            if not seen.is_next_period and time_ns < seen.ends_ns + AFTER_NS:
+                found.append(self._symptom(labels, seen))
+            seen.is_next_period = False
+        return found
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The budgets of which the flag is set."""
