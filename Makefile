@@ -10,7 +10,7 @@ run: venv
 test: dev
 	@scripts/servers
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: dev
 	$(BIN)/ruff format --check .

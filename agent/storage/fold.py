@@ -20,7 +20,14 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     "device": {
         # Each row holds what its own interval came to.
         "sum": frozenset(
-            {"energy_j", "dram_energy_j", "cost", "throttle_power_s", "throttle_thermal_s"}
+            {
+                "energy_j",
+                "dram_energy_j",
+                "cost",
+                "carbon_g",
+                "throttle_power_s",
+                "throttle_thermal_s",
+            }
         ),
         "max": frozenset({"power_max_w", "processes"}),
         # Counters since a boot and settings: the newest says all.
@@ -59,6 +66,22 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         ),
         "mean": frozenset({"busy_share"}),
         "all": frozenset({"complete"}),
+    },
+    "budget": {
+        # How a period went so far: the newest says all.
+        "last": frozenset(
+            {
+                "amount",
+                "spent",
+                "forecast",
+                "forecast_low",
+                "forecast_high",
+                "coverage",
+                "elapsed_share",
+                "period_start_ns",
+                "period_end_ns",
+            }
+        ),
     },
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
     "agent": {

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from agent.series import SCHEMA
 from agent.storage.fold import Cell, decoded, encoded, fold, kind_of, merge
+from agent.storage.rollup import NEVER_FOLDED
 
 NO_TOTALS = ("busy_share", "problem", "missing", "complete")
 EXAMPLES = {float: 1.5, int: 1, str: "a", bool: True}
@@ -16,7 +17,8 @@ EXAMPLES = {float: 1.5, int: 1, str: "a", bool: True}
 def fields_of_kind(kind):
     return {
         f"{name}.{field}"
-        for name in ("device", "probe", "cost", "serving", "allocation", "agent")
+        for name in SCHEMA
+        if name not in NEVER_FOLDED
         for field, of_type in SCHEMA[name].fields.items()
         if kind_of(name, field, EXAMPLES[of_type]) == kind
     }
@@ -27,6 +29,7 @@ def test_what_an_interval_came_to_adds_up():
         "device.energy_j",
         "device.dram_energy_j",
         "device.cost",
+        "device.carbon_g",
         "device.throttle_power_s",
         "device.throttle_thermal_s",
         "probe.samples",
@@ -49,6 +52,7 @@ def test_of_counters_settings_and_texts_the_newest_is_told():
         "device.ecc_uncorrected",
         "device.mem_total_bytes",
         "device.energy_method",
+        "device.carbon_method",
         "probe.ecc_uncorrected",
         "probe.threads",
         "probe.stop_reason",
@@ -56,13 +60,17 @@ def test_of_counters_settings_and_texts_the_newest_is_told():
         "probe.energy_scope",
         "probe.fingerprint",
         "probe.token_source",
-        *(f"cost.{name}" for name in ("energy_method", "token_split", "model_split")),
+        *(
+            f"cost.{name}"
+            for name in ("energy_method", "carbon_method", "token_split", "model_split")
+        ),
         *(f"serving.{name}" for name in ("problem", "missing")),
         "agent.cpu_s",
         "agent.sent_points",
         "agent.dropped_points",
         "agent.late_jobs",
         "agent.child_restarts",
+        *(f"budget.{name}" for name in SCHEMA["budget"].fields if "exceeded" not in name),
     }
 
 
@@ -86,6 +94,10 @@ def test_the_rest_are_means_of_sensors_medians_of_samples_maxima_and_warnings():
     }
     assert fields_of_kind("any") == {
         "device.energy_suspect",
+        "device.price_stale",
+        "cost.price_stale",
+        "budget.exceeded",
+        "budget.forecast_exceeded",
         "probe.contended",
         "probe.energy_suspect",
     }
