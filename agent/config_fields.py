@@ -96,7 +96,8 @@ Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 class Section(BaseModel):
     """One table of the file: unknown keys are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The whole file's validator holds those of its sections: none of their own is built in advance.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def key(name: str, default: Any = ..., **more: Any) -> Any:

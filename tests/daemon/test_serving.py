@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -238,7 +239,12 @@ def test_mig_devices_divide_their_boards_energy_and_what_nobody_holds_is_idle(da
     engine = ServingEngine()
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK + OWNED + service(server, ["gpu0.mig1"]))
+        daemon.start(QUICK + OWNED)
+        daemon.wait_for(lambda: daemon.points("device", device="gpu0.mig1"))
+        # Without a service nothing is allocated; one that is configured is billed from then on.
+        assert daemon.points("allocation") == []
+        daemon.write(QUICK + OWNED + service(server, ["gpu0.mig1"], processes=["engine-a"]))
+        daemon.signal(signal.SIGHUP)
         done = daemon.wait_for(lambda: windows(daemon, complete=True))[0]
     lines = {
         row.tags["device"]: row
