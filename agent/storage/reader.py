@@ -38,6 +38,11 @@ _EVERYWHERE = " UNION ALL ".join(
     )
 )
 _NO_LIMIT = -1
+# Rows that came late may be newer as they were measured than rolled up, or older.
+_NEWEST_SQL = """SELECT max(time_ns) FROM (
+    SELECT max(time_ns) AS time_ns FROM points WHERE series_id = ?
+    UNION ALL SELECT max(time_ns) FROM rollups_1m WHERE series_id = ?
+    UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
 _ROWS_SQL = f"{_EVERYWHERE} ORDER BY time_ns LIMIT :limit"
 
 
@@ -273,9 +278,7 @@ class StoreReader:
         """
         lowest, highest = _TIME_NS_LIMITS
         since_ns, until_ns = max(since_ns, lowest), min(until_ns, highest)
-        ((newest_ns,),) = self._fetch(
-            "SELECT max(time_ns) FROM points WHERE series_id = ?", series.id
-        )
+        ((newest_ns,),) = self._fetch(_NEWEST_SQL, series.id, series.id, series.id)
         if newest_ns is not None:
             until_ns = min(until_ns, newest_ns + 1)
         while since_ns < until_ns:
