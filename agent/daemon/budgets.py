@@ -23,7 +23,6 @@ from agent.storage.reader import StoreReader
 
 logger = logging.getLogger(__name__)
 
-BUDGETS_EVERY_S = 600.0
 WATCHES_STATE = "budgets"
 # Reading eight weeks at the first start leaves the processor to measuring in between.
 PAUSE_S = 0.05

@@ -6,13 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from agent.alert import Fault
 from agent.clock import Clock
 from agent.config import HttpConfig
 from agent.daemon.faults import disk_of, present_faults
-from agent.daemon.http_server import Answer, HttpServer
+from agent.daemon.http_answer import Answer
 from agent.model import Point
 from agent.storage.errors import StoreError
 
@@ -38,6 +38,23 @@ class Sources(NamedTuple):
     agent_row: Callable[[], Point | None]
 
 
+class Server(Protocol):
+    """What serves the pages: agent.daemon.http_server.HttpServer."""
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        ...
+
+    def close(self) -> None:
+        """Stops answering."""
+        ...
+
+
 class HttpPages:
     """The pages of a daemon; served nowhere until the configuration says where.
 
@@ -50,7 +67,7 @@ class HttpPages:
         self._sources = sources
         self._clock = clock
         self._config = HttpConfig()
-        self._server: HttpServer | None = None
+        self._server: Server | None = None
         self._fault: str | None = None
 
     def serve(self, config: HttpConfig) -> None:
@@ -62,7 +79,8 @@ class HttpPages:
         address = config.address
         if address is None:
             return
-        # Whoever serves nobody is not to pay for the library.
+        # Whoever serves nobody is not to pay for the server and the library.
+        from agent.daemon.http_server import HttpServer  # noqa: PLC0415 - as said
         from agent.daemon.metrics import CONTENT_TYPE, AgentNow, Metrics  # noqa: PLC0415 - as said
 
         def now() -> AgentNow:

@@ -15,21 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, Final, NamedTuple
 
+from agent.daemon.http_answer import TEXT, Answer
+
 logger = logging.getLogger(__name__)
 
-TEXT: Final = "text/plain; charset=utf-8"
 JOIN_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.2
 OTHER: Final = "other"
 _PORT: Final = re.compile(r":\d{1,5}$")
-
-
-class Answer(NamedTuple):
-    """What a page says."""
-
-    status: int
-    content_type: str
-    body: bytes
 
 
 class Limits(NamedTuple):

@@ -17,7 +17,6 @@ from agent.config import Config
 from agent.config_probe import ProbeConfig
 from agent.config_source import SourceConfig
 from agent.daemon.accounts import Accounts
-from agent.daemon.budgets import BUDGETS_EVERY_S, Budgets
 from agent.daemon.carbon_feed import CarbonFeed
 from agent.daemon.ledger import StoreLedger
 from agent.daemon.measuring import AnyProbe, Measurer, Target
@@ -35,10 +34,12 @@ from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 from agent.telemetry.supervisor import SensorSupervisor
 
-if TYPE_CHECKING:  # a daemon without a service shall not carry it
+if TYPE_CHECKING:  # a daemon without a service or a budget shall not carry these
+    from agent.daemon.budgets import Budgets
     from agent.daemon.serving import Serving
 
 SPARE_WORKERS = 3
+BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
 END_OF_TIME_NS = 2**63 - 1
 
@@ -86,15 +87,7 @@ class Running:
         ledger = WatchedLedger(parts.ledger, self.watching.take)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
         self.accounts = Accounts(book, ledger, parts.clock, self.tags, self._cost_history, carbon)
-        self.budgets = Budgets(
-            config,
-            ledger,
-            parts.store.path,
-            parts.clock,
-            self.tags,
-            on_event=self._take_event,
-            stop=self._stop,
-        )
+        self._budgets = self._budgets_of(config, ledger)
         runs = ProbeRuns()
         self._measurer = Measurer(
             parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
@@ -113,6 +106,10 @@ class Running:
             self.watching.firing_for,
             self.tags,
         )
+        self._add_jobs(config)
+
+    def _add_jobs(self, config: Config) -> None:
+        """Puts on the schedule what this configuration asks for."""
         for job in self._probe_jobs:
             self.schedule.add(
                 job.name,
@@ -121,9 +118,8 @@ class Running:
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
                 at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
             )
-
-        if config.budget:
-            self.schedule.add("budgets", BUDGETS_EVERY_S, self.budgets.refresh, at_once=True)
+        if self._budgets is not None:
+            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         for served in self._serving.jobs() if self._serving else ():
             self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
         for plan in self.spots.plans:
@@ -180,6 +176,26 @@ class Running:
     def job_status(self) -> dict[str, Any]:
         """How each job's last run went."""
         return {name: asdict(record) for name, record in self.schedule.records.items()}
+
+    def budget_status(self) -> list[dict[str, Any]]:
+        """How each budget goes."""
+        return self._budgets.status() if self._budgets is not None else []
+
+    def _budgets_of(self, config: Config, ledger: WatchedLedger) -> Budgets | None:
+        if not config.budget:
+            return None
+        # Here, and not at the top: a daemon without a budget shall not carry it.
+        from agent.daemon.budgets import Budgets  # noqa: PLC0415
+
+        return Budgets(
+            config,
+            ledger,
+            self._parts.store.path,
+            self._parts.clock,
+            self.tags,
+            on_event=self._take_event,
+            stop=self._stop,
+        )
 
     def _serving_of(
         self, config: Config, devices: Sequence[Device], book: PriceBook, runs: ProbeRuns

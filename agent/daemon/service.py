@@ -348,7 +348,7 @@ class Daemon:
             "alerting": running.watching.status() if running else {},
             "spot_prices": running.spots.status() if running else {},
             "carbon": running.carbon.status() if running else {},
-            "budgets": running.budgets.status() if running else [],
+            "budgets": running.budget_status() if running else [],
             "control": {"path": str(self._control.path), "fault": self._control_fault},
             "http": self._http.status(),
         }

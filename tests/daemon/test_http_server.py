@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from agent.daemon.http_server import TEXT, Answer, HttpServer, Limits, host_is_local
+from agent.daemon.http_answer import TEXT, Answer
+from agent.daemon.http_server import HttpServer, Limits, host_is_local
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.
