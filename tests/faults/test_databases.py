@@ -29,10 +29,10 @@ from agent.storage.writer import Store
 WEEK_S = 7 * 86_400
 MEASURED_EVERY_S = sized(300, 30)
 DEVICES = sized(4, 8)
-OUTAGE_S = sized(1800, 8 * 3600)
+OUTAGE_S = sized(1800, 6 * 3600)
 OUTAGES_OF_EACH = sized(2, 3)
 # A request waits for its real time-out, so that these are short.
-SLOW_S = sized(90, 1800)
+SLOW_S = sized(400, 1800)
 TIMEOUT_OF_A_REQUEST_S = 0.2
 POISONED_EVERY = 97
 
@@ -116,11 +116,15 @@ MOODS = [
 
 
 def troubles(rng):
-    """When which trouble begins and ends, in s of the week."""
+    """When which trouble begins and ends, in s of the week: one after the other, in any order."""
+    moods = MOODS * OUTAGES_OF_EACH
+    rng.shuffle(moods)
+    apart_s = WEEK_S / len(moods)
     found = []
-    for mood in MOODS * OUTAGES_OF_EACH:
-        start_s = rng.uniform(0, WEEK_S - OUTAGE_S)
-        found.append((start_s, start_s + (SLOW_S if mood == "slow" else OUTAGE_S), mood))
+    for number, mood in enumerate(moods):
+        length_s = SLOW_S if mood == "slow" else OUTAGE_S
+        start_s = number * apart_s + rng.uniform(0, apart_s - length_s)
+        found.append((start_s, start_s + length_s, mood))
     return found
 
 
