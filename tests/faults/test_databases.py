@@ -27,7 +27,7 @@ from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 
 WEEK_S = 7 * 86_400
-MEASURED_EVERY_S = sized(300, 30)
+MEASURED_EVERY_S = 300 // sized(1, 10)
 DEVICES = sized(4, 8)
 OUTAGE_S = sized(1800, 6 * 3600)
 OUTAGES_OF_EACH = sized(2, 3)
