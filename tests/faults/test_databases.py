@@ -75,7 +75,7 @@ class Moody:
 
     def slow(self, _):
         time.sleep(2 * TIMEOUT_OF_A_REQUEST_S)
-        return 204, {}, b""
+        return 503, {}, b"late"
 
     def busy(self, _):
         return (
@@ -128,9 +128,8 @@ def troubles(rng):
     return found
 
 
-def rows_at(clock, number):
+def rows_at(time_ns, number):
     """What the host measured, and now and then something that the database never takes."""
-    time_ns = clock.time_ns()
     rows = [
         Point("device", {"device": f"gpu{n}"}, {"power_w": 300.0 + number}, time_ns)
         for n in range(DEVICES)
@@ -165,16 +164,14 @@ def test_after_a_week_of_trouble_every_row_is_there_once(tmp_path, own_influxdb,
             clock=clock,
         )
         given, poisoned, number, ends_s = 0, 0, 0, 0.0
-        next_row_s = 0.0
         while ends_s < WEEK_S or store.backlog("one").points:
             now_s = (clock.time_ns() - begins_ns) / NS_PER_S
-            while next_row_s <= min(now_s, WEEK_S):
-                rows = rows_at(clock, number)
+            while number * MEASURED_EVERY_S <= min(now_s, WEEK_S):
+                rows = rows_at(begins_ns + number * MEASURED_EVERY_S * NS_PER_S, number)
                 store.append(rows)
                 given += len(rows)
                 poisoned += len(rows) > DEVICES
                 number += 1
-                next_row_s += MEASURED_EVERY_S
             moody.mood = next(
                 (mood for start_s, end_s, mood in planned if start_s <= now_s < end_s), "well"
             )
