@@ -6,10 +6,12 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
 
+from agent.cli.asking import ask
 from agent.cli.lines import money, probe_line
 from agent.cli.serving_lines import service_lines
 from agent.cli.settings import Settings, reader_of
@@ -18,31 +20,59 @@ from agent.storage.outbox import SinkStatus
 
 STALE_S = 45.0
 NOT_RUNNING = 3
+# A daemon that is busy with another request has written its status a moment ago.
+ANSWER_S = 1.0
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="The whole status, as JSON.")
 @click.pass_obj
 def command(config: str | None, *, as_json: bool) -> None:
-    """Shows what the daemon last said of itself; exit code 3 if it is not running."""
+    """Shows what the daemon says of itself, or last said; exit code 3 if it is not running."""
     settings = Settings(config)
-    with reader_of(settings) as reader:
-        states = reader.states()
-        sinks = reader.sinks()
-    found = states.get("status")
-    if found is None:
+    stored, told = _stored(settings), _told(settings)
+    # A store that cannot be written tells of the past alone; what is asked tells of now.
+    status = {**(stored or {"alerts": [], "outbox": {}}), **told} if told else stored
+    if status is None:
         raise click.ClickException(f"{settings.store_path}: no daemon has written here yet")
-    status, written_ns = found
-    status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
-    status["running"] = _is_running(status)
-    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
-    status["alerts"] = alerts["alerts"]
-    status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
     if as_json:
         click.echo(json.dumps(status))
     else:
         click.echo("\n".join(_lines(status)))
     sys.exit(0 if status["running"] else NOT_RUNNING)
+
+
+def _stored(settings: Settings) -> dict[str, Any] | None:
+    """What the daemon last wrote of itself; None if it has written nothing that can be read."""
+    try:
+        with reader_of(settings) as reader:
+            states = reader.states()
+            sinks = reader.sinks()
+    except click.ClickException as error:
+        click.echo(error.message, err=True)
+        return None
+    found = states.get("status")
+    if found is None:
+        return None
+    status: dict[str, Any] = found[0]
+    written_ns = found[1]
+    status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
+    status["running"] = _is_running(status)
+    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
+    status["alerts"] = alerts["alerts"]
+    status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
+    return status
+
+
+def _told(settings: Settings) -> dict[str, Any] | None:
+    """What the daemon says of itself when it is asked; None where none answers."""
+    try:
+        status: dict[str, Any] = ask(settings, {"do": "status"}, ANSWER_S)
+    except click.ClickException:
+        return None
+    if Path(status["store"]["path"]).resolve() != settings.store_path.resolve():
+        return None  # the daemon of another store
+    return {**status, "age_s": 0.0, "running": True}
 
 
 def _outbox_document(sink: SinkStatus) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.alert import Silence
 from agent.daemon.running import Running
@@ -15,10 +16,18 @@ class Asked:
 
     Args:
         running: The present one; None while there is none.
+        status: What `infercost status` is made of.
     """
 
-    def __init__(self, running: Callable[[], Running | None]) -> None:
+    def __init__(
+        self, running: Callable[[], Running | None], status: Callable[[], Mapping[str, Any]]
+    ) -> None:
         self._running = running
+        self._status = status
+
+    def status(self) -> Mapping[str, Any]:
+        """What the daemon says of itself, also while the store cannot be written."""
+        return self._status()
 
     def add_silence(self, silence: Silence) -> None:
         """Adds a silence."""

@@ -56,6 +56,10 @@ class Asked(Protocol):
         """
         ...
 
+    def status(self) -> Mapping[str, Any]:
+        """What the daemon says of itself."""
+        ...
+
     def keep(self, rows: Sequence[Point]) -> None:
         """Keeps rows that a command measured."""
         ...
@@ -95,6 +99,7 @@ def handlers(asked: Asked) -> dict[str, Handler]:
         "unsilence": unsilence,
         "silences": silences,
         "test": test,
+        "status": lambda _: dict(asked.status()),
         **store_handlers(asked),
     }
 

@@ -10,7 +10,7 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
-from agent.alert import Alert
+from agent.alert import Alert, Notice
 from agent.alerting.trial import trial_alert
 from agent.clock import Clock
 from agent.config_alerting import AlertmanagerConfig, NotifierConfig
@@ -106,6 +106,13 @@ class Notifying:
         """Says that there is something to tell."""
         for courier in self._couriers.values():
             courier.wake()
+
+    def tell_unstored(self, notices: Sequence[Notice]) -> None:
+        """Tells what the store could not keep, without it."""
+        for name, courier in self._couriers.items():
+            alerts = [notice.alert for notice in notices if notice.notifier == name]
+            if alerts:
+                courier.tell_unstored(alerts)
 
     def lives(self) -> dict[str, bool]:
         """Whether each thread that was started runs."""

@@ -92,7 +92,7 @@ class Daemon:
         self._early_events: deque[Event] = deque(maxlen=MAX_EARLY_EVENTS)
         self._control = ControlServer(
             control_path(store_path, os.environ),
-            handlers(Asked(lambda: self._running)),
+            handlers(Asked(lambda: self._running, lambda: self._status("running"))),
             self._stop,
         )
         self._control_fault: str | None = None
@@ -320,6 +320,7 @@ class Daemon:
             disk = None
         if running.watching.tick(present_faults(self._status("running"), disk)):
             running.notifying.wake()
+        running.notifying.tell_unstored(running.watching.unstored())
 
     def _write_status(self, state: str = "running") -> None:
         self._ledger.put_state("status", self._status(state))

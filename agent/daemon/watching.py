@@ -139,6 +139,18 @@ class Watching:
                 return self._commit(now_ns)
         return False
 
+    def unstored(self) -> Sequence[Notice]:
+        """Takes out the notices that the store could not keep: they can be told without it.
+
+        They are not told again when it can: the incidents in memory know that they were. A process
+        that ends before that finds the old incidents, and tells anew.
+        """
+        with self._lock:
+            if self._fault is None:
+                return ()
+            found, self._notices = self._notices, []
+        return found
+
     def clock_was_stepped(self) -> None:
         """Goes on as after a restart: no series was silent for the time that was skipped."""
         with self._lock:

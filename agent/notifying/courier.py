@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Event as Flag
 from threading import Lock
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from agent.notifying.sender import Misconfigured, Refused, RetryLater, Sender
 logger = logging.getLogger(__name__)
 
 IDLE_S = 5.0
+UNSTORED_MAX = 100
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 300.0
 MAX_ASKED_S = 3600.0
@@ -122,6 +125,7 @@ class Courier:
         self._told_ids: list[int] = []
         self._one_by_one_until_id: int | None = None
         self._refresh_refusal = ""
+        self._unstored: deque[Alert] = deque()
 
     def run(self) -> None:
         """Tells until told to stop; never raises."""
@@ -138,6 +142,18 @@ class Courier:
     def wake(self) -> None:
         """Says that there is something to tell, or that it is time to stop."""
         self._woken.set()
+
+    def tell_unstored(self, alerts: Sequence[Alert]) -> None:
+        """Takes alerts that the store could not keep; they are told before what it keeps.
+
+        Beyond UNSTORED_MAX the oldest goes. What a crash takes with it here fires again after it.
+        """
+        with self._lock:
+            self._unstored += alerts
+            while len(self._unstored) > UNSTORED_MAX:
+                self._unstored.popleft()
+                logger.error("notifier %s: an alert that was not stored is given up", self.name)
+        self.wake()
 
     def status(self) -> dict[str, Any]:
         """What `infercost status` shows; `failing` is None while all is well."""
@@ -159,6 +175,8 @@ class Courier:
         now_s = self._now_s()
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
+        if self._unstored:
+            return self._tell_unstored(now_s)
         self._record_told()
         notices = self._next_notices()
         if not notices:
@@ -166,6 +184,22 @@ class Courier:
         alerts = self._alerts_of(notices)
         wait_s = self._rate.take(now_s) if alerts else 0.0
         return self._tell(alerts, now_s) if alerts and not wait_s else wait_s
+
+    def _tell_unstored(self, now_s: float) -> float:
+        """Tells what was not stored, as `step` does; what is refused for good is given up."""
+        wait_s = self._rate.take(now_s)
+        if wait_s:
+            return wait_s
+        with self._lock:
+            alerts = list(islice(self._unstored, self._settings.batch))
+        outcome = self._try(alerts)
+        if outcome is not None and not isinstance(outcome, Refused):
+            return self._not_before_s - now_s
+        if isinstance(outcome, Refused):
+            logger.error("notifier %s: an alert is given up: %s", self.name, outcome.reason)
+        with self._lock:
+            self._unstored = deque(alert for alert in self._unstored if alert not in alerts)
+        return 0.0
 
     def _next_notices(self) -> Sequence[Waiting]:
         """What goes into one message: a batch, or one of a batch that was refused."""

@@ -43,6 +43,9 @@ class Alerting:
             raise KeyError(sink)
         return ["influxdb"]
 
+    def status(self):
+        return {"state": "running"}
+
     def store_path(self):
         return Path("/var/lib/infercost/infercost.db")
 

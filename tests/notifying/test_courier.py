@@ -378,3 +378,34 @@ def test_nothing_is_lost_or_out_of_order_over_kill_9(tmp_path):
     lines = (tmp_path / "told").read_text().splitlines()
     told = list(dict.fromkeys(line for line in lines if line != "done"))
     assert told == [f"{n // 2} {'resolved' if n % 2 else 'firing'}" for n in range(count)]
+
+
+def test_what_could_not_be_stored_is_told_first_again_after_a_failure_and_once(clock):
+    class Broken(Queue):
+        """A store that can be read and not written."""
+
+        def sent(self, _):
+            raise OSError("no space left")
+
+    queue, sender = Broken(clock, 1), Sender(RetryLater("busy", 5.0), None, Refused("no"))
+    courier = courier_of(queue, sender, clock)
+    courier.tell_unstored([incident(id="a"), incident(id="b"), incident(id="c")])
+    assert courier.step() >= 5.0
+    clock.move(60)
+    for _ in range(3):
+        courier.step()
+    # "b" was refused for good, and "0" is what the queue holds.
+    assert sender.told == [["a"], ["c"]]
+    with pytest.raises(OSError, match="no space"):
+        courier.step()
+    assert sender.told == [["a"], ["c"], ["0"]]
+
+
+def test_what_is_not_stored_is_bounded(clock):
+    queue, sender = Queue(clock), Sender()
+    courier = courier_of(queue, sender, clock)
+    courier.tell_unstored([incident(id=str(n)) for n in range(250)])
+    for _ in range(300):
+        courier.step()
+        clock.move(1)
+    assert [told for (told,) in sender.told] == [str(n) for n in range(150, 250)]
