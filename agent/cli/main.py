@@ -33,6 +33,8 @@ COMMANDS: Mapping[str, Entry] = {
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),
     "sink": Entry("agent.cli.sink", "What sinks got, refused points, and a retry at once."),
+    "influx": Entry("agent.cli.influx", "Set up the database of a sink."),
+    "grafana": Entry("agent.cli.grafana", "Dashboards, and the files that make Grafana show them."),
     "store": Entry(
         "agent.cli.store", "Check the store, copy it while the daemon runs, compact it."
     ),

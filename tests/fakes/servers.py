@@ -305,7 +305,7 @@ class Scripted:
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 
-            do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class's names
+            do_GET = do_POST = do_PATCH = do_HEAD = handle_any  # noqa: N815 - the base class's names
 
             def log_message(self, *_):
                 """Says nothing: the test asks what it wants to know."""

@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     ("agent.__main__", 5),
     ("agent.cli", 5),
+    ("agent.grafana", 5),
+    ("agent.influx_setup", 5),
     ("agent.daemon", 4),
     ("agent.telemetry", 3),
     ("agent.probing", 3),

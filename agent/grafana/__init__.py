@@ -1,0 +1,1 @@
+"""The dashboards that Grafana shows, and the files that make it show them."""

@@ -1,0 +1,24 @@
+"""Which fields of which series come to what in an hour: as in the local store, for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from agent.series import SCHEMA
+from agent.storage.fold import Kind, kind_of
+
+# What changes seldom is kept as it is, not hour by hour.
+ROLLED: Final = ("device", "probe", "cost", "serving", "allocation", "agent")
+# Each row holds the grams of its own interval.
+_KINDS: Final[Mapping[tuple[str, str], Kind]] = {("device", "carbon_g"): "sum"}
+
+
+def rolled_fields(measurement: str) -> dict[Kind, list[str]]:
+    """The numeric fields of a series, by how they come to one: sum, mean, median, max, last."""
+    found: dict[Kind, list[str]] = {}
+    for name, kind in SCHEMA[measurement].fields.items():
+        if kind in (int, float):
+            how = _KINDS.get((measurement, name)) or kind_of(measurement, name, kind(0))
+            found.setdefault(how, []).append(name)
+    return found

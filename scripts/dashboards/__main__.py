@@ -1,0 +1,55 @@
+"""Writes the dashboards into agent/grafana/dashboards, or says that those there are stale."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from scripts.dashboards import energy, fleet, health, host, model_cost, prices, production
+
+FOLDER = Path(__file__).parents[2] / "agent" / "grafana" / "dashboards"
+PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
+    "fleet": fleet.build,
+    "host": host.build,
+    "model": model_cost.build,
+    "prices": prices.build,
+    "energy": energy.build,
+    "production": production.build,
+    "health": health.build,
+}
+
+
+def rendered(build: Callable[[], builders.Dashboard]) -> str:
+    """A dashboard as the text of its file; panels are numbered in their order."""
+    board = build().build()
+    for number, panel in enumerate(board.panels or [], start=1):
+        panel.id_val = number
+    return json.dumps(board, cls=JSONEncoder, indent=1, sort_keys=True) + "\n"
+
+
+def main(folder: Path, *, check: bool) -> int:
+    """Writes the files, or compares them; the exit code is 1 if any differs."""
+    files = {folder / f"{name}.json": rendered(build) for name, build in PAGES.items()}
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    stale += [path for path in folder.glob("*.json") if path not in files]
+    if check:
+        for path in stale:
+            sys.stderr.write(f"{path}: is stale; run: python -m scripts.dashboards\n")
+        return 1 if stale else 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        if path in files:
+            path.write_text(files[path])
+        else:
+            path.unlink()
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(FOLDER, check="--check" in sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""Energy and carbon: what devices draw, what an inference takes, and what that emits."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+
+from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.queries import PER_PANEL, Query
+
+ABOUT = "What devices draw, what an inference takes, and what that emits."
+HERE = ("host", "device")
+RUN = ("host", "device", "probe")
+NAME = "$tag_host $tag_device"
+KWH = "/ 3600000"
+
+
+def build() -> dashboard.Dashboard:
+    """Sums, then devices, then inferences."""
+    variables = [
+        choice("host"),
+        choice("device"),
+        choice("probe"),
+        choice("currency", several=False),
+    ]
+    board = page("energy", "energy and carbon", ABOUT, variables)
+    _figures(board)
+    _devices(board)
+    _inferences(board)
+    return board
+
+
+def _figures(board: dashboard.Dashboard) -> None:
+    def whole(select: str) -> str:
+        return Query(select, "device", over=HERE, every=None).text
+
+    power = Query('mean("power_w") AS "power"', "device", over=HERE, by=HERE, every=None)
+    board.with_panel(figure("Energy", "kwatth", whole(f'sum("energy_j") {KWH}')))
+    board.with_panel(
+        figure(
+            "CO2-equivalent",
+            "massg",
+            whole('sum("carbon_g")'),
+            about="Of the electricity alone: what making the hardware emitted is not in it.",
+        )
+    )
+    board.with_panel(figure("Mean power, all devices", "watt", power.of('sum("power")')))
+    board.with_panel(
+        figure(
+            "Emitted for a kWh",
+            "massg",
+            whole('sum("carbon_g") / sum("energy_j") * 3600000'),
+            about="Intensity of the grid with the PUE.",
+        )
+    )
+    error = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None)
+    board.with_panel(
+        figure(
+            "Uncertainty of the energy",
+            "percent",
+            error.text,
+            steps=bounds(15, 40),
+            about="Relative, about 95 %: 50 % where it is modelled.",
+        )
+    )
+    boards = Query('max("power_max_w")', "device", over=HERE, every=None)
+    board.with_panel(figure("Highest power of a device", "watt", boards.text))
+
+
+def _devices(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Devices"))
+    power = Query('mean("power_w") AS "power"', "device", over=HERE, by=HERE)
+    energy = Query(f'sum("energy_j") {KWH}', "device", over=HERE, by=HERE, every="1h", alias=NAME)
+    carbon = Query('sum("carbon_g")', "device", over=HERE, by=HERE, every="1h", alias=NAME)
+    intensity = Query(
+        'sum("carbon_g") / sum("energy_j") * 3600000',
+        "device",
+        over=HERE,
+        by=("host",),
+        alias="$tag_host",
+    )
+    by_device = power.of('sum("power")', *HERE, every=PER_PANEL)
+    board.with_panel(graph("Power", "watt", (by_device, NAME), style="areas"))
+    board.with_panel(graph("Energy an hour", "kwatth", energy, style="bars"))
+    board.with_panel(graph("CO2-equivalent an hour", "massg", carbon, style="bars"))
+    board.with_panel(graph("CO2-equivalent of a kWh, with PUE", "massg", intensity))
+
+
+def _inferences(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Inferences"))
+    name = f"{NAME} $tag_probe"
+
+    def probe_of(field: str, what: str) -> Query:
+        return Query(f'median("{field}")', "probe", over=RUN, by=RUN, alias=f"{name} {what}")
+
+    carbon = Query('median("carbon_per_inference_g") * 1000', "cost", over=RUN, by=RUN, alias=name)
+    paid = Query(
+        'median("cost_energy") * 1000',
+        "cost",
+        over=(*RUN, "currency"),
+        where=("\"basis\" = 'probe'",),
+        by=RUN,
+        alias=name,
+    )
+    methods = Query(
+        'last("energy_method") AS "energy method", last("energy_per_inference_j") AS "energy",'
+        ' last("energy_rel_err") AS "uncertainty", last("energy_above_idle_j") AS "above idle"',
+        "probe",
+        over=RUN,
+        by=RUN,
+        every=None,
+    )
+    board.with_panel(
+        graph(
+            "Energy of an inference",
+            "joule",
+            probe_of("energy_per_inference_j", "gross"),
+            probe_of("energy_above_idle_j", "above idle"),
+        )
+    )
+    board.with_panel(graph("CO2-equivalent of 1,000 inferences", "massg", carbon))
+    board.with_panel(
+        graph(
+            "Electricity of 1,000 inferences ($currency)",
+            "short",
+            paid,
+            about="Zero where the plan includes it.",
+        )
+    )
+    board.with_panel(
+        listing(
+            "How the energy was found",
+            methods.text,
+            units={"energy": "joule", "above idle": "joule", "uncertainty": "percentunit"},
+            steps={"uncertainty": bounds(0.15, 0.4)},
+            hide=("Time",),
+            span=12,
+        )
+    )

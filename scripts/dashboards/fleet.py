@@ -1,0 +1,132 @@
+"""The fleet: what all hosts cost and do, and what needs a look."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+
+from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.queries import PER_PANEL, Query
+
+ABOUT = "What all hosts cost and do, and what needs a look."
+NO_CURRENCY = (
+    "Rows of `device` carry no currency: choose hosts whose prices are in one and the same."
+)
+
+
+def build() -> dashboard.Dashboard:
+    """Figures of now, then cost and load over time, then what to look at."""
+    board = page("fleet", "fleet", ABOUT, [choice("host"), choice("currency", several=False)])
+    _figures(board)
+    _graphs(board)
+    _lists(board)
+    return board
+
+
+def _figures(board: dashboard.Dashboard) -> None:
+    each = ("host", "device")
+    rate = Query('last("price_rate_per_h") AS "rate"', "device", by=each, every=None)
+    seen = Query('last("util_pct") AS "util"', "device", by=each, every=None)
+    power = Query('last("power_w") AS "power"', "device", by=each, every=None)
+    spent = Query('sum("cost")', "device", every=None)
+    used = Query('mean("util_pct")', "device", every=None)
+    idle = Query(
+        'sum("cost")',
+        "allocation",
+        over=("host", "currency"),
+        where=("\"part\" = 'idle'",),
+        every=None,
+    )
+    board.with_panel(figure("Spent in this range", "short", spent.text, about=NO_CURRENCY))
+    board.with_panel(figure("Price of an hour, now", "short", rate.of('sum("rate")')))
+    board.with_panel(
+        figure(
+            "Spent on idle services ($currency)",
+            "short",
+            idle.text,
+            about="The part of services' devices that paid for time in which nobody asked.",
+        )
+    )
+    board.with_panel(figure("Devices", "none", seen.of('count("util")')))
+    board.with_panel(figure("Power, now", "watt", power.of('sum("power")')))
+    board.with_panel(
+        figure(
+            "Mean utilization",
+            "percent",
+            used.text,
+            about="Below 20 %, `infercost advise` may know what would cost less.",
+        )
+    )
+
+
+def _graphs(board: dashboard.Dashboard) -> None:
+    cost = Query(
+        'median("cost_per_inference") * 1000',
+        "cost",
+        over=("host", "currency"),
+        where=("\"basis\" = 'probe'",),
+        by=("host", "device", "probe"),
+        alias="$tag_host $tag_device $tag_probe",
+    )
+    power = Query('mean("power_w") AS "power"', "device", by=("host", "device"))
+    used = Query('mean("util_pct")', "device", by=("host",), alias="$tag_host")
+    spent = Query('sum("cost")', "device", by=("host",), every="1h", alias="$tag_host")
+    board.with_panel(
+        graph(
+            "Cost of 1,000 inferences ($currency)",
+            "short",
+            cost,
+            about="Probe basis: what they cost while the device does nothing else.",
+        )
+    )
+    board.with_panel(graph("Spent an hour", "short", spent, about=NO_CURRENCY, style="bars"))
+    board.with_panel(
+        graph(
+            "Power by host",
+            "watt",
+            (power.of('sum("power")', "host", every=PER_PANEL), "$tag_host"),
+            style="areas",
+        )
+    )
+    board.with_panel(graph("Utilization by host", "percent", used))
+
+
+def _lists(board: dashboard.Dashboard) -> None:
+    probes = Query(
+        'last("cost_per_inference") * 1000 AS "now", last("rolling_24h") * 1000 AS "24 h",'
+        ' last("rolling_24h_coverage") AS "covered", last("rolling_7d") * 1000 AS "7 d"',
+        "cost",
+        over=("host", "currency"),
+        where=("\"basis\" = 'probe'",),
+        by=("host", "device", "probe", "plan"),
+        every=None,
+    )
+    hosts = Query(
+        'last("power_w") AS "power", last("util_pct") AS "used", last("temp_c") AS "temperature",'
+        ' last("price_rate_per_h") AS "price of an hour", sum("cost") AS "spent"',
+        "device",
+        by=("host", "device", "model"),
+        every=None,
+    )
+    alerts = Query('"host", "rule", "state", "severity", "summary", "cause"', "alert")
+    events = Query('"host", "kind", "severity", "device", "title", "cause"', "event")
+    board.with_panel(
+        listing(
+            "Probes: cost of 1,000 inferences ($currency)",
+            probes.text,
+            units={"now": "short", "24 h": "short", "7 d": "short", "covered": "percentunit"},
+            hide=("Time",),
+            span=12,
+        )
+    )
+    board.with_panel(
+        listing(
+            "Device by device",
+            hosts.text,
+            units={"power": "watt", "used": "percent", "temperature": "celsius"},
+            steps={"temperature": bounds(80, 88)},
+            hide=("Time",),
+            span=12,
+        )
+    )
+    board.with_panel(listing("Alerts", alerts.rows, span=12))
+    board.with_panel(listing("Events", events.rows, span=12))

@@ -1,0 +1,94 @@
+"""Marks over all panels of a page, from the rows of `event` and `alert`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
+
+from scripts.dashboards.queries import SOURCE, Query
+
+
+class _EventTarget(model.AnnotationTarget):
+    """A statement whose rows become marks; the SDK has only the type of Grafana's own source."""
+
+    def __init__(self, text: str, columns: dict[str, str]) -> None:
+        super().__init__()
+        self._text, self._columns = text, columns
+
+    def to_json(self) -> dict[str, Any]:
+        """As the editor of Grafana's InfluxDB source writes it."""
+        return {
+            "refId": "Anno",
+            "query": self._text,
+            "rawQuery": True,
+            "textEditor": True,
+            "fromAnnotations": True,
+            **self._columns,
+        }
+
+
+class _Built(Builder[model.AnnotationTarget]):
+    def __init__(self, target: model.AnnotationTarget) -> None:
+        self._target = target
+
+    def build(self) -> model.AnnotationTarget:
+        return self._target
+
+
+def marks(
+    name: str, color: str, text: str, *, title: str, words: str, tags: str
+) -> dashboard.AnnotationQuery:
+    """Marks over all panels.
+
+    Args:
+        name: Its switch on the page.
+        color: Of the marks.
+        text: The statement.
+        title: The column with the mark's title.
+        words: The column with its text.
+        tags: Columns whose values become its tags, with commas.
+    """
+    columns = {"titleColumn": title, "textColumn": words, "tagsColumn": tags}
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(SOURCE)
+        .enable(True)
+        .icon_color(color)
+        .target(_Built(_EventTarget(text, columns)))
+    )
+
+
+def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
+    """Drifts, prices, software and faults from `event`, and what fires from `alert`."""
+    kinds = (
+        ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/'),
+        ("Prices", "blue", "\"kind\" = 'price'"),
+        ("Software", "purple", "\"kind\" = 'software'"),
+        ("Faults", "red", "\"kind\" = 'fault'"),
+    )
+    columns = '"title", "cause", "kind", "device", "probe"'
+    found = [
+        marks(
+            name,
+            color,
+            Query(columns, "event", over=over, where=(condition,)).rows,
+            title="title",
+            words="cause",
+            tags="kind,device,probe",
+        )
+        for name, color, condition in kinds
+    ]
+    fires = Query(
+        '"summary", "cause", "severity", "rule"',
+        "alert",
+        over=over,
+        where=('"state" =~ /^(firing|resolved)$/',),
+    )
+    alerts = marks(
+        "Alerts", "dark-red", fires.rows, title="rule", words="summary", tags="severity,rule"
+    )
+    return [*found, alerts]

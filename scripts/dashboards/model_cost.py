@@ -1,0 +1,178 @@
+"""One model: what an inference of it costs, whether that drifts, and why."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+
+from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.queries import Query
+
+ABOUT = "One model: what an inference of it costs, whether that drifts, and why."
+CHOSEN = ("host", "device", "probe")
+PRICED = (*CHOSEN, "currency")
+EACH = ("host", "device")
+NAME = "$tag_host $tag_device"
+
+
+def build() -> dashboard.Dashboard:
+    """Cost with marks of drift, then what it is made of, then what moved with it."""
+    variables = [
+        choice("host"),
+        choice("device"),
+        choice("probe", several=False),
+        choice("currency", several=False),
+    ]
+    board = page("model", "one model's cost", ABOUT, variables)
+    _figures(board)
+    _cost(board)
+    _causes(board)
+    _batches(board)
+    return board
+
+
+def _cost_of(field: str, *, share: str = "median", scale: str = " * 1000", alias: str) -> Query:
+    return Query(f'{share}("{field}"){scale}', "cost", over=PRICED, by=EACH, alias=alias)
+
+
+def _probe_of(field: str, alias: str = NAME, share: str = "median") -> Query:
+    return Query(f'{share}("{field}")', "probe", over=CHOSEN, by=EACH, alias=alias)
+
+
+def _figures(board: dashboard.Dashboard) -> None:
+    def newest(field: str, scale: str = "") -> str:
+        return Query(f'last("{field}"){scale}', "cost", over=PRICED, every=None).text
+
+    board.with_panel(
+        figure(
+            "1,000 inferences, now ($currency)", "short", newest("cost_per_inference", " * 1000")
+        )
+    )
+    board.with_panel(
+        figure("Median of 24 h ($currency)", "short", newest("rolling_24h", " * 1000"))
+    )
+    board.with_panel(figure("Median of 7 d ($currency)", "short", newest("rolling_7d", " * 1000")))
+    board.with_panel(
+        figure(
+            "24 h covered",
+            "percentunit",
+            newest("rolling_24h_coverage"),
+            about="Below one half the rolling cost says little.",
+        )
+    )
+    change = Query('last("change_pct")', "event", over=CHOSEN, every=None)
+    board.with_panel(
+        figure("Newest drift", "percent", change.text, about="Against what held before it.")
+    )
+    noise = Query('last("latency_rel_err") * 100', "probe", over=CHOSEN, every=None)
+    board.with_panel(figure("Error of the median", "percent", noise.text, steps=bounds(2, 5)))
+
+
+def _cost(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Cost, with marks where it drifts"))
+    board.with_panel(
+        graph(
+            "Cost of 1,000 inferences ($currency)",
+            "short",
+            _cost_of("cost_per_inference", alias=f"{NAME} cost"),
+            _cost_of("cost_reference", alias=f"{NAME} at the first price"),
+            about="Where the two part, the price changed; where they move together, the model, "
+            "its software or its device did.",
+            span=24,
+        )
+    )
+    board.with_panel(
+        graph(
+            "What it is made of ($currency for 1,000)",
+            "short",
+            _cost_of("cost_hardware", alias=f"{NAME} hardware"),
+            _cost_of("cost_energy", alias=f"{NAME} electricity"),
+            style="areas",
+        )
+    )
+    board.with_panel(
+        graph(
+            "Rolling medians ($currency for 1,000)",
+            "short",
+            _cost_of("rolling_1h", alias=f"{NAME} 1 h"),
+            _cost_of("rolling_24h", alias=f"{NAME} 24 h"),
+            _cost_of("rolling_7d", alias=f"{NAME} 7 d"),
+        )
+    )
+    drifts = Query(
+        '"host", "device", "kind", "metric", "change_pct", "title", "cause", "before", "after"',
+        "event",
+        over=CHOSEN,
+        where=('"kind" =~ /^(drift|anomaly|software)$/',),
+    )
+    board.with_panel(
+        listing("Drifts and their causes", drifts.rows, units={"change_pct": "percent"})
+    )
+
+
+def _causes(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("What moved with it"))
+    board.with_panel(
+        graph(
+            "Latency of a batch",
+            "ms",
+            _probe_of("latency_p50_ms", f"{NAME} p50"),
+            _probe_of("latency_p90_ms", f"{NAME} p90"),
+            _probe_of("latency_p99_ms", f"{NAME} p99"),
+        )
+    )
+    board.with_panel(graph("Throughput", "reqps", _probe_of("throughput_per_s")))
+    board.with_panel(
+        graph(
+            "Energy of an inference",
+            "joule",
+            _probe_of("energy_per_inference_j", f"{NAME} gross"),
+            _probe_of("energy_above_idle_j", f"{NAME} above idle"),
+        )
+    )
+    board.with_panel(
+        graph(
+            "Throttled",
+            "percent",
+            _probe_of("throttled_power_pct", f"{NAME} power", "max"),
+            _probe_of("throttled_thermal_pct", f"{NAME} temperature", "max"),
+            steps=bounds(1, 10),
+        )
+    )
+    board.with_panel(graph("SM clock while probing", "rotmhz", _probe_of("sm_clock_mhz")))
+    board.with_panel(
+        graph(
+            "Highest temperature while probing",
+            "celsius",
+            _probe_of("temp_max_c", share="max"),
+            steps=bounds(80, 88),
+        )
+    )
+
+
+def _batches(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Batches and runs"))
+    sweep = Query(
+        'last("latency_p50_ms") AS "latency", last("throughput_per_s") AS "throughput",'
+        ' last("energy_per_inference_j") AS "energy",'
+        ' last("cost_per_inference") * 1000 AS "cost of 1,000"',
+        "sweep",
+        over=CHOSEN,
+        by=("host", "device", "batch"),
+        every=None,
+    )
+    runs = Query(
+        '"host", "device", "batch", "latency_p50_ms", "samples", "stop_reason", "contended",'
+        ' "energy_method", "fingerprint"',
+        "probe",
+        over=CHOSEN,
+    )
+    board.with_panel(
+        listing(
+            "Batch after batch (infercost probe --sweep)",
+            sweep.text,
+            units={"latency": "ms", "throughput": "reqps", "energy": "joule"},
+            hide=("Time",),
+            span=10,
+        )
+    )
+    board.with_panel(listing("Runs", runs.rows, units={"latency_p50_ms": "ms"}, span=14))

@@ -1,0 +1,161 @@
+"""Production: what services cost with their idle time, and who bears it."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+
+from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.queries import Query
+
+ABOUT = "What services cost in production, idle time included, and who bears it."
+HERE = ("host", "service")
+PRICED = (*HERE, "currency")
+# A row of the whole service has no model: its name then ends with nothing.
+NAME = "$tag_host $tag_service $tag_served_model"
+EACH = (*HERE, "served_model")
+SERVING = ("\"basis\" = 'serving'",)
+
+
+def build() -> dashboard.Dashboard:
+    """Sums, then cost over time, then load, then what was incomplete."""
+    variables = [choice("host"), choice("service"), choice("currency", several=False)]
+    board = page("production", "production cost", ABOUT, variables)
+    _figures(board)
+    _cost(board)
+    _load(board)
+    return board
+
+
+def _cost_of(field: str, name: str = NAME, scale: str = "") -> Query:
+    return Query(f'mean("{field}"){scale}', "cost", over=PRICED, where=SERVING, by=EACH, alias=name)
+
+
+def _figures(board: dashboard.Dashboard) -> None:
+    def allocated(*where: str) -> str:
+        return Query('sum("cost")', "allocation", over=PRICED, where=where, every=None).text
+
+    def served(select: str) -> str:
+        return Query(select, "serving", over=HERE, every=None).text
+
+    board.with_panel(figure("Cost ($currency)", "short", allocated()))
+    board.with_panel(figure("Of it idle ($currency)", "short", allocated("\"part\" = 'idle'")))
+    board.with_panel(figure("Requests", "short", served('sum("requests")')))
+    board.with_panel(
+        figure(
+            "Failed, in this range",
+            "percent",
+            served('100 * sum("errors") / (sum("requests") + sum("errors"))'),
+            steps=bounds(1, 5),
+        )
+    )
+    idle = Query('mean("idle_share") * 100', "cost", over=PRICED, where=SERVING, every=None)
+    board.with_panel(
+        figure("Mean idle share", "percent", idle.text, about="Of what windows cost, each alike.")
+    )
+    board.with_panel(figure("Tokens written", "short", served('sum("tokens_out")')))
+
+
+def _cost(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Cost"))
+    board.with_panel(
+        graph(
+            "Cost of 1,000 requests ($currency)",
+            "short",
+            _cost_of("cost_per_request", scale=" * 1000"),
+            about="Everything that the service's devices cost, over what was answered.",
+        )
+    )
+    board.with_panel(
+        graph(
+            "Cost of 1,000 inferences ($currency)",
+            "short",
+            _cost_of("cost_per_inference", scale=" * 1000"),
+        )
+    )
+    board.with_panel(
+        graph(
+            "Cost of a million tokens ($currency)",
+            "short",
+            _cost_of("cost_per_million_tokens_in", f"{NAME} in"),
+            _cost_of("cost_per_million_tokens_out", f"{NAME} out"),
+        )
+    )
+    board.with_panel(
+        graph(
+            "Rolling cost of 1,000 inferences ($currency)",
+            "short",
+            _cost_of("rolling_1h", f"{NAME} 1 h", " * 1000"),
+            _cost_of("rolling_24h", f"{NAME} 24 h", " * 1000"),
+            _cost_of("rolling_7d", f"{NAME} 7 d", " * 1000"),
+        )
+    )
+    borne = Query(
+        'sum("cost")',
+        "allocation",
+        over=("host", "currency"),
+        by=("service", "part"),
+        every="1h",
+        alias="$tag_service $tag_part",
+    )
+    board.with_panel(
+        graph(
+            "Who bears it, an hour ($currency)",
+            "short",
+            borne,
+            style="bars",
+            about="The parts add up to what the devices cost; a part without a service is nobody's.",
+        )
+    )
+    parts = Query(
+        'sum("cost") AS "cost", sum("cost_hardware") AS "hardware",'
+        ' sum("cost_energy") AS "electricity"',
+        "allocation",
+        over=("host", "currency"),
+        by=("host", "device", "service", "part"),
+        every=None,
+    )
+    board.with_panel(
+        listing("Who bears it, in this range ($currency)", parts.text, hide=("Time",), span=12)
+    )
+
+
+def _load(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Load"))
+
+    def served(select: str, name: str = NAME) -> Query:
+        return Query(select, "serving", over=HERE, by=EACH, alias=name)
+
+    board.with_panel(
+        graph("Requests a second", "reqps", served('sum("requests") / sum("window_s")'))
+    )
+    board.with_panel(
+        graph(
+            "Tokens a second",
+            "short",
+            served('sum("tokens_in") / sum("window_s")', f"{NAME} in"),
+            served('sum("tokens_out") / sum("window_s")', f"{NAME} out"),
+        )
+    )
+    board.with_panel(
+        graph(
+            "Failed, of requests",
+            "percent",
+            served('100 * sum("errors") / (sum("requests") + sum("errors"))'),
+        )
+    )
+    busy = Query(
+        'mean("busy_share")', "serving", over=HERE, by=HERE, alias="$tag_host $tag_service"
+    )
+    board.with_panel(graph("Busy share of its devices", "percentunit", busy))
+    windows = Query(
+        '"host", "service", "complete", "problem", "missing", "restarts", "readings"',
+        "serving",
+        over=HERE,
+    )
+    board.with_panel(
+        listing(
+            "Windows",
+            windows.rows,
+            about="An incomplete window has no cost; `problem` says why.",
+        )
+    )

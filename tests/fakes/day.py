@@ -1,0 +1,235 @@
+"""A day of all series of two hosts, from a seeded stream, built as the daemon builds its rows."""
+
+import random
+from decimal import Decimal
+
+from agent.costing.allocation import Claim, DeviceUse, allocate
+from agent.costing.carbon import Emission
+from agent.costing.energy import ProbeEnergy
+from agent.costing.points import cost_point, device_point, event_point, probe_point
+from agent.costing.rolling import Rolled
+from agent.costing.served import Counts, ServedWindow
+from agent.costing.serving_basis import Weights, service_cost
+from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
+from agent.costing.serving_rolling import RolledRatio
+from agent.model import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
+from agent.pricing.book import Terms
+from agent.pricing.plans import Rate
+from agent.series import make_point
+
+DAY_S = 86_400
+STEP_S = 300
+HOSTS = ("gpu-01", "gpu-02.example.com")
+DEVICES = tuple(
+    Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", index=i) for i in range(2)
+)
+PROBES = ("ranker", "chat v2")
+TERMS = Terms(Rate("on_demand", "USD", Decimal("2.176"), False, "test"), 4.7e-8)
+MODELS = ("base", "tuned")
+
+
+def points(end_ns, *, seed=7):
+    """All rows of the day that ends at end_ns."""
+    rng = random.Random(seed)
+    found = []
+    for host in HOSTS:
+        tags = {"host": host, "rack": "a1"}
+        for step in range(DAY_S // STEP_S):
+            time_ns = end_ns - DAY_S * NS_PER_S + (step + 1) * STEP_S * NS_PER_S
+            found += _devices(rng, tags, time_ns)
+            found += _service(rng, tags, time_ns)
+            found.append(_agent(rng, tags, step, time_ns))
+            if step % 6 == 0:
+                found += _probes(rng, tags, time_ns)
+        found += _once(tags, end_ns)
+    return found
+
+
+def _devices(rng, tags, time_ns):
+    for device in DEVICES:
+        power_w = rng.uniform(100, 690)
+        fields = {
+            "power_w": power_w,
+            "power_max_w": power_w + 10,
+            "energy_j": power_w * STEP_S,
+            "energy_method": "counter",
+            "util_pct": rng.uniform(0, 100),
+            "mem_util_pct": rng.uniform(0, 100),
+            "mem_used_bytes": rng.randrange(80 << 30),
+            "mem_total_bytes": 80 << 30,
+            "temp_c": rng.uniform(40, 87),
+            "sm_clock_mhz": rng.uniform(1200, 1980),
+            "mem_clock_mhz": 2619.0,
+            "throttle_power_s": rng.uniform(0, 3),
+            "throttle_thermal_s": rng.uniform(0, 1),
+            "ecc_uncorrected": 0,
+            "processes": rng.randrange(4),
+        }
+        reading = Reading(device.name, 0, STEP_S * NS_PER_S, fields)
+        emitted = Emission(power_w * STEP_S / 3.6e6 * 380, "flat")
+        yield device_point(reading, device, TERMS, tags, time_ns, emitted)
+
+
+def _probes(rng, tags, time_ns):
+    for device in DEVICES:
+        for probe in PROBES:
+            p50_ms = rng.gauss(7, 0.1)
+            latency_ms = {
+                "p50": p50_ms,
+                "p90": p50_ms * 1.1,
+                "p99": p50_ms * 1.3,
+                "mean": p50_ms * 1.02,
+                "cv": 0.03,
+            }
+            result = ProbeResult(
+                probe=probe,
+                device=device.name,
+                batch=8,
+                latency_ms=latency_ms,
+                samples=700,
+                stop_reason="noise",
+                region_start_ns=0,
+                region_end_ns=6 * NS_PER_S,
+                inferences=6000 / p50_ms * 8,
+                has_energy_window=True,
+                h2d_ms=0.1,
+                launch_overhead_pct=2.0,
+                busy_s=9.0,
+                fingerprint="f00d",
+                software={},
+                latency_rel_err=0.004,
+                outliers=3,
+                wall_ms=p50_ms * 1.05,
+                tokens_in=30_000.0,
+                tokens_out=60_000.0,
+            )
+            energy = ProbeEnergy(0.5, 0.4, "counter", 0.06)
+            activity = {
+                "contended": False,
+                "throttled_pct": rng.uniform(0, 2),
+                "throttled_power_pct": rng.uniform(0, 1),
+                "throttled_thermal_pct": rng.uniform(0, 1),
+                "sm_clock_mhz": rng.uniform(1800, 1980),
+                "temp_max_c": rng.uniform(60, 85),
+                "mem_used_pct": 40.0,
+            }
+            yield probe_point(result, energy, activity, tags, time_ns)
+            hardware = TERMS.per_s / result.throughput_per_s
+            cost = CostSample("USD", "on_demand", hardware, 2.3e-8, hardware)
+            rolled = {
+                name: Rolled(cost.per_inference, 1e-9, 0.9, 40) for name in ("1h", "24h", "7d")
+            }
+            emitted = Emission(0.5 / 3.6e6 * 380, "flat")
+            yield cost_point(cost, result, rolled, "counter", tags, time_ns, emitted=emitted)
+
+
+def _service(rng, tags, time_ns):
+    counts = {
+        model: Counts(
+            requests=float(rng.randrange(100, 900)),
+            errors=float(rng.randrange(5)),
+            inferences=1000.0,
+            tokens_in=500_000.0,
+            tokens_out=250_000.0,
+            cached_tokens=1000.0,
+            prefill_s=30.0,
+            decode_s=90.0,
+        )
+        for model in MODELS
+    }
+    span_ns = STEP_S * NS_PER_S
+    window = ServedWindow("chat", "vllm", time_ns - span_ns, time_ns, counts, readings=20)
+    device = DEVICES[0].name
+    hardware, energy = TERMS.rate.per_hour / 12, Decimal("0.01")
+    busy_s = rng.uniform(30, 250)
+    use = DeviceUse(
+        device,
+        STEP_S,
+        hardware,
+        energy,
+        busy_s,
+        probing_s=3.0,
+        probing_energy=Decimal("0.0001"),
+        claims=(Claim("chat"),),
+    )
+    allocation = allocate(use)
+    cost = service_cost(window, (device,), {device: allocation}, Weights())
+    busy_share = busy_s / STEP_S
+    yield from serving_points(cost, busy_share, tags, time_ns)
+    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
+    yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns)
+    yield from allocation_points(allocation.lines, "USD", tags, time_ns)
+    # A window whose reading failed says so and has no cost.
+    failed = ServedWindow(
+        "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)
+    )
+    missing = service_cost(failed, (device,), {device: allocation}, Weights())
+    yield from serving_points(missing, None, tags, time_ns)
+
+
+def _agent(rng, tags, step, time_ns):
+    fields = {
+        "rss_bytes": rng.randrange(40 << 20, 60 << 20),
+        "cpu_s": 0.5 * step,
+        "outbox_points": rng.randrange(500),
+        "outbox_lag_s": rng.uniform(0, 20),
+        "sent_points": 400 * step,
+        "dropped_points": 0,
+        "late_jobs": step // 100,
+        "child_restarts": 0,
+    }
+    return make_point("agent", {**tags, "version": "0.1.0"}, fields, time_ns)
+
+
+def _once(tags, end_ns):
+    at_ns = end_ns - 7200 * NS_PER_S
+    said = {"detail": "what to know", "before": "1", "after": "2"}
+    for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault")):
+        found = kind in {"drift", "anomaly"}
+        yield event_point(
+            Event(
+                kind=kind,
+                severity="warning",
+                title=f"a {kind} it is",
+                time_ns=at_ns + offset,
+                device=DEVICES[0].name,
+                subject={"probe": PROBES[0]},
+                cause="thermal throttling",
+                metric="cost" if found else "",
+                change_pct=8.5 if found else None,
+                level_pct=8.5 if found else None,
+                since_ns=at_ns if found else None,
+                **said,
+            ),
+            tags,
+        )
+    for offset, state in enumerate(("pending", "firing", "resolved")):
+        place = {"rule": "drift", "state": state, "device": "gpu0", "probe": PROBES[0]}
+        fields = {
+            "id": "a1",
+            "severity": "warning",
+            "summary": "cost per inference rose",
+            "cause": "thermal throttling",
+            "value": 8.5,
+            "threshold": 5.0,
+            "since": at_ns / NS_PER_S,
+            "symptoms": 1,
+            "flapping": False,
+            "silenced": False,
+        }
+        yield make_point("alert", {**tags, **place}, fields, at_ns + offset)
+    for batch in (1, 2, 4, 8):
+        fields = {
+            "latency_p50_ms": 2.0 + batch,
+            "latency_p90_ms": 2.2 + batch,
+            "throughput_per_s": 1000 * batch / (2.0 + batch),
+            "energy_per_inference_j": 1.0 / batch,
+            "energy_rel_err": 0.06,
+            "cost_per_inference": 1e-6 / batch,
+            "peak_memory_bytes": batch << 30,
+            "energy_method": "counter",
+            "fingerprint": "f00d",
+            "cheapest": batch == 8,
+        }
+        swept = {"device": "gpu0", "probe": PROBES[0], "batch": str(batch), "currency": "USD"}
+        yield make_point("sweep", {**tags, **swept}, fields, at_ns)
