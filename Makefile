@@ -10,7 +10,9 @@ run: venv
 test: dev
 	@scripts/servers
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@# Alone, because beside others a processor is no steady thing to measure.
+	$(BIN)/python -m pytest tests/probing
+	$(BIN)/python -m pytest --ignore tests/probing --numprocesses 2 --dist loadfile
 
 lint: dev
 	$(BIN)/ruff format --check .

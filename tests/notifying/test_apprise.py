@@ -12,6 +12,7 @@ from fakes.mail import Mailbox
 from fakes.processes import children_of
 from fakes.servers import Scripted, Talking, free_port
 
+import agent
 from agent.config_alerting import AppriseConfig
 from agent.notifying.apprise import Apprise
 from agent.notifying.sender import Misconfigured, RetryLater
@@ -150,7 +151,9 @@ def test_an_address_that_apprise_does_not_know_is_the_operators(sender, url):
     assert "address" in found.reason
 
 
-def test_without_the_package_the_fix_is_named(sender):
+def test_without_the_package_the_fix_is_named(sender, monkeypatch):
+    # Without its site-packages it finds our own modules by this alone.
+    monkeypatch.setenv("PYTHONPATH", str(Path(agent.__file__).parents[1]))
     found = failure(sender(mail_url(9), python=(sys.executable, "-S")), Misconfigured)
     assert "pip install apprise" in found.reason
 
