@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.costing.allocation import Line
+from agent.costing.carbon import Emission
 from agent.costing.served import MEASURES, Counts, ServedWindow
 from agent.costing.serving_basis import THOUSAND, ServedCost, ServiceCost
+from agent.costing.serving_carbon import ServedEmission
 from agent.costing.serving_rolling import RolledRatio
 from agent.model import NS_PER_S, FieldValue, Point
 from agent.pricing.book import TOGETHER
@@ -55,6 +57,8 @@ def serving_cost_points(
     rolled: Mapping[str, RolledRatio],
     tags: Mapping[str, str],
     time_ns: int,
+    *,
+    emitted: ServedEmission | None = None,
 ) -> list[Point]:
     """Rows of `cost` on the serving basis: the service's, and one for each of several models.
 
@@ -65,6 +69,7 @@ def serving_cost_points(
         rolled: Rolling cost of the service, by the name of the rolling window.
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
+        emitted: What serving emitted; None where that is not known.
     """
     if cost.total is None:
         return []
@@ -82,9 +87,11 @@ def serving_cost_points(
         rolling[f"rolling_{name}"] = summary.per_inference
         rolling[f"rolling_{name}_coverage"] = summary.coverage
     whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
+    whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
     points = [make_point("cost", own, whole, time_ns)]
     for one in cost.models:
         fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
+        fields |= _carbon_fields(one, emitted.models.get(one.model) if emitted else None)
         points.append(make_point("cost", {**own, "served_model": one.model}, fields, time_ns))
     return points
 
@@ -139,6 +146,16 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
         "token_split": cost.token_split,
+    }
+
+
+def _carbon_fields(cost: ServedCost, emitted: Emission | None) -> dict[str, FieldValue | None]:
+    inferred = cost.counts.inferred
+    if emitted is None or not inferred:
+        return {}
+    return {
+        "carbon_per_inference_g": emitted.g / inferred,
+        "carbon_method": emitted.method,
     }
 
 

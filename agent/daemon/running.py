@@ -92,7 +92,7 @@ class Running:
         self._measurer = Measurer(
             parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
         )
-        self._serving = self._serving_of(config, devices, book, runs)
+        self._serving = self._serving_of(config, devices, book, carbon, runs)
         self._probe_jobs = self._jobs_of(config, devices)
         # A service's readings and its window may be due together.
         workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
@@ -198,7 +198,12 @@ class Running:
         )
 
     def _serving_of(
-        self, config: Config, devices: Sequence[Device], book: PriceBook, runs: ProbeRuns
+        self,
+        config: Config,
+        devices: Sequence[Device],
+        book: PriceBook,
+        carbon: CarbonBook,
+        runs: ProbeRuns,
     ) -> Serving | None:
         if not config.service:
             return None
@@ -213,6 +218,7 @@ class Running:
             keep=self.accounts.keep,
             on_event=self._take_event,
             store_path=self._parts.store.path,
+            carbon=carbon,
         )
         return Serving(config, devices, around)
 

@@ -20,6 +20,7 @@ from agent.daemon.serving_processes import ProcessOwners
 from agent.daemon.serving_service import ServedService
 from agent.model import Device, Event, Point, Reading
 from agent.pricing.book import PriceBook
+from agent.pricing.carbon import NO_CARBON, CarbonBook
 from agent.storage.reader import StoreReader
 
 END_OF_TIME_NS = 2**63 - 1
@@ -60,6 +61,7 @@ class Surroundings:
         on_event: Takes events.
         store_path: The store, for what rolling costs were before a start.
         proc: Where the kernel shows processes.
+        carbon: What electricity emits.
     """
 
     book: PriceBook
@@ -70,6 +72,7 @@ class Surroundings:
     on_event: Callable[[Event], None]
     store_path: Path
     proc: Path = Path("/proc")
+    carbon: CarbonBook = NO_CARBON
 
 
 class Serving:
@@ -149,6 +152,7 @@ class Serving:
             runs=around.runs,
             owners=self._owners,
             clock=around.clock,
+            carbon=around.carbon,
         )
         group = ServingGroup(
             costs,

@@ -16,6 +16,7 @@ from agent.costing.allocation import (
     allocate,
     divided_board,
 )
+from agent.costing.carbon import Emission, emission
 from agent.costing.device_window import (
     EnergyBetween,
     Piece,
@@ -29,6 +30,7 @@ from agent.daemon.probe_runs import ProbeRuns
 from agent.daemon.serving_processes import ProcessOwners
 from agent.model import NS_PER_S, Device
 from agent.pricing.book import PriceBook
+from agent.pricing.carbon import NO_CARBON, CarbonBook
 from agent.serving.processes import busy_by_service
 
 END_OF_TIME_NS = 2**63 - 1
@@ -43,12 +45,14 @@ class DeviceBill:
         plans: Kinds of the plans that were in force for each device, by its name.
         currency: ISO 4217 code; empty where nothing is priced.
         busy_shares: Share of the window in which each was busy, where that is known.
+        emitted: What each emitted, where that is known.
     """
 
     allocations: Mapping[str, Allocation]
     plans: Mapping[str, str] = field(default_factory=dict)
     currency: str = ""
     busy_shares: Mapping[str, float] = field(default_factory=dict)
+    emitted: Mapping[str, Emission | None] = field(default_factory=dict)
 
 
 class DeviceCosts:
@@ -62,9 +66,10 @@ class DeviceCosts:
         runs: When probes ran.
         owners: Whose the processes are.
         clock: The host's clocks.
+        carbon: What electricity emits.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a window is billed by
         self,
         devices: Sequence[Device],
         services: Sequence[ServiceConfig],
@@ -74,7 +79,9 @@ class DeviceCosts:
         runs: ProbeRuns,
         owners: ProcessOwners,
         clock: Clock,
+        carbon: CarbonBook = NO_CARBON,
     ) -> None:
+        self._carbon = carbon
         self.devices = tuple(devices)
         self._services = tuple(services)
         self._book = book
@@ -123,7 +130,16 @@ class DeviceCosts:
                 for use in uses
                 if use.busy_s is not None and use.duration_s > 0
             },
+            emitted={
+                device.name: self._emitted(device, start_ns, end_ns) for device in self.devices
+            },
         )
+
+    def _emitted(self, device: Device, start_ns: int, end_ns: int) -> Emission | None:
+        """What a device emitted; a MIG device has its slices' share of its board's energy."""
+        middle_ns = utc_ns(self._clock, (start_ns + end_ns) // 2)
+        energy_j = self._log.energy_j(device.parent or device.name, start_ns, end_ns)
+        return emission(energy_j, self._carbon.intensity(device.name, middle_ns))
 
     def _pieces(self, device: Device, start_ns: int, end_ns: int) -> tuple[Piece, ...] | None:
         offset_ns = utc_ns(self._clock, 0)

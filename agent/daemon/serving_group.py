@@ -12,6 +12,7 @@ from threading import Lock
 from agent.clock import Clock, utc_ns
 from agent.costing.served import ServedWindow
 from agent.costing.serving_basis import service_cost
+from agent.costing.serving_carbon import served_emission
 from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
 from agent.daemon.serving_devices import DeviceBill, DeviceCosts
 from agent.daemon.serving_service import ServedService
@@ -162,8 +163,17 @@ class ServingGroup:
         busy_share = sum(known) / len(known) if len(known) == len(devices) else None
         rolled = service.rolled(cost, bill.currency, time_ns)
         plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
+        emitted = served_emission(cost, bill.allocations, bill.emitted)
         service.take(cost, rolled, bill.currency, busy_share, time_ns)
         return [
             *serving_points(cost, busy_share, self._tags, time_ns),
-            *serving_cost_points(cost, "+".join(plans), bill.currency, rolled, self._tags, time_ns),
+            *serving_cost_points(
+                cost,
+                "+".join(plans),
+                bill.currency,
+                rolled,
+                self._tags,
+                time_ns,
+                emitted=emitted,
+            ),
         ]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.clock import utc_ns
+from agent.config_carbon import CarbonConfig
 from agent.config_price import ElectricityConfig, OnDemandPlanConfig
 from agent.config_service import ServiceConfig
 from agent.costing.device_window import electricity_cost, hardware_cost, pieces_of
@@ -19,6 +20,7 @@ from agent.daemon.serving_devices import DeviceCosts
 from agent.daemon.serving_processes import ProcessOwners
 from agent.model import NS_PER_S, Device, ProbeResult, Reading
 from agent.pricing.book import PriceBook
+from agent.pricing.carbon import CarbonBook
 from agent.probing.outcome import ProbeFault, ProbeOutcome
 
 S = NS_PER_S
@@ -68,6 +70,7 @@ class Bench:
             runs=self.runs,
             owners=self.owners,
             clock=self.clock,
+            carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
         )
         self.clock.move(100)
         self.end_ns = self.clock.monotonic_ns()
@@ -233,6 +236,16 @@ def test_idle_electricity_is_what_an_idle_device_draws():
     (idle,) = [line for line in bench.bill().allocations["gpu0"].lines if line.part == "idle"]
     assert float(idle.hardware) == pytest.approx(0.6 * HELD)
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
+
+
+def test_what_devices_emit_is_of_their_energy_and_of_a_mig_device_its_slices_of_it():
+    bench = Bench([service("a", "gpu0")])
+    length_s = (bench.end_ns - bench.start_ns) / S
+    # 300 W at 360 g/kWh are 0.03 g a second.
+    assert bench.bill().emitted["gpu0"].g == pytest.approx(0.03 * length_s, rel=1e-6)
+    divided = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
+    emitted = divided.bill().emitted
+    assert emitted["gpu0.mig1"].g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
 
 
 @given(
