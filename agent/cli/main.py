@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Entry] = {
     "status": Entry("agent.cli.status", "What each part is doing, last results, faults."),
     "trend": Entry("agent.cli.trend", "A field of the series over time: table and plot."),
     "export": Entry("agent.cli.export", "The series as line protocol or CSV."),
+    "dashboard": Entry("agent.cli.dashboard", "Serve the page: costs, devices, alerts, live."),
     "price": Entry("agent.cli.price", "The prices in force, and how they came about."),
     "compare": Entry("agent.cli.compare", "Models side by side, and the cheapest good enough."),
     "advise": Entry("agent.cli.advise", "What would cost less, with evidence and saving."),

@@ -11,7 +11,7 @@ from agent import __version__
 from agent.cli import service_files as files
 from agent.cli.service_files import CONFIG, DASHBOARD, FILES, SERVICE, USER, VENV
 from agent.cli.service_steps import StepError, Steps
-from agent.cli.service_venv import install_packages, make_venv
+from agent.cli.service_venv import install_packages, make_venv, with_page
 from agent.cli.settings import bad_input
 
 HOST = Path("/")
@@ -102,7 +102,7 @@ def _check(root: Path) -> None:
 def _install_environment(root: Path, python: str | None, source: str | None, steps: Steps) -> None:
     """The virtual environment, with this version or the one that was named."""
     venv = root / VENV
-    wanted = source or str(files.checkout() or f"infercost=={__version__}")
+    wanted = with_page(source or str(files.checkout() or f"infercost=={__version__}"))
     click.echo(f"{venv}: installing {wanted}")
     make_venv(venv, python, steps)
     install_packages(venv, wanted, steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +15,7 @@ from agent.cli.service_files import is_venv
 from agent.cli.service_steps import StepError, Steps
 
 PIP_TIMEOUT_S: Final = 3600.0
+PAGE: Final = "dashboard"
 TORCH_INDEX: Final = "https://download.pytorch.org/whl"
 # The service sees nothing of these (ProtectHome=yes).
 HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -131,6 +133,17 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
         ):
             steps.run([*install, *last], _PIP_FIX, timeout_s=PIP_TIMEOUT_S)
     steps.run([*install, "--upgrade", source], _PIP_FIX, timeout_s=PIP_TIMEOUT_S)
+
+
+def with_page(source: str) -> str:
+    """What to ask pip for, with what the dashboard's unit needs.
+
+    Args:
+        source: A source tree, a wheel, or a requirement without extras.
+    """
+    if Path(source).exists():
+        return f"{source}[{PAGE}]"
+    return re.sub(r"^([A-Za-z0-9._-]+)(?!\[)(?=[^A-Za-z0-9._-]|$)", rf"\1[{PAGE}]", source)
 
 
 def torch_requirements() -> list[list[str]]:

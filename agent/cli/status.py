@@ -57,7 +57,7 @@ def _stored(settings: Settings) -> dict[str, Any] | None:
     status: dict[str, Any] = found[0]
     written_ns = found[1]
     status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
-    status["running"] = _is_running(status)
+    status["running"] = is_running(status)
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))
     status["alerts"] = alerts["alerts"]
     status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
@@ -87,7 +87,7 @@ def _outbox_document(sink: SinkStatus) -> dict[str, Any]:
     }
 
 
-def _is_running(status: dict[str, Any]) -> bool:
+def is_running(status: dict[str, Any]) -> bool:
     """True if the daemon said so lately and its process is there (or hidden from us)."""
     if status["state"] != "running" or status["age_s"] > STALE_S:
         return False

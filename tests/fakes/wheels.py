@@ -50,7 +50,7 @@ def _infercost(folder, version):
 
 def _required():
     """What infercost requires here, and what that does, without torch and what it brings alone."""
-    found, waiting = {}, ["infercost"]
+    found, waiting = {}, ["infercost", "starlette", "uvicorn"]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
         if name in found or name == "torch":

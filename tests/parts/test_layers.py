@@ -12,6 +12,7 @@ LAYERS = (
     ("agent.cli", 5),
     ("agent.grafana", 5),
     ("agent.influx_setup", 5),
+    ("agent.dashboard", 5),
     ("agent.daemon", 4),
     ("agent.telemetry", 3),
     ("agent.probing", 3),

@@ -153,3 +153,33 @@ def test_health_is_served_on_the_loopback_where_it_is_asked_for(host):
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = client.recv(65536)
     assert answer.startswith((b"HTTP/1.0 200", b"HTTP/1.0 503"))
+
+
+def test_the_page_is_served_from_its_own_unit_and_can_write_nothing(host):
+    host.systemctl("start", "infercost-dashboard")
+    try:
+        host.wait_for(lambda: page_of(9470).startswith(b"HTTP/1.1 200"))
+        assert b"infercost" in page_of(9470)
+        pid = host.run("systemctl", "show", "-P", "MainPID", "infercost-dashboard").stdout.strip()
+        mounts = host.read(f"/proc/{pid}/mountinfo")
+        (store,) = (line for line in mounts.splitlines() if " / / " in line)
+        assert store.split()[5].startswith("ro")
+    finally:
+        host.systemctl("stop", "infercost-dashboard")
+    assert (
+        host.run("systemctl", "show", "-P", "Result", "infercost-dashboard").stdout.strip()
+        == "success"
+    )
+
+
+def page_of(port):
+    """What the loopback, which the host shares with us, answers there."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while part := client.recv(65536):
+                answer += part
+            return answer
+    except OSError:
+        return b""

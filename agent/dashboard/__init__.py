@@ -1,0 +1,1 @@
+"""The built-in page: the store, read-only, in a browser on this host."""

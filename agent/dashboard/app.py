@@ -1,0 +1,191 @@
+"""The page and its interface as one ASGI application over a store that is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from agent.clock import Clock
+from agent.dashboard.guard import Guard
+from agent.dashboard.history import (
+    incidents_document,
+    marks_document,
+    spend_document,
+    sweeps_document,
+    trend_document,
+)
+from agent.dashboard.live import LISTENERS_MAX, Live
+from agent.dashboard.now import now_document
+from agent.dashboard.parameters import ParameterError, known, time_range, trend_query
+from agent.dashboard.thinning import thinned_trend
+from agent.storage.errors import StoreError
+from agent.storage.reader import StoreReader
+
+STATIC = Path(__file__).parent / "static"
+# Each holds the processor for up to a second: more at once would only slow the host's probes.
+READS_AT_ONCE = 2
+READ_WAIT_S = 20.0
+Pairs = list[tuple[str, str]]
+Answer = Callable[[StoreReader, Pairs, int], dict[str, Any]]
+
+
+class Dashboard(NamedTuple):
+    """The application, and the live streams that are to be closed before it ends."""
+
+    app: Starlette
+    live: Live
+
+
+class BusyError(Exception):
+    """Others read so much that this one would wait too long."""
+
+
+def dashboard(
+    store: Path,
+    clock: Clock,
+    allowed_hosts: Collection[str] = (),
+    listeners_max: int = LISTENERS_MAX,
+) -> Dashboard:
+    """Makes the application.
+
+    Args:
+        store: The store's file; it need not be there yet.
+        clock: What time it is.
+        allowed_hosts: Names under which it is reached, beside localhost and addresses.
+        listeners_max: How many pages may be live at once.
+    """
+    reads = BoundedSemaphore(READS_AT_ONCE)
+
+    def document() -> dict[str, Any]:
+        with _reader(store) as reader:
+            return now_document(reader, clock.time_ns())
+
+    def route(path: str, answer: Answer) -> Route:
+        def endpoint(request: Request) -> Response:
+            pairs = request.query_params.multi_items()
+            with _turn(reads), _reader(store) as reader:
+                found = answer(reader, pairs, clock.time_ns())
+            return JSONResponse(found, headers={"cache-control": "no-store"})
+
+        return Route(path, endpoint)
+
+    live = Live(store, document, listeners_max=listeners_max)
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            *(route(path, answer) for path, answer in ANSWERS.items()),
+            Route("/api/live", live.endpoint),
+            Mount("/static", _Static(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
+        exception_handlers={
+            ParameterError: _refused,
+            StoreError: _unreadable,
+            BusyError: _busy,
+            404: _unknown,
+        },
+    )
+    return Dashboard(app, live)
+
+
+def _now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return now_document(reader, now_ns)
+
+
+def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    query = trend_query(pairs, now_ns)
+    return trend_document(query, thinned_trend(reader, query))
+
+
+def _marks(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    given = known(pairs, ("since", "until"))
+    return marks_document(reader, time_range(given, "24h", now_ns))
+
+
+def _incidents(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    given = known(pairs, ("since", "until"))
+    return incidents_document(reader, time_range(given, "7d", now_ns))
+
+
+def _sweeps(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return sweeps_document(reader, now_ns)
+
+
+def _spend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return spend_document(reader, now_ns)
+
+
+ANSWERS: dict[str, Answer] = {
+    "/api/now": _now,
+    "/api/trend": _trend,
+    "/api/marks": _marks,
+    "/api/incidents": _incidents,
+    "/api/sweeps": _sweeps,
+    "/api/spend": _spend,
+}
+
+
+class _Static(StaticFiles):
+    """The page's files: a browser asks each time whether they changed, as after an upgrade."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - Starlette's own arguments, passed on
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+async def _page(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+    return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+
+@contextmanager
+def _reader(store: Path) -> Iterator[StoreReader]:
+    """The store for one answer: a file that was set aside or made anew is found by the next."""
+    reader = StoreReader.open(store)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@contextmanager
+def _turn(reads: BoundedSemaphore) -> Iterator[None]:
+    if not reads.acquire(timeout=READ_WAIT_S):
+        raise BusyError
+    try:
+        yield
+    finally:
+        reads.release()
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status, {"cache-control": "no-store"})
+
+
+def _refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(400, str(error))
+
+
+def _unreadable(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(503, str(error))
+
+
+def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(503, "too much is being read at once; ask again")
+
+
+def _unknown(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(404, "there is nothing here")

@@ -1,0 +1,64 @@
+// Elements from text: nothing that was measured or named is ever read as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "onclick" || name === "oninput") node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Replaces what a place shows, unless it shows the same: a reader's place is kept. */
+export function show(place, ...children) {
+  const fresh = el("div", {}, ...children);
+  if (place.innerText !== undefined && place.isEqualNode(shell(place, fresh))) return;
+  place.replaceChildren(...fresh.childNodes);
+}
+
+function shell(place, fresh) {
+  const copy = place.cloneNode(false);
+  copy.append(...Array.from(fresh.childNodes, (node) => node.cloneNode(true)));
+  return copy;
+}
+
+/** A table; a head that begins with "#" is of a column of numbers. */
+export function table(caption, heads, rows) {
+  const numeric = heads.map((head) => head.startsWith("#"));
+  const cell = (value, index) => el("td", { class: numeric[index] ? "n" : null }, value);
+  return el(
+    "table", {},
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, heads.map((head, index) =>
+      el("th", { scope: "col", class: numeric[index] ? "n" : null }, head.replace(/^#/, ""))))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
+  );
+}
+
+/** A horizontal bar of shares that add up to one; the words beside it say the same. */
+export function bar(shares) {
+  let left = 0;
+  const parts = shares.map(([kind, share]) => {
+    const part = svg("rect", { class: kind, x: left, y: 0, width: share * 100, height: 10 });
+    left += share * 100;
+    return part;
+  });
+  return svg(
+    "svg",
+    { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    parts,
+  );
+}

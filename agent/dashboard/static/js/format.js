@@ -1,0 +1,56 @@
+// Numbers, money and times as the command line writes them.
+
+const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
+export const PER_THOUSAND = 1000;
+
+/** Four significant digits without an exponent where a person would not write one. */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-9 || size >= 1e12)) return value.toExponential(digits - 1);
+  if (size >= 10 ** digits) return Math.round(value).toLocaleString("en-US");
+  return new Intl.NumberFormat("en-US", {
+    maximumSignificantDigits: digits,
+    useGrouping: false,
+  }).format(value);
+}
+
+/** An amount with its currency: "$0.00158", "12.34 CHF". */
+export function money(amount, currency) {
+  const text = number(amount);
+  const sign = SIGNS[currency];
+  return sign ? `${sign}${text}` : `${text} ${currency || ""}`.trim();
+}
+
+export function percent(share) {
+  return share === null || share === undefined ? "–" : `${number(share * 100, 3)} %`;
+}
+
+export function bytes(value) {
+  return value === undefined ? "–" : `${number(value / 2 ** 30, 3)} GiB`;
+}
+
+/** A duration as a person says it: "12 s", "3 min", "2 h", "4.0 d". */
+export function span(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+  return `${(seconds / 86400).toFixed(1)} d`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** The browser's local time, in the order in which it sorts. */
+export function moment(ms) {
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+// What tells series apart for a reader; the other tags are the same on most hosts.
+const TELLING = ["device", "probe", "service", "batch", "concurrency", "basis", "plan", "currency"];
+
+export function seriesName(tags) {
+  const batch = tags.batch ? { ...tags, batch: `batch ${tags.batch}` } : tags;
+  return TELLING.filter((tag) => batch[tag]).map((tag) => batch[tag]).join(" ") || "all";
+}

@@ -1,0 +1,234 @@
+// The page: asks for what it shows, listens for news, and draws.
+
+import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
+import { byId, el, show, table } from "./dom.js";
+import { moment, money, number, PER_THOUSAND, seriesName } from "./format.js";
+import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
+
+const HISTORY_EVERY_MS = 5000;
+const SLOW_EVERY_MS = 60000;
+const POLL_MS = 15000;
+const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F" };
+
+const state = {
+  now: null, source: null, poll: null, timer: null, curves: [],
+  historyAt: 0, slowAt: 0, isLoading: false, isStale: false,
+};
+const trend = new Chart(byId("trend"), "Trend");
+const deviceTrend = new Chart(byId("device-trend"), "Devices over time");
+const sweep = new Chart(byId("sweep"), "Latency and cost by batch size");
+
+async function ask(path) {
+  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const document = await answer.json();
+  if (!answer.ok) throw new Error(document.error ?? answer.statusText);
+  return document;
+}
+
+function trouble(text) {
+  const place = byId("trouble");
+  if (place.textContent !== (text ?? "")) place.textContent = text ?? "";
+  place.hidden = !text;
+}
+
+function liveState(text, kind) {
+  const place = byId("live");
+  if (place.textContent !== text) place.textContent = text;
+  place.className = `state ${kind}`;
+}
+
+const range = () => document.querySelector("input[name=range]:checked").value;
+const isMoney = (field) => field.startsWith("cost.");
+
+/** How a field's values are written, and what they are multiplied with. */
+function writing(field, answer) {
+  const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
+  const currency = currencies.size === 1 ? [...currencies][0] : "";
+  const factor = ["cost.cost_per_inference", "cost.cost_reference"].includes(field) ? PER_THOUSAND : 1;
+  return { factor, write: isMoney(field) ? (value) => money(value, currency) : plainNumber };
+}
+
+function drawTrend(chart, field, label, answer, marks) {
+  const { factor, write } = writing(field, answer);
+  const names = answer.series.map((one) => seriesName(one.tags));
+  const { xs, columns } = aligned(answer, factor);
+  const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
+  const notes = [`${label} over ${range()}`, `${marks.length} marks`, ...last.slice(0, 8)];
+  if (answer.left_out) notes.push(`${answer.left_out} series are left out`);
+  if (answer.sampled) notes.push("sampled: a part of each stretch of time was read");
+  chart.draw({
+    xs, time: true, logX: false, writeX: (seconds) => moment(seconds * 1000),
+    series: columns.map((values, index) => ({ name: names[index], values, write })),
+    axes: [{ scale: "y", label, write }],
+    marks, summary: notes.join("; "),
+    heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
+    table: () => trendRows(answer, names, (value) => write(value * factor)),
+    none: `No ${label} in the last ${range()}.`,
+  });
+}
+
+function showMarks(answer) {
+  byId("marks-count").textContent = String(answer.marks.length);
+  const rows = [...answer.marks].reverse().map((mark) => [
+    moment(mark.time_ms), `${LETTERS[mark.tags.kind] ?? "?"} ${mark.tags.kind}`,
+    [mark.tags.device, mark.tags.probe ?? mark.tags.service].filter(Boolean).join(" "),
+    mark.title ?? "", [mark.detail, mark.cause && `cause: ${mark.cause}`].filter(Boolean).join("; ")]);
+  show(byId("marks"), rows.length
+    ? table("The newest first", ["Time", "Kind", "Where", "What", "Why"], rows)
+    : el("p", { class: "muted" }, "None in this time."));
+}
+
+const labelOf = (id) => byId(id).selectedOptions[0].textContent;
+
+async function loadHistory() {
+  state.historyAt = Date.now();
+  const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
+  const query = (name) => `/api/trend?field=${encodeURIComponent(name)}&since=${range()}`;
+  byId("trend-json").href = query(field);
+  const [costs, devices, marks] = await Promise.all([
+    ask(query(field)), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
+  const lines = marks.marks.map((mark) => ({
+    x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
+  drawTrend(trend, field, labelOf("trend-field"), costs, lines);
+  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, []);
+  showMarks(marks);
+}
+
+async function loadSlow() {
+  state.slowAt = Date.now();
+  const [spend, sweeps, incidents] = await Promise.all([
+    ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d")]);
+  showSpend(spend, state.now);
+  showIncidents(incidents);
+  state.curves = sweeps.curves;
+  const choice = byId("sweep-choice");
+  const names = state.curves.map((curve) => seriesName(curve.tags));
+  if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
+    choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
+  }
+  byId("sweep-controls").hidden = names.length === 0;
+  drawSweep();
+}
+
+function showIncidents(answer) {
+  const rows = answer.incidents.map((one) => [
+    moment(one.fired_ms), one.resolved_ms === null ? "fires still" : moment(one.resolved_ms),
+    one.severity, one.name, one.summary, one.cause ?? ""]);
+  show(byId("incidents"), rows.length
+    ? table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "What", "Cause"], rows)
+    : el("p", { class: "muted" }, "Nothing fired in that time."));
+}
+
+function drawSweep() {
+  const curve = state.curves[Number(byId("sweep-choice").value) || 0];
+  const none = "No sweep is stored. Run: infercost probe NAME --sweep";
+  const points = curve?.points ?? [];
+  const hasCost = points.length > 0 && points.every((point) => Number.isFinite(point.cost_per_inference));
+  const currency = curve?.tags.currency;
+  const ms = (value) => `${number(value)} ms`;
+  const right = hasCost
+    ? { name: "cost per 1,000", write: (value) => money(value, currency), of: (point) => point.cost_per_inference * PER_THOUSAND }
+    : { name: "throughput, /s", write: plainNumber, of: (point) => point.throughput_per_s };
+  const cheapest = points.find((point) => point.cheapest);
+  const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
+  sweep.draw({
+    xs: points.map((point) => point.batch), time: false, logX: true, writeX: (batch) => `batch ${batch}`,
+    series: points.length === 0 ? [] : [
+      { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
+      { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
+    axes: [{ scale: "y", label: "latency p50, ms", write: plainNumber },
+      { scale: "right", label: right.name, write: right.write, side: 1 }],
+    summary: cheapest ? `batch ${cheapest.batch} is the cheapest; measured ${moment(curve.time_ms)}`
+      : curve ? `measured ${moment(curve.time_ms)}` : "none",
+    heads: ["#Batch", "#Latency p50", "#Throughput", "#Energy", "#Cost per 1,000", "Note"],
+    table: () => points.map((point) => [
+      String(point.batch), optional(point.latency_p50_ms, ms), optional(point.throughput_per_s, (v) => `${number(v)} /s`),
+      optional(point.energy_per_inference_j, (v) => `${number(v, 3)} J`),
+      optional(point.cost_per_inference, (v) => money(v * PER_THOUSAND, currency)), point.cheapest ? "cheapest" : ""]),
+    none,
+  });
+}
+
+/** Loads what changed behind the tiles, at most once in HISTORY_EVERY_MS and once at a time. */
+function refresh(delay = Math.max(0, state.historyAt + HISTORY_EVERY_MS - Date.now())) {
+  if (state.isLoading) {
+    state.isStale = true;
+    return;
+  }
+  if (state.timer !== null && delay > 0) return;
+  clearTimeout(state.timer);
+  state.timer = setTimeout(load, delay);
+}
+
+async function load() {
+  state.timer = null;
+  state.isLoading = true;
+  state.isStale = false;
+  try {
+    await loadHistory();
+    if (Date.now() - state.slowAt > SLOW_EVERY_MS) await loadSlow();
+    trouble(null);
+  } catch (error) {
+    trouble(error.message);
+  } finally {
+    state.isLoading = false;
+  }
+  if (state.isStale) refresh();
+}
+
+function take(now) {
+  state.now = now;
+  showHeader(now);
+  showWrong(now);
+  showCosts(now);
+  showDevices(now);
+  refresh();
+}
+
+function listen() {
+  if (state.source) return;
+  const source = new EventSource("/api/live");
+  state.source = source;
+  source.addEventListener("open", () => liveState("live", "good"));
+  source.addEventListener("now", (message) => take(JSON.parse(message.data)));
+  source.addEventListener("trouble", (message) => trouble(JSON.parse(message.data).error));
+  source.addEventListener("error", () => {
+    liveState("not live, trying again", "warn");
+    if (source.readyState !== EventSource.CLOSED) return;
+    leave();
+    state.poll = setTimeout(pollOnce, POLL_MS);
+  });
+}
+
+async function pollOnce() {
+  try {
+    take(await ask("/api/now"));
+  } catch (error) {
+    trouble(error.message);
+  }
+  listen();
+}
+
+function leave() {
+  state.source?.close();
+  state.source = null;
+  clearTimeout(state.poll);
+}
+
+// A page that nobody sees takes no place among the listeners.
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState === "visible") {
+    listen();
+  } else {
+    leave();
+    liveState("paused while hidden", "warn");
+  }
+});
+for (const id of ["trend-field", "device-field", "range"]) {
+  byId(id).addEventListener("change", () => {
+    state.historyAt = 0;
+    refresh(0);
+  });
+}
+byId("sweep-choice").addEventListener("change", drawSweep);
+listen();

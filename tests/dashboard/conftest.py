@@ -1,0 +1,48 @@
+"""The page's server over a store of a day."""
+
+import pytest
+from dashboard_page import Page
+from dashboard_samples import filled
+from fakes.clock import FakeClock
+
+from agent.clock import SystemClock
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = filled(tmp_path / "infercost.db", clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def page_on():
+    """Starts servers, and stops them at the end."""
+    made = []
+
+    def start(store_path, clock, **options):
+        page = Page(store_path, clock, **options)
+        made.append(page)
+        return page
+
+    yield start
+    for page in made:
+        page.stop()
+
+
+@pytest.fixture
+def page(page_on, store, clock):
+    return page_on(store.path, clock)
+
+
+@pytest.fixture
+def today(tmp_path):
+    """A store whose day ends now, for a browser that knows what time it is."""
+    store = filled(tmp_path / "today.db", SystemClock())
+    yield store
+    store.close()

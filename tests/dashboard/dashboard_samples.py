@@ -1,0 +1,208 @@
+"""A store such as a host with two GPUs has after a day, made by the store's own writer."""
+
+import os
+
+from agent.costing.points import event_point
+from agent.model import Event
+from agent.series import make_point
+from agent.storage.writer import Store
+
+NS_PER_S = 1_000_000_000
+HOUR_NS = 3600 * NS_PER_S
+HOST = {"host": "gpu-01"}
+DEVICES = ("gpu0", "gpu1")
+PROBE_EVERY_S = 300
+DEVICE_EVERY_S = 60
+HOURS = 24
+
+
+def cost_rows(device, count, time_ns, cost=1.6e-6):
+    """A probe's row and its cost at one instant; the cost rises a little with each."""
+    amount = cost * (1 + count / 1000) * (1 + DEVICES.index(device))
+    probe = make_point(
+        "probe",
+        {**HOST, "device": device, "probe": "encoder", "batch": "16"},
+        {
+            "latency_p50_ms": 11.5 + count / 500,
+            "throughput_per_s": 1391.0,
+            "energy_per_inference_j": 0.21,
+            "energy_method": "counter",
+            "energy_rel_err": 0.05,
+            "contended": False,
+            "throttled_pct": 0.0,
+        },
+        time_ns,
+    )
+    cost = make_point(
+        "cost",
+        {
+            **HOST,
+            "device": device,
+            "probe": "encoder",
+            "basis": "probe",
+            "plan": "owned",
+            "currency": "EUR",
+        },
+        {
+            "cost_per_inference": amount,
+            "cost_hardware": amount * 0.75,
+            "cost_energy": amount * 0.25,
+            "cost_reference": amount,
+            "rolling_1h": amount,
+            "rolling_1h_iqr": 0.0,
+            "rolling_1h_coverage": 1.0,
+        },
+        time_ns,
+    )
+    return [probe, cost]
+
+
+def device_row(device, count, time_ns):
+    is_idle = count % 4 == 0
+    return make_point(
+        "device",
+        {**HOST, "device": device, "kind": "gpu", "uuid": f"GPU-{device}", "model": "H200"},
+        {
+            "power_w": 120.0 if is_idle else 640.0 + count % 20,
+            "power_max_w": 700.0,
+            "util_pct": 0.0 if is_idle else 95.0,
+            "temp_c": 40.0 if is_idle else 71.0,
+            "sm_clock_mhz": 1980.0,
+            "mem_clock_mhz": 3201.0,
+            "throttle_thermal_s": 0.0,
+            "throttle_power_s": 1.5,
+            "mem_used_bytes": 60 * 2**30,
+            "mem_total_bytes": 141 * 2**30,
+            "price_rate_per_h": 2.0,
+            "cost": 0.04,
+        },
+        time_ns,
+    )
+
+
+def sweep_rows(time_ns):
+    return [
+        make_point(
+            "sweep",
+            {
+                **HOST,
+                "device": "gpu0",
+                "probe": "encoder",
+                "batch": str(batch),
+                "currency": "EUR",
+            },
+            {
+                "latency_p50_ms": 3.0 + batch / 4,
+                "throughput_per_s": batch / (3.0 + batch / 4) * 1000,
+                "energy_per_inference_j": 1.0 / batch,
+                "cost_per_inference": 1e-5 / batch + batch * 1e-8,
+                "cheapest": batch == 32,
+            },
+            time_ns,
+        )
+        for batch in (1, 2, 4, 8, 16, 32, 64)
+    ]
+
+
+def events(now_ns):
+    return [
+        Event(
+            kind="drift",
+            severity="warning",
+            title="cost per inference of encoder on gpu0: +8.5 %",
+            time_ns=now_ns - 6 * HOUR_NS,
+            detail="95 % of it is time per inference",
+            device="gpu0",
+            subject={"probe": "encoder"},
+            cause="thermal throttling",
+            metric="cost",
+            change_pct=8.5,
+        ),
+        Event(
+            kind="price",
+            severity="info",
+            title="gpu0 now costs 2.1 EUR per hour",
+            time_ns=now_ns - 3 * HOUR_NS,
+            device="gpu0",
+            before="2 EUR/h",
+            after="2.1 EUR/h",
+            cause="price plan",
+        ),
+    ]
+
+
+def alert_rows(now_ns):
+    tags = {**HOST, "rule": "drift", "device": "gpu1"}
+    fields = {"id": "a-1", "severity": "warning", "summary": "gpu1 drifted", "cause": "driver"}
+    return [
+        make_point("alert", {**tags, "state": "firing"}, fields, now_ns - 5 * HOUR_NS),
+        make_point("alert", {**tags, "state": "resolved"}, fields, now_ns - 4 * HOUR_NS),
+    ]
+
+
+def alerts_document(now_ns):
+    return {
+        "alerts": [
+            {
+                "id": "a-2",
+                "name": "drift",
+                "state": "firing",
+                "severity": "warning",
+                "labels": {"host": "gpu-01", "device": "gpu0"},
+                "summary": "cost per inference of encoder on gpu0: +8.5 % <b>since noon</b>",
+                "symptoms": [{"text": "latency +8 %"}, {"text": "cost +8.5 %"}],
+                "since_ns": now_ns - 6 * HOUR_NS,
+                "cause": "thermal throttling",
+                "is_flapping": False,
+            }
+        ],
+        "silenced": [],
+        "silences": [],
+    }
+
+
+def status_document(path, now_ns):
+    return {
+        "state": "running",
+        "version": "0.1.0",
+        "pid": os.getpid(),
+        "host": "gpu-01",
+        "started_ns": now_ns - HOURS * HOUR_NS,
+        "config": None,
+        "config_fault": None,
+        "devices": [{"name": name, "kind": "gpu", "model": "H200"} for name in DEVICES],
+        "sensor": {"state": "running", "devices": {}, "last_fault": None},
+        "store": {"path": str(path), "fault": None},
+        "probes": [],
+        "jobs": {},
+        "sinks": {"influxdb": {"retry_in_s": 12.0, "last_error": "connection refused"}},
+        "notifiers": {},
+        "alerting": {},
+        "spot_prices": {},
+        "control": {"path": "", "fault": None},
+    }
+
+
+def write_status(store, now_ns):
+    store.put_state("status", status_document(store.path, now_ns))
+    store.put_state("alerts", alerts_document(now_ns))
+
+
+def filled(path, clock):
+    """A store of a day; the caller closes it."""
+    store = Store.open(path, clock)
+    now_ns = clock.time_ns()
+    rows = []
+    begin_ns = now_ns - HOURS * HOUR_NS + 60 * NS_PER_S
+    for device in DEVICES:
+        for count in range(HOURS * 3600 // PROBE_EVERY_S):
+            rows += cost_rows(device, count, begin_ns + count * PROBE_EVERY_S * NS_PER_S)
+        for count in range(HOURS * 3600 // DEVICE_EVERY_S):
+            rows.append(device_row(device, count, begin_ns + count * DEVICE_EVERY_S * NS_PER_S))
+    # The clock's own instant is not before it, so nothing is written at it.
+    rows = [row for row in rows if row.time_ns < now_ns]
+    rows += sweep_rows(now_ns - HOUR_NS) + alert_rows(now_ns)
+    rows += [event_point(event, HOST) for event in events(now_ns)]
+    store.append(rows)
+    write_status(store, now_ns)
+    return store

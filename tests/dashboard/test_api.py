@@ -1,0 +1,163 @@
+"""The page's interface gives the store's own numbers, and no odd question stops or hurts it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from dashboard_samples import DEVICES, cost_rows
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.storage.reader import StoreReader
+
+ALWAYS = (-(2**63), 2**63 - 1)
+
+
+def rows_of(store, measurement):
+    reader = StoreReader.open(store.path)
+    try:
+        return list(reader.points(measurement, *ALWAYS))
+    finally:
+        reader.close()
+
+
+def test_now_is_the_newest_row_of_each(page, store):
+    found = page.json("/api/now")
+    for measurement, name in (("cost", "costs"), ("device", "devices"), ("probe", "probes")):
+        newest = {}
+        for row in rows_of(store, measurement):
+            newest[row.tags["device"]] = row
+        shown = {entry["tags"]["device"]: entry for entry in found[name]}
+        assert shown.keys() == set(DEVICES)
+        for device, row in newest.items():
+            assert shown[device]["fields"] == dict(row.fields)
+            assert shown[device]["time_ms"] == row.time_ns // 10**6
+    (alert,) = found["alerts"]
+    assert (alert["name"], alert["cause"]) == ("drift", "thermal throttling")
+    assert alert["symptoms"] == ["latency +8 %", "cost +8.5 %"]
+    assert found["daemon"]["running"] is True
+    assert [fault["name"] for fault in found["faults"]] == ["sink_behind"]
+
+
+def test_a_trend_is_what_was_stored_thinned_within_its_lows_and_highs(page, store):
+    found = page.json("/api/trend?field=device.power_w&since=24h&points=100")
+    stored = {
+        device: [
+            r.fields["power_w"] for r in rows_of(store, "device") if r.tags["device"] == device
+        ]
+        for device in DEVICES
+    }
+    for series in found["series"]:
+        own = stored[series["tags"]["device"]]
+        assert len(series["values"]) <= 100
+        assert series["samples"] == len(own)
+        assert (min(series["lows"]), max(series["highs"])) == (min(own), max(own))
+        assert series["times_ms"] == sorted(series["times_ms"])
+        for low, value, high in zip(series["lows"], series["values"], series["highs"], strict=True):
+            assert low <= value <= high
+
+
+def test_few_rows_come_as_they_are_and_can_be_narrowed(page, store):
+    path = "/api/trend?field=cost.cost_per_inference&since=2h&device=gpu1"
+    (series,) = page.json(path)["series"]
+    own = [row for row in rows_of(store, "cost") if row.tags["device"] == "gpu1"]
+    assert (
+        series["values"]
+        == [row.fields["cost_per_inference"] for row in own][-len(series["values"]) :]
+    )
+    assert 20 <= len(series["values"]) <= 24
+
+
+def test_marks_incidents_and_curves_are_there(page):
+    marks = page.json("/api/marks?since=24h")["marks"]
+    assert [mark["tags"]["kind"] for mark in marks] == ["drift", "price"]
+    (incident,) = page.json("/api/incidents?since=24h")["incidents"]
+    assert (incident["name"], incident["cause"]) == ("drift", "driver")
+    assert incident["resolved_ms"] - incident["fired_ms"] == 3600 * 1000
+    (curve,) = page.json("/api/sweeps")["curves"]
+    assert [point["batch"] for point in curve["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
+
+
+def test_the_days_spend_adds_up_and_tells_the_idle_part(page, store):
+    found = {entry["tags"]["device"]: entry for entry in page.json("/api/spend")["devices"]}
+    for device in DEVICES:
+        own = [row for row in rows_of(store, "device") if row.tags["device"] == device]
+        assert found[device]["cost"] == pytest.approx(sum(row.fields["cost"] for row in own))
+        idle = sum(row.fields["cost"] for row in own if row.fields["util_pct"] < 5)
+        assert found[device]["idle_share"] == pytest.approx(idle / found[device]["cost"])
+
+
+def test_the_numbers_are_those_of_the_export(page, store, tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{store.path}"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "-c", str(config), "export", "--format", "csv",
+         "--measurement", "cost", "--since", "2000-01-01", "--until", "2100-01-01"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    exported = [
+        float(line.rsplit(",", 1)[1])
+        for line in done.stdout.splitlines()
+        if "device=gpu0" in line and ",cost_per_inference," in line
+    ]
+    shown = {entry["tags"]["device"]: entry for entry in page.json("/api/now")["costs"]}
+    assert shown["gpu0"]["fields"]["cost_per_inference"] == exported[-1]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/now?x=1", "no such parameter"),
+        ("/api/trend?field=nothing.x", "field"),
+        ("/api/trend?field=cost.nothing", "field"),
+        ("/api/trend?field=device.power_w&points=0", "points"),
+        ("/api/trend?field=device.power_w&points=100000", "points"),
+        ("/api/trend?field=device.power_w&since=9999d", "since"),
+        ("/api/trend?field=device.power_w&since=never", "since"),
+        ("/api/trend?field=device.power_w&field=device.temp_c", "twice"),
+        ("/api/trend?field=device.power_w&device=" + "x" * 300, "longer than"),
+        ("/api/marks?until=1e400", "until"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_with_words(page, path, words):
+    assert words in page.error(path)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend"]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["field", "since", "until", "points", "device", "x"]),
+            st.one_of(
+                st.sampled_from(["device.power_w", "cost.plan", "24h", "1h", "100", "gpu0", "0s"]),
+                st.text(max_size=20),
+            ),
+        ),
+        max_size=5,
+    ),
+)
+def test_no_question_makes_anything_but_an_answer_or_a_refusal(page, name, pairs):
+    from urllib.parse import urlencode
+
+    status, _, body = page.ask(f"/api/{name}?{urlencode(pairs)}")
+    assert status in {200, 400}
+    assert ("error" in json.loads(body)) is (status == 400)
+
+
+def test_a_store_that_is_not_there_yet_is_said_and_found_later(page_on, clock, tmp_path):
+    from agent.storage.writer import Store
+
+    page = page_on(tmp_path / "later.db", clock)
+    status, _, body = page.ask("/api/now")
+    assert (status, "infercost run" in json.loads(body)["error"]) == (503, True)
+    store = Store.open(tmp_path / "later.db", clock)
+    store.append(cost_rows("gpu0", 0, clock.time_ns() - 10**9))
+    assert len(page.json("/api/now")["costs"]) == 1
+    store.close()

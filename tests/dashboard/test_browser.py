@@ -1,0 +1,160 @@
+"""The page in a real Chromium: the store's numbers, live, quiet, and open to everybody."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from dashboard_samples import cost_rows, write_status
+
+from agent.clock import SystemClock
+from agent.storage.reader import StoreReader
+
+NS_PER_S = 10**9
+PER_THOUSAND = 1000
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+# A first start in a sandbox of a busy machine takes its time.
+PATIENCE_MS = 60_000
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium; without one the tests are skipped, and fail where CI=true."""
+    found = shutil.which("chromium")
+    if found is None:
+        reason = "the page is looked at in Chromium: apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        yield launched
+        launched.close()
+
+
+class Tab:
+    """The page in a tab of its own, and everything that it complained of or asked for."""
+
+    def __init__(self, browser, url, **options):
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.page = self.context.new_page()
+        self.complaints, self.asked = [], []
+        self.page.on("console", lambda said: self.complaints.append((said.type, said.text)))
+        self.page.on("pageerror", lambda error: self.complaints.append(("error", str(error))))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.page.wait_for_selector("#costs data")
+        self.page.wait_for_function("() => document.getElementById('live').textContent === 'live'")
+
+    def costs(self):
+        """The exact numbers that stand in the cards, the biggest one of each."""
+        return self.page.eval_on_selector_all(
+            "#costs > *", "cards => cards.map(card => Number(card.querySelector('data').value))"
+        )
+
+    def violations(self):
+        """What axe-core finds."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run()")
+        return [
+            (violation["id"], [node["html"] for node in violation["nodes"]])
+            for violation in found["violations"]
+        ]
+
+    def close(self):
+        self.context.close()
+
+
+@pytest.fixture
+def open_tab(browser, page_on, today):
+    opened = []
+    server = page_on(today.path, SystemClock())
+
+    def start(**options):
+        opened.append(Tab(browser, server.address.url, **options))
+        return opened[-1]
+
+    yield start
+    for tab in opened:
+        tab.close()
+        assert tab.complaints == []
+        assert all(url.startswith(server.address.url) for url in tab.asked), tab.asked
+
+
+def stored_costs(store):
+    reader = StoreReader.open(store.path)
+    newest = {}
+    for row in reader.points("cost", 0, 2**62):
+        newest[row.tags["device"]] = row.fields["cost_per_inference"]
+    reader.close()
+    return [newest[device] for device in sorted(newest)]
+
+
+def test_it_shows_what_the_store_holds_and_each_change_as_it_comes(open_tab, today):
+    tab = open_tab()
+    assert sorted(tab.costs()) == pytest.approx(sorted(stored_costs(today)), rel=1e-12)
+    text = tab.page.inner_text("body")
+    for words in ("gpu-01", "thermal throttling", "connection refused", "Batch size"):
+        assert words in text
+    # What an alert says is text, whatever it looks like.
+    assert "<b>since noon</b>" in text
+    clock = SystemClock()
+    today.append(cost_rows("gpu1", 1, clock.time_ns(), cost=7e-5))
+    write_status(today, clock.time_ns())
+    wanted = max(stored_costs(today))
+    tab.page.wait_for_function(
+        "wanted => [...document.querySelectorAll('#costs data')]"
+        ".some(data => Math.abs(Number(data.value) / wanted - 1) < 1e-9)",
+        arg=wanted,
+    )
+    assert max(tab.costs()) == pytest.approx(wanted)
+
+
+def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
+    tab = open_tab()
+    tab.page.wait_for_selector("#trend canvas")
+    tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '2'")
+    tab.page.click("#marks-box summary")
+    assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
+    tab.page.select_option("#trend-field", "probe.latency_p50_ms")
+    tab.page.check("input[name=range][value='6h']")
+    tab.page.wait_for_function("() => document.getElementById('trend').textContent.includes('latency')")
+
+
+def test_the_keyboard_reaches_everything(open_tab):
+    tab = open_tab()
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.textContent") == "Skip to the costs"
+    seen = set()
+    for _ in range(60):
+        tab.page.keyboard.press("Tab")
+        seen.add(tab.page.evaluate("document.activeElement.id || document.activeElement.name"))
+    assert {"trend-field", "range", "device-field", "sweep-choice"} <= seen
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width_px", [1280, 375])
+def test_everybody_can_use_it(open_tab, scheme, width_px):
+    tab = open_tab(color_scheme=scheme, viewport={"width": width_px, "height": 800})
+    tab.page.wait_for_selector("#trend canvas")
+    tab.page.wait_for_selector("#sweep canvas")
+    for box in ("incidents-box", "marks-box"):
+        tab.page.click(f"#{box} summary")
+    assert tab.violations() == []
+    # Nothing is wider than a phone.
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width_px
+
+
+def test_it_says_so_when_the_server_is_gone_and_comes_back(browser, page_on, today):
+    server = page_on(today.path, SystemClock())
+    tab = Tab(browser, server.address.url)
+    server.stop()
+    tab.page.wait_for_function("() => document.getElementById('live').textContent !== 'live'")
+    tab.close()

@@ -1,0 +1,77 @@
+"""The page answers its own host, only reads, and tells a browser to trust nothing else."""
+
+import pytest
+
+PAGES = ["/", "/api/now", "/static/js/main.js", "/nothing", "/static/../app.py"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_answer_has_its_headers(page, path):
+    _, headers, _ = page.ask(path)
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Server" not in headers
+
+
+def test_the_page_asks_nobody_else(page):
+    for path in ("/", "/static/page.css", "/static/js/main.js", "/static/js/chart.js"):
+        status, _, body = page.ask(path)
+        assert status == 200
+        text = body.decode()
+        assert "//cdn" not in text
+        assert "https://" not in text
+    page_itself = page.ask("/")[2].decode()
+    assert not [word for word in ("<style", " style=", "onclick") if word in page_itself]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/api/now", "/api/live"])
+def test_there_is_nothing_to_write(page, method, path):
+    status, headers, _ = page.ask(path, method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_answered"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:9470", True),
+        ("127.0.0.1:9470", True),
+        ("[::1]:9470", True),
+        ("10.1.2.3", True),
+        ("rebound.example", False),
+        ("localhost.rebound.example:9470", False),
+        ("127.0.0.1.rebound.example", False),
+        ("localhost:9470:1", False),
+        ("", False),
+    ],
+)
+def test_another_sites_name_for_this_host_is_refused(page, host, is_answered):
+    status, _, body = page.ask("/api/now", headers={"Host": host})
+    assert (status == 200) is is_answered
+    if not is_answered:
+        assert b"--allow-host" in body
+
+
+def test_a_name_that_was_allowed_is_answered(page_on, store, clock):
+    page = page_on(store.path, clock, allowed_hosts=["GPU-01.example."])
+    assert page.ask("/api/now", headers={"Host": "gpu-01.example:9470"})[0] == 200
+
+
+def test_a_long_question_is_refused(page):
+    assert page.ask("/api/now?" + "x" * 5000)[0] == 414
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../../app.py", "/static/%2e%2e/app.py", "/../etc/passwd", "/static/js/"]
+)
+def test_no_file_but_the_pages_is_given(page, path):
+    status, _, body = page.ask(path)
+    assert status == 404
+    assert b"import" not in body

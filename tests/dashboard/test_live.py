@@ -1,0 +1,133 @@
+"""Live updates reach every open page, are bounded, and end with the server."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from dashboard_samples import cost_rows
+
+NS_PER_S = 10**9
+
+
+class Stream:
+    """One open page's events."""
+
+    def __init__(self, address):
+        self.connection = http.client.HTTPConnection(*address, timeout=60)
+        self.connection.request("GET", "/api/live")
+        self.answer = self.connection.getresponse()
+
+    def event(self):
+        """The next named event and its document."""
+        name = None
+        while True:
+            line = self.answer.readline().decode()
+            assert line, "the stream has ended"
+            if line.startswith("event: "):
+                name = line[7:].strip()
+            elif line.startswith("data: "):
+                return name, json.loads(line[6:])
+
+    def close(self):
+        self.connection.close()
+
+
+@pytest.fixture
+def stream_of():
+    opened = []
+
+    def start(page):
+        opened.append(Stream(page.address))
+        return opened[-1]
+
+    yield start
+    for stream in opened:
+        stream.close()
+
+
+def test_the_state_of_now_comes_first_and_then_each_change(page, store, clock, stream_of):
+    stream = stream_of(page)
+    assert stream.answer.headers["Content-Type"].startswith("text/event-stream")
+    name, first = stream.event()
+    assert name == "now"
+    assert first["costs"] == page.json("/api/now")["costs"]
+    clock.move(60)
+    store.append(cost_rows("gpu0", 999, clock.time_ns() - NS_PER_S, cost=5e-6))
+    while True:
+        _, later = stream.event()
+        cost = {entry["tags"]["device"]: entry for entry in later["costs"]}["gpu0"]
+        if cost["time_ms"] == clock.time_ns() // 10**6 - 1000:
+            break
+    assert cost["fields"]["cost_per_inference"] == pytest.approx(5e-6 * 1.999)
+
+
+def test_one_page_too_many_is_asked_to_come_back(page_on, store, clock, stream_of):
+    page = page_on(store.path, clock, listeners_max=2)
+    first, second = stream_of(page), stream_of(page)
+    first.event()
+    second.event()
+    status, headers, _ = page.ask("/api/live")
+    assert (status, headers["Retry-After"]) == (503, "15")
+    first.close()
+    ends_s = time.monotonic() + 60
+    while page.made.live.listeners == 2:
+        assert time.monotonic() < ends_s
+        time.sleep(0.05)
+    stream_of(page).event()
+
+
+def test_it_ends_beside_open_pages(page, stream_of):
+    stream = stream_of(page)
+    stream.event()
+    page.stop()
+    assert not page.thread.is_alive()
+
+
+def test_the_command_serves_until_it_is_told_to_end(store, tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{store.path}"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent", "-c", str(config), "dashboard", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        line = next(text for text in process.stdout if "page:" in text)
+        port = int(line.rpartition(":")[2].partition("/")[0])
+        stream = Stream(("127.0.0.1", port))
+        stream.event()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        stream.close()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [
+        ("0.0.0.0:9470", "--allow-remote"),
+        ("9470", "no address and port"),
+        ("example.org:80", "no IP address"),
+        ("127.0.0.1:99999", "no address and port"),
+    ],
+)
+def test_where_it_may_not_listen_is_said(listen, words, tmp_path):
+    config = tmp_path / "infercost.toml"
+    config.write_text(f'[store]\npath = "{tmp_path / "x.db"}"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "-c", str(config), "dashboard", "--listen", listen],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
