@@ -18,6 +18,8 @@ from typing import Literal
 
 from agent.costing.money import divided, exact, total_of
 
+# Beyond this share of a window's time probing leaves too little of it to say what serving costs.
+PROBED_MOST = Fraction(1, 2)
 Part = Literal["busy", "idle", "held", "probing", "unallocated"]
 Basis = Literal["alone", "busy_time", "share", "none"]
 
@@ -134,6 +136,10 @@ def allocate(use: DeviceUse) -> Allocation:
         )
     probing, rest = _without_probing(use, use.hardware, use.energy)
     weights, basis, problems = _weights(use)
+    probed = _share(use.probing_s, use.duration_s)
+    if probed > PROBED_MOST:
+        told = f"probing took {float(probed):.0%} of {use.device}'s window; lengthen window"
+        problems = dict.fromkeys(names, told)
     hardware = divided(rest.hardware, list(weights.values()))
     energy = divided(rest.energy, list(weights.values()))
     lines = [probing] if probing.hardware or probing.energy else []

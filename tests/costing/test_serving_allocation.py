@@ -38,6 +38,14 @@ def test_idle_electricity_is_less_than_its_time():
     assert costs(found)["chat", "idle"] == Decimal("3.3")
 
 
+def test_where_probing_took_most_of_the_window_nothing_is_said_of_serving():
+    found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
+    assert "probing took 60% of gpu0's window" in found.problems["chat"]
+    # It is booked all the same.
+    assert total_of([line.cost for line in found.lines]) == 5
+    assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}
+
+
 def test_services_share_by_busy_time():
     # 600 s and 200 s: 3/4 and 1/4 of 5.
     found = allocate(use(Claim("chat", busy_s=600), Claim("rank", busy_s=200, share=0.9)))

@@ -125,7 +125,9 @@ def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")
     tab.page.check("input[name=range][value='6h']")
-    tab.page.wait_for_function("() => document.getElementById('trend').textContent.includes('latency')")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend').textContent.includes('latency')"
+    )
 
 
 def test_the_keyboard_reaches_everything(open_tab):
