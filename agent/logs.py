@@ -173,5 +173,6 @@ def start_logging(
         before.close()
     root.addHandler(log)
     root.setLevel(logging.INFO)
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    # What it warns of, runs that are skipped, the schedule says itself, by the job's name.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     return log
