@@ -11,16 +11,15 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from agent.cli.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from agent.cli.harmonic import MissingLibraryError, UnfitError
 from agent.cli.lines import money
 from agent.cli.settings import Settings, bad_input, reader_of
+from agent.cli.standings import standings_of
 from agent.config_budget import BudgetConfig
-from agent.costing.budget import BudgetStatus, budget_status, payers_of
-from agent.costing.budget_forecast import Forecast, HourRate, Rest, robust_forecast
+from agent.costing.budget import BudgetStatus, payers_of
 from agent.costing.periods import Span, local_time
 from agent.costing.spend import SpendBook
-from agent.daemon.budgets import budget_document, restored_book
-from agent.daemon.spend_reading import book_name, phase_of, read_spend, usual_of
+from agent.daemon.budgets import budget_document
 from agent.model import NS_PER_S
 
 PLOT_ROWS = 14
@@ -46,22 +45,16 @@ def command(
     """Shows what each budget has spent, and what it will have at the end of its period."""
     settings = Settings(config)
     budgets = _wanted(settings.config.budget, names)
-    now_ns = time.time_ns()
     with reader_of(settings) as reader:
-        states = reader.states()
-        books: dict[int, SpendBook] = {}
-        for phase_ns in {phase_of(budget, now_ns) for budget in budgets}:
-            kept, _ = states.get(book_name(phase_ns), (None, 0))
-            books[phase_ns] = restored_book(kept, phase_ns)
-            read_spend(books[phase_ns], reader, now_ns, usual_of(settings.config))
+        try:
+            standings = standings_of(settings.config, reader, budgets, time.time_ns(), method)
+        except (MissingLibraryError, UnfitError) as error:
+            raise click.ClickException(str(error)) from error
     found = []
-    for budget in budgets:
-        book = books[phase_of(budget, now_ns)]
-        chosen = _Chosen(method)
-        status = budget_status(budget, book, now_ns, chosen.forecast)
-        document = budget_document(status)
-        document["note"] = document["note"] or chosen.note
-        found.append((status, book, document))
+    for standing in standings:
+        document = budget_document(standing.status)
+        document["note"] = document["note"] or standing.note
+        found.append((standing.status, standing.book, document))
     if as_json:
         click.echo(json.dumps([document for *_, document in found]))
         return
@@ -70,27 +63,6 @@ def command(
         click.echo("\n".join(_remarks(document)))
     for status, book, _ in found[: MAX_PLOTS if plot else 0]:
         click.echo(_plot(status, book))
-
-
-class _Chosen:
-    """The forecast that was asked for; `note` says why it is another."""
-
-    def __init__(self, method: str) -> None:
-        self._method = method
-        self.note = ""
-
-    def forecast(
-        self, history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
-    ) -> Forecast | None:
-        """The library's forecast where it is wanted and can be had, else the robust rate's."""
-        if self._method != "robust":
-            try:
-                return harmonic_forecast(history, rest, timezone)
-            except (MissingLibraryError, UnfitError) as error:
-                if self._method == "harmonic":
-                    raise click.ClickException(str(error)) from error
-                self.note = f"the robust rate: {error}"
-        return robust_forecast(history, rest, timezone)
 
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:

@@ -30,6 +30,8 @@ COMMANDS: Mapping[str, Entry] = {
     "compare": Entry("agent.cli.compare", "Models side by side, and the cheapest good enough."),
     "advise": Entry("agent.cli.advise", "What would cost less, with evidence and saving."),
     "forecast": Entry("agent.cli.forecast", "What each budget spent, and where it is heading."),
+    "report": Entry("agent.cli.report", "What it all cost, for people who decide about money."),
+    "top": Entry("agent.cli.top", "A live view of devices, probes, services and alerts."),
     "alerts": Entry("agent.cli.alerts", "Incidents now and before, and a test of notifiers."),
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),
@@ -43,6 +45,7 @@ COMMANDS: Mapping[str, Entry] = {
     "service": Entry("agent.cli.service", "Put the daemon under systemd, upgrade it, remove it."),
     "doctor": Entry("agent.cli.doctor", "Check every prerequisite and say how to mend it."),
     "debug": Entry("agent.cli.debug", "Gather what explains a fault, without secrets."),
+    "completion": Entry("agent.cli.completion", "What a shell needs to complete commands."),
 }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 VERSION = distribution("infercost").version
 NEXT_VERSION = f"{VERSION}.post1"
-SHIPPED = ("agent", "probes", "systemd", "pyproject.toml", "README.md", "LICENSE")
+SHIPPED = ("agent", "probes", "systemd", "man", "pyproject.toml", "README.md", "LICENSE")
 PYTHON = "3.11"  # of Debian 12
 TORCH = "torch==2.13.0"
 

@@ -13,6 +13,8 @@ LAYERS = (
     ("agent.grafana", 5),
     ("agent.influx_setup", 5),
     ("agent.dashboard", 5),
+    ("agent.report", 5),
+    ("agent.client", 5),
     ("agent.daemon", 4),
     ("agent.telemetry", 3),
     ("agent.probing", 3),

@@ -1,0 +1,109 @@
+"""Tables for notebooks, and the terminal's own commands."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from fakes.reported import HOUR_NS, end_ns, month
+
+from agent.client import open_store
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return month(tmp_path_factory.mktemp("days"), hours=48)
+
+
+@pytest.fixture
+def store(config):
+    with open_store(config.parent / "infercost.db") as opened:
+        yield opened
+
+
+def test_pandas_has_tags_as_columns_and_times_in_utc(store):
+    frame = store.pandas("cost", tags={"probe": "ranker"})
+    assert len(frame) == 48
+    assert str(frame["time"].dtype) == "datetime64[ns, UTC]"
+    assert frame["time"].is_monotonic_increasing
+    assert set(frame["device"]) == {"gpu0"}
+    assert frame["cost_per_inference"].to_list() == pytest.approx([1.2e-6] * 48)
+    assert (frame["period_s"] == 0).all()
+
+
+def test_arrow_has_the_same_rows(store):
+    table = store.arrow("device", fields=["power_w", "mem_used_bytes"])
+    assert table.num_rows == 48 * 60
+    assert str(table.schema.field("time").type) == "timestamp[ns, tz=UTC]"
+    assert str(table.schema.field("mem_used_bytes").type) == "int64"
+    assert set(table["power_w"].to_pylist()) == {300.0}
+
+
+def test_a_range_may_be_given_in_every_way(store):
+    since_ns = end_ns() - 10 * HOUR_NS
+    moment = datetime.fromtimestamp(since_ns // 10**9, UTC)
+    lengths = {
+        len(store.pandas("cost", since=when, tags={"probe": "ranker"}))
+        for when in (since_ns, moment, moment.isoformat())
+    }
+    assert len(lengths) == 1
+    assert 9 <= lengths.pop() <= 10
+    assert store.pandas("cost", since=0, until=1).empty
+    with pytest.raises(KeyError):
+        store.pandas("nothing")
+    with pytest.raises(ValueError, match="Invalid isoformat"):
+        store.pandas("cost", since="yesterday")
+
+
+def test_top_shows_one_look_without_a_terminal(config):
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "-c", str(config), "top"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "gpu0" in done.stdout
+    assert "ranker" in done.stdout
+    assert "no alert fires" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_top_ends_on_q_on_a_terminal(config):
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "agent", "-c", str(config), "top", "--every", "1"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while b"q ends" not in seen:
+            ready, _, _ = select.select([ours], [], [], 60)
+            assert ready
+            seen += os.read(ours, 65536)
+        os.write(ours, b"q")
+        while process.poll() is None:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    os.read(ours, 65536)
+                except OSError:
+                    break
+        assert process.wait(60) == 0
+    os.close(ours)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(shell):
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "completion", shell],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "_INFERCOST_COMPLETE" in done.stdout

@@ -1,0 +1,142 @@
+"""`infercost report` on a store with two months of a small host."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from html.parser import HTMLParser
+
+import pytest
+from fakes.reported import month
+
+
+@pytest.fixture(scope="module")
+def infercost(tmp_path_factory):
+    config = month(tmp_path_factory.mktemp("month"))
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "agent", "--config", str(config), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done
+        return done.stdout if code == 0 else done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def found(infercost):
+    return json.loads(infercost("report", "--json"))
+
+
+class Seen(HTMLParser):
+    """Tags, ids and addresses of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.ids = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name in ("src", "href", "action", "data", "srcset"):
+                self.addresses.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+
+def test_spend_adds_up_and_keeps_its_currency(found):
+    (spend,) = found["spend"]
+    assert spend["currency"] == "EUR"
+    # Rows of a minute at 3.60 an hour over 30 days, an edge of less than an hour aside.
+    assert float(spend["total"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert float(spend["before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert sum(Decimal(one["amount"]) for one in spend["by_device"]) == Decimal(spend["total"])
+    days = sum(day["amount"] for day in spend["by_day"])
+    assert days == pytest.approx(float(spend["total"]), abs=1e-6)
+    uses = {(use["service"], use["part"]): float(use["amount"]) for use in spend["by_use"]}
+    assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
+
+
+def test_models_trends_and_their_drift(found):
+    trends = {one["name"]: one for one in found["trends"]}
+    assert list(trends) == ["encoder on gpu0", "ranker on gpu0", "shop"]
+    assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand"] == pytest.approx(0.001)
+    assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand"] == pytest.approx(0.0012)
+    # Every other window is idle and its cost is borne by the others.
+    assert trends["shop"]["cost_per_thousand"] == pytest.approx(7.2, rel=0.01)
+    assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
+
+
+def test_changes_have_causes_and_repeated_ones_are_told_once(found):
+    drift, fault, price = found["changes"]
+    assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
+    assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
+    assert (fault["kind"], fault["times"]) == ("fault", 3)
+    assert (price["before"], price["after"]) == ("3.2 EUR", "3.6 EUR")
+
+
+def test_budgets_are_those_of_forecast(infercost, found):
+    (budget,) = found["budgets"]
+    (forecast,) = json.loads(infercost("forecast", "--json"))
+    assert (budget["name"], budget["planned"]) == ("gpus", "50.0")
+    assert float(budget["spent"]) == pytest.approx(forecast["spent"], abs=0.5)
+    # 3.60 an hour for a day.
+    assert float(budget["expected"]) == pytest.approx(86.4, rel=0.1)
+    assert float(budget["low"]) <= float(budget["expected"]) <= float(budget["high"])
+    assert "Budget gpus is" in infercost("report", "--format", "md")
+
+
+def test_savings_are_those_of_advise(infercost, found):
+    advised = json.loads(infercost("advise", "--json"))["hints"]
+    assert [one["action"] for one in found["savings"]] == [one["action"] for one in advised]
+    assert found["savings"]
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(infercost, tmp_path):
+    file = tmp_path / "report.html"
+    infercost("report", "--out", str(file))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    text = file.read_text()
+    seen = Seen(text)
+    assert not seen.tags & {"script", "link", "img", "iframe", "object", "form", "base"}
+    assert all(address.startswith("#") for address in seen.addresses)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "default-src 'none'" in text
+    assert "@media print" in text
+    assert "prefers-color-scheme: dark" in text
+    assert text.count('role="img"') == 4
+    assert "\x1b" not in text
+
+
+def test_text_of_others_is_escaped_in_every_form(infercost, found):
+    assert any(change["title"].startswith("<script>") for change in found["changes"])
+    page = infercost("report")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    text = infercost("report", "--format", "md")
+    assert "<script" not in text.replace("\\<script", "")
+    assert "\x1b" not in text
+
+
+def test_csv_has_the_same_figures(infercost, found):
+    rows = list(csv.DictReader(io.StringIO(infercost("report", "--format", "csv"))))
+    (total,) = [row for row in rows if (row["section"], row["figure"]) == ("spend", "total")]
+    assert float(total["value"]) == pytest.approx(float(found["spend"][0]["total"]), abs=4)
+    assert total["unit"] == "EUR"
+    for row in rows:
+        assert not row["name"].startswith(("=", "+", "-", "@"))
+
+
+def test_what_cannot_be_reported_is_said(infercost, tmp_path):
+    assert "--since must be before" in infercost("report", "--since", "1d", "--until", "2d", code=2)
+    assert "cannot be written" in infercost("report", "--out", str(tmp_path / "no" / "r"), code=1)
