@@ -13,6 +13,7 @@ from typing import IO, Final
 from urllib.parse import urlsplit
 
 from agent.child_environment import child_environment
+from agent.child_mark import kill_marked, new_mark
 from agent.config_source import SourceConfig
 from agent.feeds.fetch import MAX_BYTES
 
@@ -65,13 +66,14 @@ def _output(
     ):
         given.write(told.encode())
         given.seek(0)
+        mark = new_mark()
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, no shell
                 command,
                 stdin=given,
                 stdout=out,
                 stderr=err,
-                env=environ,
+                env={**environ, **mark},
                 start_new_session=True,
             )
         except OSError as error:
@@ -81,9 +83,10 @@ def _output(
         except subprocess.TimeoutExpired:
             raise SourceError(f"{name}: took longer than {timeout_s:g} s") from None
         finally:
-            # Also what it left behind: the group ends with it.
+            # Also what it left behind, in its group and out of it.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+            kill_marked(mark)
             process.wait()
         if code != 0:
             raise SourceError(f"{name}: failed with code {code} ({_words(err)})")

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import agent
 from agent.child_environment import child_environment
+from agent.child_mark import kill_marked, new_mark
 
 MAX_LINE_BYTES = 256 * 1024
 MAX_QUEUED = 1000
@@ -60,12 +61,13 @@ class ProbeChild:
     """
 
     def __init__(self, command: Sequence[str], extra_env: Mapping[str, str]) -> None:
+        self._mark = new_mark()
         self._process = subprocess.Popen(  # noqa: S603 - the operator's interpreter, no shell
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**child_environment(os.environ), **extra_env},
+            env={**child_environment(os.environ), **extra_env, **self._mark},
             start_new_session=True,
         )
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_QUEUED)
@@ -139,12 +141,13 @@ class ProbeChild:
             self._process.wait(STACK_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Kills the whole group and frees its pipes; may be called twice."""
+        """Kills all that it started and frees its pipes; may be called twice."""
         if not self._killed.is_set():
             # Only once: when the group is gone its id may be another's.
             self._killed.set()
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+            kill_marked(self._mark)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT_S)
         for thread in self._threads:

@@ -73,6 +73,17 @@ if os.fork() == 0:
     time.sleep(600)
 os._exit(3)
 """
+DAEMONS_OF_ITS_OWN = """
+sys.stdin.readline()
+for _ in range(10):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 3)
+            time.sleep(600)
+        os._exit(0)
+time.sleep(600)
+"""
 GOING_WITH_ITS_PIPES_CLOSED = """
 if os.fork() == 0:
     os.closerange(0, 3)
@@ -95,6 +106,7 @@ MISDEEDS = {
     "shouting one line on its output": (shouting(1, b"x"), "rubbish", 60.0),
     "shouting on its errors": (shouting(2, b"x\n"), "deadline", sized(3.0, 60.0)),
     "forking": (FORKING, "deadline", 1.5),
+    "making daemons": (DAEMONS_OF_ITS_OWN, "deadline", 1.5),
     "forking and going": (FORKING_AND_GOING, "deadline", 1.0),
 }
 
