@@ -214,7 +214,11 @@ def answer_of(server, choices, name):
 @pytest.mark.parametrize(
     ("figure", "measurement", "reduce"),
     [
-        ("fleet: Spent in this range", "device", lambda rows: sum(r["cost"] for r in rows)),
+        (
+            "fleet: Spent in this range ($currency)",
+            "device",
+            lambda rows: sum(r["cost"] for r in rows),
+        ),
         ("energy: Energy", "device", lambda rows: sum(r["energy_j"] for r in rows) / 3.6e6),
         ("energy: CO2-equivalent", "device", lambda rows: sum(r["carbon_g"] for r in rows)),
         ("production: Cost ($currency)", "allocation", lambda rows: sum(r["cost"] for r in rows)),
@@ -229,7 +233,9 @@ def test_a_figure_is_what_the_rows_come_to(database, choices, figure, measuremen
 def test_figures_of_now_add_up_the_newest_of_each_device(database, choices):
     newest = [p for p in day.points(END_NS) if p.measurement == "device" and p.time_ns == END_NS]
     assert answer_of(database, choices, "fleet: Devices") == len(newest) == 4
-    assert answer_of(database, choices, "fleet: Price of an hour, now") == pytest.approx(4 * 2.176)
+    assert answer_of(
+        database, choices, "fleet: Price of an hour, now ($currency)"
+    ) == pytest.approx(4 * 2.176)
     power_w = sum(p.fields["power_w"] for p in newest)
     assert answer_of(database, choices, "fleet: Power, now") == pytest.approx(power_w)
 
@@ -252,3 +258,16 @@ def test_what_if_prices_the_measured_throughput(database, choices):
         if p.measurement == "probe"
     }
     assert found == expected
+
+
+MONEY = re.compile(r'"(cost\w*|price_rate_per_h|rolling_\w+)"')
+PRICED = {"device", "cost", "allocation"}
+
+
+@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
+def test_two_currencies_are_never_added(name, panel, target):
+    text = target["query"]
+    source = re.search(r'FROM "(\w+)"', text)[1]
+    selected = text.rpartition(f' FROM "{source}"')[0]
+    if source in PRICED and MONEY.search(selected):
+        assert re.search(r'"currency" =~ /\^\$currency\$/|GROUP BY .*"currency"', text), name
