@@ -231,6 +231,10 @@ class Analyst:
         before_ns, since_ns = levels_ns
         rows = list(self._history(device, probe, since_ns - BEFORE_NS, now_ns + 1))
         runs = _runs(rows)
+        # Runs are not exactly a period apart: by the period alone the first run of a new level may
+        # seem to have been before it.
+        nearest = min(runs, key=lambda run: abs(run.time_ns - since_ns), default=None)
+        since_ns = since_ns if nearest is None else nearest.time_ns
         before = [run for run in runs if run.time_ns < since_ns][-BEFORE_RUNS:]
         # What held before the last drift is not what this one moved away from. Where the two
         # follow each other too closely, the few runs before it tell.

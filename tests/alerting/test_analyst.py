@@ -20,7 +20,8 @@ QUIET = 2 * 288
 class Series:
     """A probe's rows, and an analyst that looks at them."""
 
-    def __init__(self, seed=3, every_ns=EVERY_NS):
+    def __init__(self, seed=3, every_ns=EVERY_NS, jitter_ns=0):
+        self.jitter_ns = jitter_ns
         self.every_ns = every_ns
         self.rng = random.Random(seed)
         self.rows = []
@@ -35,7 +36,8 @@ class Series:
     def run(self, count=1, slow=1.0, **fields):
         found = []
         for _ in range(count):
-            time_ns = T0 + self.count * self.every_ns
+            late_ns = self.jitter_ns if self.count % 2 else 0
+            time_ns = T0 + self.count * self.every_ns + late_ns
             self.count += 1
             known = {
                 "latency_p50_ms": 8 * slow * self.rng.lognormvariate(0, 0.008),
@@ -117,6 +119,14 @@ def test_the_level_since_the_last_drift_outlives_a_restart():
     series.analyst = Analyst(DetectionConfig(), series.history)
     series.analyst.restore(documents.values())
     assert "-9." in series.run(30)[-1].detail
+
+
+def test_runs_that_are_not_exactly_a_period_apart_are_on_the_right_side_of_a_change():
+    series = Series(jitter_ns=20 * NS_PER_S)
+    series.run(QUIET)
+    series.run(30, slow=1.1, fingerprint="g")
+    (drift,) = series.of("drift")
+    assert drift.cause == "software: fingerprint"
 
 
 def test_a_single_value_is_an_anomaly_one_run_later():

@@ -7,7 +7,9 @@ are read over HTTP, everything is committed to the store and pushed. All that is
 are those of the minute that it really takes.
 """
 
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
@@ -23,10 +25,11 @@ HOURS = 24
 # From noon to noon: the price changes at midnight, as one on a day does.
 START_NS = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()) * NS_PER_S
 # So long before the hour the calendar is set: the daemon looks at its clocks once a second.
-LEAD_NS = 1_300_000_000
+LEAD_NS = 1_200_000_000
 LONGEST_HOUR_S = 12.0
+LONGEST_SWEEP_S = 240.0
 HOT_HOUR, AWAY_HOUR, SLOW_HOUR = 6, 9, 13
-PAUSE_S, SLOW_PAUSE_S = 0.02, 0.05
+PAUSE_S, SLOW_PAUSE_S = 0.01, 0.06
 
 MODEL = """
 import torch
@@ -55,7 +58,8 @@ kind = "module"
 module = "day_model:ranker"
 devices = ["cpu"]
 every = "6h"
-batch = 4
+batch = 2
+max_batch = 2
 min_samples = 700
 keep_alive = true
 when_busy = "run"
@@ -78,6 +82,7 @@ model = "m"
 devices = ["gpu1"]
 every = "1h"
 requests = 6
+warmup_requests = 1
 concurrency = 2
 max_tokens = 4
 energy = false
@@ -103,13 +108,17 @@ timeout = "400ms"
 [[price]]
 plan = "on_demand"
 per_hour = 8.0
-electricity_included = false
 currency = "USD"
 [[price]]
 plan = "on_demand"
 valid_from = 2026-06-02
 per_hour = 9.6
-electricity_included = false
+currency = "USD"
+[[price]]
+plan = "owned"
+device = "cpu"
+purchase_price = 4000
+lifetime = "4y"
 currency = "USD"
 [electricity]
 tariff_per_kwh = 0.12
@@ -209,11 +218,15 @@ class RealDay:
             stack.callback(self.daemon.stop)
             self.clock.set(self.start_ns)
             self.daemon.start(text)
+            sweep = stack.enter_context(ThreadPoolExecutor(1)).submit(
+                self.daemon.run, "probe", "ranker", "--sweep", timeout_s=LONGEST_SWEEP_S
+            )
             self._wait_for_run(self.start_ns)
             for hour in range(1, HOURS + 1):
                 self._happen(hour)
                 self.clock.set(self.start_ns + hour * HOUR_NS - LEAD_NS)
                 self._wait_for_run(self.start_ns + hour * HOUR_NS)
+            sweep.result()
             self.daemon.wait_for(self._is_pushed)
 
     def _happen(self, hour):
@@ -242,10 +255,11 @@ class RealDay:
     def _is_pushed(self):
         """True once all that is stored is in the database, the newest rows too."""
         stored = max(row.time_ns for row in self.daemon.points("device"))
-        return any(at == stored for _, _, at in self._influxdb.points(self._database))
+        there = self._influxdb.points(self._database)
+        return any(name == "sweep" for name, _, _ in there) and any(
+            name == "device" and at == stored for name, _, at in there
+        )
 
 
 def _path(folder):
-    import os
-
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
