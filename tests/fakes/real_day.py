@@ -19,6 +19,8 @@ from fakes.nvml import FakeNvml
 from fakes.serving_engine import ServingEngine
 from fakes.shifted_clock import ShiftedClock
 
+from agent.series import SCHEMA
+
 NS_PER_S = 1_000_000_000
 HOUR_NS = 3600 * NS_PER_S
 HOURS = 24
@@ -57,7 +59,7 @@ name = "ranker"
 kind = "module"
 module = "day_model:ranker"
 devices = ["cpu"]
-every = "6h"
+every = "12h"
 batch = 2
 max_batch = 2
 min_samples = 700
@@ -188,6 +190,7 @@ class RealDay:
         clock: Its calendar.
         start_ns: UTC in ns at which the day begins.
         end_ns: UTC in ns at which it ends.
+        stored: Measurement, tags and time of every row that was stored before the daemon ended.
     """
 
     def __init__(self, folder, influxdb, database):
@@ -198,6 +201,7 @@ class RealDay:
         (folder / "day_model.py").write_text(MODEL)
         environment = {**self.nvml.env(), **self.clock.env(), "PYTHONPATH": _path(folder)}
         self.daemon = DaemonProcess(folder, environment)
+        self.stored = set()
         self._influxdb, self._database = influxdb, database
 
     def live(self):
@@ -227,7 +231,9 @@ class RealDay:
                 self.clock.set(self.start_ns + hour * HOUR_NS - LEAD_NS)
                 self._wait_for_run(self.start_ns + hour * HOUR_NS)
             sweep.result()
-            self.daemon.wait_for(self._is_pushed)
+            # What is booked while it ends waits for the next start.
+            self.stored = self._identities()
+            self.daemon.wait_for(lambda: self.stored <= set(self._influxdb.points(self._database)))
 
     def _happen(self, hour):
         """What an hour of this day brings."""
@@ -252,13 +258,13 @@ class RealDay:
 
         self.daemon.wait_for(has_run)
 
-    def _is_pushed(self):
-        """True once all that is stored is in the database, the newest rows too."""
-        stored = max(row.time_ns for row in self.daemon.points("device"))
-        there = self._influxdb.points(self._database)
-        return any(name == "sweep" for name, _, _ in there) and any(
-            name == "device" and at == stored for name, _, at in there
-        )
+    def _identities(self):
+        """What the store holds, each row as the database tells them apart."""
+        return {
+            (measurement, tuple(sorted(row.tags.items())), row.time_ns)
+            for measurement in SCHEMA
+            for row in self.daemon.points(measurement)
+        }
 
 
 def _path(folder):
