@@ -28,6 +28,7 @@ from agent.model import NS_PER_S, Event, FieldValue, Point, Severity
 DAY_NS = 86_400 * NS_PER_S
 # So far before a change its "before" reaches at most.
 BEFORE_NS = 14 * DAY_NS
+FEW_RUNS = 3
 STATE_PREFIX = "detector "
 # A drift that is older is normal by now: the next one is measured from it.
 SETTLED_NS = DAY_NS
@@ -52,6 +53,8 @@ class Watched:
         base: Level change of the detector from which the present drift counts; None without one.
         told_ns: UTC in ns of the last drift.
         told: How far from `base` it was then.
+        since_ns: UTC in ns since which it is at its present level: the beginning of its last
+            drift; 0 before the first.
         doubtful: An anomaly that the next value may turn out to be the beginning of a step.
     """
 
@@ -59,6 +62,7 @@ class Watched:
     base: float | None = None
     told_ns: int = 0
     told: float = 0.0
+    since_ns: int = 0
     doubtful: tuple[Finding, Event] | None = None
 
 
@@ -104,6 +108,7 @@ class Analyst:
                 "base": watched.base,
                 "told_ns": watched.told_ns,
                 "told": watched.told,
+                "since_ns": watched.since_ns,
             }
             for (device, probe, metric), watched in list(self._watched.items())
         }
@@ -119,7 +124,14 @@ class Analyst:
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                watched = Watched(detector, document["base"], document["told_ns"], document["told"])
+                watched = Watched(
+                    detector,
+                    document["base"],
+                    document["told_ns"],
+                    document["told"],
+                    # States of before there was such a key know when the last drift was told.
+                    document.get("since_ns", document["told_ns"]),
+                )
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(f"the state of a detector is damaged ({error}); it learns anew")
                 continue
@@ -153,11 +165,12 @@ class Analyst:
         away = watched.detector.level_change - base
         least = self._settings.least_effect
         if abs(away) < least / 2:
-            watched.base = None
+            watched.base, watched.since_ns = None, point.time_ns
             return [_return_event(point.time_ns, away, key)]
         if abs(away) < abs(watched.told) + max(least, abs(watched.told) / 3):
             return []
         watched.told, watched.told_ns = away, point.time_ns
+        watched.since_ns = point.time_ns
         device, probe, metric = key
         pct = math.expm1(away) * 100
         return [
@@ -179,12 +192,13 @@ class Analyst:
             watched.base = before_level
         away = finding.level - watched.base
         watched.told, watched.told_ns = away, point.time_ns
+        level_since_ns = watched.since_ns
+        watched.since_ns = since_ns = round(finding.since_s * NS_PER_S)
         if abs(away) < self._settings.least_effect / 2:
             watched.base = None
             return _return_event(point.time_ns, away, key)
         device, probe, metric = key
-        since_ns = round(finding.since_s * NS_PER_S)
-        cause, sentence = self._explain(finding, key, since_ns, point.time_ns)
+        cause, sentence = self._explain(finding, key, (level_since_ns, since_ns), point.time_ns)
         return Event(
             kind="drift",
             severity=_severity(finding.change, metric),
@@ -202,11 +216,29 @@ class Analyst:
             since_ns=since_ns,
         )
 
-    def _explain(self, finding: Finding, key: Key, since_ns: int, now_ns: int) -> tuple[str, str]:
+    def _explain(
+        self, finding: Finding, key: Key, levels_ns: tuple[int, int], now_ns: int
+    ) -> tuple[str, str]:
+        """Why it changed: a word, and a sentence.
+
+        Args:
+            finding: The drift.
+            key: Its series.
+            levels_ns: UTC in ns at which the level before it, and the one after it, began.
+            now_ns: UTC in ns of the value that showed it.
+        """
         device, probe, metric = key
+        before_ns, since_ns = levels_ns
         rows = list(self._history(device, probe, since_ns - BEFORE_NS, now_ns + 1))
         runs = _runs(rows)
+        # Runs are not exactly a period apart: by the period alone the first run of a new level may
+        # seem to have been before it.
+        nearest = min(runs, key=lambda run: abs(run.time_ns - since_ns), default=None)
+        since_ns = since_ns if nearest is None else nearest.time_ns
         before = [run for run in runs if run.time_ns < since_ns][-BEFORE_RUNS:]
+        # What held before the last drift is not what this one moved away from. Where the two
+        # follow each other too closely, the few runs before it tell.
+        before = [run for run in before if run.time_ns >= before_ns] or before[-FEW_RUNS:]
         after = [run for run in runs if run.time_ns >= since_ns]
         since = _clock_time(since_ns, now_ns)
         if not before or not after:

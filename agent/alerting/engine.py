@@ -194,6 +194,22 @@ class AlertEngine:
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s begins anew, what it knew is damaged: %s", name, error)
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Goes on behind a step of the calendar: nothing lasted for the time that was skipped.
+
+        What an incident is listed with stays as it was told.
+
+        Args:
+            step_ns: By how much it was stepped in ns; negative for back.
+        """
+        for incident in self._incidents.values():
+            incident.shift(step_ns)
+        for past in self._past.values():
+            past.shift(step_ns)
+        self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
+        for evaluator in self._evaluators.values():
+            evaluator.restore(evaluator.document())
+
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         found = []
         for name, evaluator in self._evaluators.items():

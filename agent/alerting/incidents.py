@@ -40,6 +40,13 @@ class Incident:
             "told": self.told,
         }
 
+    def shift(self, step_ns: int) -> None:
+        """Moves what durations are counted from, in ns, with a calendar that was stepped."""
+        self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
+        if self.quiet_ns is not None:
+            self.quiet_ns += step_ns
+        self.told = {name: (worst, at_ns + step_ns) for name, (worst, at_ns) in self.told.items()}
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """The incident of a document."""
@@ -63,6 +70,12 @@ class Past:
 
     resolved_ns: int | None = None
     changes_ns: list[int] = field(default_factory=list)
+
+    def shift(self, step_ns: int) -> None:
+        """Moves them, in ns, with a calendar that was stepped."""
+        if self.resolved_ns is not None:
+            self.resolved_ns += step_ns
+        self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
 
     def is_flapping(self, settings: AlertingConfig, time_ns: int) -> bool:
         """True if it came and went too often lately."""

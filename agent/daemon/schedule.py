@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 32
 MAX_GRACE_S = 30.0
+# A run may begin a little late, and the next one then follows in less than a period.
+IN_TIME_SHARE = 0.9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,8 +44,13 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries
         self._offset = timedelta(seconds=offset_s)
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The next aligned instant after the previous one, or after now."""
-        since = max(previous or now, self._not_before) - _EPOCH - self._offset
+        """The next aligned instant after the previous one, or after now.
+
+        Of those that passed while the calendar was stepped, or the host was suspended, the newest
+        is given and no other: a year of seconds would take minutes to count.
+        """
+        behind = now if previous is None else max(previous, now - self._every)
+        since = max(behind, self._not_before) - _EPOCH - self._offset
         return _EPOCH + self._offset + (since // self._every + 1) * self._every
 
     def realign(self, now: datetime) -> None:
@@ -60,6 +67,7 @@ class JobRecord:
     late: int = 0
     last_duration_s: float | None = None
     last_error: str | None = None
+    began_s: float | None = None
     ended_s: float | None = None
     every_s: float = field(default=0.0)
 
@@ -148,6 +156,8 @@ class Schedule:
     def _wrapped(self, name: str, job: Callable[[], None], record: JobRecord) -> Callable[[], None]:
         def run() -> None:
             started_s = time.monotonic()
+            with self._lock:
+                record.began_s = started_s
             error: str | None = None
             try:
                 job()
@@ -163,11 +173,18 @@ class Schedule:
 
         return run
 
+    def _is_in_time(self, record: JobRecord) -> bool:
+        """True if no period has passed since its last run, but by a calendar that was stepped."""
+        since_s = self._started_s if record.began_s is None else record.began_s
+        return since_s is not None and time.monotonic() - since_s < IN_TIME_SHARE * record.every_s
+
     def _missed(self, event: JobExecutionEvent) -> None:
         name = str(event.job_id)
         with self._lock:
-            if name in self.records:
-                self.records[name].late += 1
+            record = self.records.get(name)
+            if record is None or self._is_in_time(record):
+                return
+            record.late += 1
         logger.warning("job %s is late: this run is skipped", name)
 
 

@@ -196,7 +196,6 @@ class Daemon:
         if step_s is not None and self._running is not None:
             logger.warning("the wall clock was stepped by %+.1f s; jobs are aligned anew", step_s)
             self._running.schedule.realign()
-            self._running.watching.clock_was_stepped()
 
     def _lives(self) -> dict[str, bool]:
         """Whether each part that has a life of its own has it."""

@@ -103,9 +103,19 @@ class DeviceCosts:
         """Whether a run that began before an instant goes on: what it took is not known yet."""
         return any(self._runs.is_open_before(device.name, end_ns) for device in self.devices)
 
-    def bill(self, start_ns: int, end_ns: int) -> DeviceBill:
-        """What each of them cost between two CLOCK_MONOTONIC ns, and for whom."""
-        pieces = {device.name: self._pieces(device, start_ns, end_ns) for device in self.devices}
+    def bill(self, start_ns: int, end_ns: int, offset_ns: int | None = None) -> DeviceBill:
+        """What each of them cost between two CLOCK_MONOTONIC ns, and for whom.
+
+        Args:
+            start_ns: Beginning of the window.
+            end_ns: Its end.
+            offset_ns: UTC less CLOCK_MONOTONIC in ns, by which prices hold; None: that of now.
+        """
+        offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
+        pieces = {
+            device.name: self._pieces(device, start_ns, end_ns, offset_ns)
+            for device in self.devices
+        }
         uses: list[DeviceUse] = []
         for device in self.devices:
             if device.kind != "mig":
@@ -131,18 +141,22 @@ class DeviceCosts:
                 if use.busy_s is not None and use.duration_s > 0
             },
             emitted={
-                device.name: self._emitted(device, start_ns, end_ns) for device in self.devices
+                device.name: self._emitted(device, start_ns, end_ns, offset_ns)
+                for device in self.devices
             },
         )
 
-    def _emitted(self, device: Device, start_ns: int, end_ns: int) -> Emission | None:
+    def _emitted(
+        self, device: Device, start_ns: int, end_ns: int, offset_ns: int
+    ) -> Emission | None:
         """What a device emitted; a MIG device has its slices' share of its board's energy."""
-        middle_ns = utc_ns(self._clock, (start_ns + end_ns) // 2)
+        middle_ns = (start_ns + end_ns) // 2 + offset_ns
         energy_j = self._log.energy_j(device.parent or device.name, start_ns, end_ns)
         return emission(energy_j, self._carbon.intensity(device.name, middle_ns))
 
-    def _pieces(self, device: Device, start_ns: int, end_ns: int) -> tuple[Piece, ...] | None:
-        offset_ns = utc_ns(self._clock, 0)
+    def _pieces(
+        self, device: Device, start_ns: int, end_ns: int, offset_ns: int
+    ) -> tuple[Piece, ...] | None:
         return pieces_of(
             lambda t_ns: self._book.terms(device.name, t_ns + offset_ns), start_ns, end_ns
         )

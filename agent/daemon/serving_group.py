@@ -28,10 +28,14 @@ SHORT_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A window that waits for the readings that cover it."""
+    """A window that waits for the readings that cover it; `time_ns` is UTC ns of its end.
+
+    By the calendar of when it ended: that may be stepped until it is billed.
+    """
 
     start_ns: int
     end_ns: int
+    time_ns: int
     served: Mapping[str, ServedWindow]
 
 
@@ -88,12 +92,13 @@ class ServingGroup:
             for service in self.services:
                 stack.enter_context(service.lock)
             now_ns, start_ns = self._clock.monotonic_ns(), self.edge_ns
+            time_ns = utc_ns(self._clock, now_ns)
             if now_ns - start_ns < SHORT_SHARE * self.window_s * NS_PER_S:
                 return
             self.edge_ns = now_ns
             served = self._close_all()
         with self._lock:
-            self._pending.append(_Pending(start_ns, now_ns, served))
+            self._pending.append(_Pending(start_ns, now_ns, time_ns, served))
         self.settle()
 
     def settle(self) -> None:
@@ -142,8 +147,8 @@ class ServingGroup:
 
     def _bill(self, pending: _Pending) -> None:
         """Makes the rows of a window and keeps them together."""
-        bill = self._costs.bill(pending.start_ns, pending.end_ns)
-        time_ns = utc_ns(self._clock, pending.end_ns)
+        time_ns = pending.time_ns
+        bill = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
         points = self._allocated(bill, time_ns)
         for service in self.services:
             points += self._served(service, pending.served[service.name], bill, time_ns)

@@ -20,6 +20,7 @@ from agent.config import Config
 from agent.costing.points import event_point
 from agent.daemon.accounts import Ledger
 from agent.daemon.control_requests import silence_document
+from agent.daemon.schedule import ClockStep
 from agent.model import NS_PER_S, Event, Point
 from agent.storage.errors import StoreError
 from agent.storage.reader import StoreReader
@@ -92,6 +93,7 @@ class Watching:
         self._clock = clock
         self._tags = dict(tags)
         self._lock = Lock()
+        self._step = ClockStep(clock.time_ns(), clock.monotonic_ns())
         self._analyst = Analyst(config.detection, self._history)
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
         probes = {None, *(probe.name for probe in config.probe)}
@@ -126,8 +128,12 @@ class Watching:
 
     def tick(self, faults: Collection[Fault]) -> bool:
         """Evaluates every rule and keeps what came of it; True if there is something to tell."""
-        now_ns = self._clock.time_ns()
         with self._lock:
+            now_ns = self._clock.time_ns()
+            step_s = self._step.step_s(now_ns, self._clock.monotonic_ns())
+            if step_s is not None:
+                # Before the rules are looked at: a moment later an incident could have fired.
+                self._engine.clock_was_stepped(round(step_s * NS_PER_S))
             outcome = self._engine.tick(now_ns, faults)
             for row in outcome.points:
                 _log(row)
@@ -150,11 +156,6 @@ class Watching:
                 return ()
             found, self._notices = self._notices, []
         return found
-
-    def clock_was_stepped(self) -> None:
-        """Goes on as after a restart: no series was silent for the time that was skipped."""
-        with self._lock:
-            self._engine.restore(self._engine.document())
 
     def close(self) -> None:
         """Keeps what a next process goes on from; a store that cannot be written is logged."""

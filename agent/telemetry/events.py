@@ -110,11 +110,11 @@ class FaultLog:
     """Keeps a fault that goes on, or comes with every start of the child, from filling the log.
 
     Attributes:
-        last_title: The last fault, told or not; empty where there was none.
+        last: The last fault that can be mended, told or not; None where there was none.
     """
 
     def __init__(self) -> None:
-        self.last_title = ""
+        self.last: Event | None = None
         self._told_ns: dict[tuple[str, ...], int] = {}
 
     def take(self, message: Message, monotonic_ns: int, time_ns: int) -> Event | None:
@@ -129,7 +129,10 @@ class FaultLog:
             KeyError: The line lacks a key.
         """
         event = of_fault(message, time_ns)
-        self.last_title = event.title
+        # What is merely less than ideal on this host, as energy that is modelled for want of
+        # RAPL, is no fault to be mended and must not hide one.
+        if event.severity != "info":
+            self.last = event
         key = tuple(str(message[part]) for part in ("device", "call", "code", "reaction"))
         told_ns = self._told_ns.get(key)
         if told_ns is not None and monotonic_ns - told_ns < TELL_AGAIN_S * NS_PER_S:

@@ -23,7 +23,8 @@ class Reporter:
 
     Attributes:
         callback_errors: How often a callback failed.
-        last_fault: Title of the last fault, told or not; empty where there was none.
+        last_fault: Title of the last fault that can be mended, told or not; empty where there was
+            none.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class Reporter:
 
     @property
     def last_fault(self) -> str:
-        """Title of the last fault, told or not; empty where there was none."""
-        return self._faults.last_title
+        """Title of the last fault that can be mended, told or not; empty where there was none."""
+        return self._faults.last.title if self._faults.last else ""
 
     def reading(self, message: Message) -> None:
         """Passes a `reading` line on.

@@ -8,9 +8,7 @@ from scripts.dashboards.parts import bounds, choice, figure, graph, listing, pag
 from scripts.dashboards.queries import PER_PANEL, Query
 
 ABOUT = "What all hosts cost and do, and what needs a look."
-NO_CURRENCY = (
-    "Rows of `device` carry no currency: choose hosts whose prices are in one and the same."
-)
+PRICED = ("host", "currency")
 
 
 def build() -> dashboard.Dashboard:
@@ -24,20 +22,20 @@ def build() -> dashboard.Dashboard:
 
 def _figures(board: dashboard.Dashboard) -> None:
     each = ("host", "device")
-    rate = Query('last("price_rate_per_h") AS "rate"', "device", by=each, every=None)
+    rate = Query('last("price_rate_per_h") AS "rate"', "device", over=PRICED, by=each, every=None)
     seen = Query('last("util_pct") AS "util"', "device", by=each, every=None)
     power = Query('last("power_w") AS "power"', "device", by=each, every=None)
-    spent = Query('sum("cost")', "device", every=None)
+    spent = Query('sum("cost")', "device", over=PRICED, every=None)
     used = Query('mean("util_pct")', "device", every=None)
     idle = Query(
         'sum("cost")',
         "allocation",
-        over=("host", "currency"),
+        over=PRICED,
         where=("\"part\" = 'idle'",),
         every=None,
     )
-    board.with_panel(figure("Spent in this range", "short", spent.text, about=NO_CURRENCY))
-    board.with_panel(figure("Price of an hour, now", "short", rate.of('sum("rate")')))
+    board.with_panel(figure("Spent in this range ($currency)", "short", spent.text))
+    board.with_panel(figure("Price of an hour, now ($currency)", "short", rate.of('sum("rate")')))
     board.with_panel(
         figure(
             "Spent on idle services ($currency)",
@@ -62,14 +60,14 @@ def _graphs(board: dashboard.Dashboard) -> None:
     cost = Query(
         'median("cost_per_inference") * 1000',
         "cost",
-        over=("host", "currency"),
+        over=PRICED,
         where=("\"basis\" = 'probe'",),
         by=("host", "device", "probe"),
         alias="$tag_host $tag_device $tag_probe",
     )
     power = Query('mean("power_w") AS "power"', "device", by=("host", "device"))
     used = Query('mean("util_pct")', "device", by=("host",), alias="$tag_host")
-    spent = Query('sum("cost")', "device", by=("host",), every="1h", alias="$tag_host")
+    spent = Query('sum("cost")', "device", over=PRICED, by=("host",), every="1h", alias="$tag_host")
     board.with_panel(
         graph(
             "Cost of 1,000 inferences ($currency)",
@@ -78,7 +76,7 @@ def _graphs(board: dashboard.Dashboard) -> None:
             about="Probe basis: what they cost while the device does nothing else.",
         )
     )
-    board.with_panel(graph("Spent an hour", "short", spent, about=NO_CURRENCY, style="bars"))
+    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
     board.with_panel(
         graph(
             "Power by host",
@@ -95,7 +93,7 @@ def _lists(board: dashboard.Dashboard) -> None:
         'last("cost_per_inference") * 1000 AS "now", last("rolling_24h") * 1000 AS "24 h",'
         ' last("rolling_24h_coverage") AS "covered", last("rolling_7d") * 1000 AS "7 d"',
         "cost",
-        over=("host", "currency"),
+        over=PRICED,
         where=("\"basis\" = 'probe'",),
         by=("host", "device", "probe", "plan"),
         every=None,
@@ -104,7 +102,8 @@ def _lists(board: dashboard.Dashboard) -> None:
         'last("power_w") AS "power", last("util_pct") AS "used", last("temp_c") AS "temperature",'
         ' last("price_rate_per_h") AS "price of an hour", sum("cost") AS "spent"',
         "device",
-        by=("host", "device", "model"),
+        # With it, no two are added, and a device without a price is listed too.
+        by=("host", "device", "model", "currency"),
         every=None,
     )
     alerts = Query('"host", "rule", "state", "severity", "summary", "cause"', "alert")

@@ -9,11 +9,17 @@ from scripts.dashboards.queries import Query
 
 ABOUT = "One host: its devices, what limits them, and what its probes found."
 HERE = ("host", "device")
+PRICED = (*HERE, "currency")
 
 
 def build() -> dashboard.Dashboard:
     """Figures of now, then the devices, then their limits, then the probes."""
-    board = page("host", "one host", ABOUT, [choice("host", several=False), choice("device")])
+    variables = [
+        choice("host", several=False),
+        choice("device"),
+        choice("currency", several=False),
+    ]
+    board = page("host", "one host", ABOUT, variables)
     _figures(board)
     _devices(board)
     _limits(board)
@@ -21,16 +27,18 @@ def build() -> dashboard.Dashboard:
     return board
 
 
-def _of(select: str) -> Query:
-    return Query(select, "device", over=HERE, by=("device",), alias="$tag_device")
+def _of(select: str, over: tuple[str, ...] = HERE) -> Query:
+    return Query(select, "device", over=over, by=("device",), alias="$tag_device")
 
 
-def _once(select: str) -> str:
-    return Query(select, "device", over=HERE, every=None).text
+def _once(select: str, over: tuple[str, ...] = HERE) -> str:
+    return Query(select, "device", over=over, every=None).text
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    board.with_panel(figure("Spent in this range", "short", _once('sum("cost")')))
+    board.with_panel(
+        figure("Spent in this range ($currency)", "short", _once('sum("cost")', PRICED))
+    )
     board.with_panel(figure("Energy in this range", "joule", _once('sum("energy_j")')))
     board.with_panel(figure("Mean power of a device", "watt", _once('mean("power_w")')))
     board.with_panel(
@@ -61,11 +69,13 @@ def _devices(board: dashboard.Dashboard) -> None:
     board.with_panel(graph("Utilization", "percent", _of('mean("util_pct")')))
     board.with_panel(graph("Memory in use", "bytes", _of('max("mem_used_bytes")')))
     board.with_panel(graph("Processes", "none", _of('max("processes")')))
-    board.with_panel(graph("Price of an hour", "short", _of('mean("price_rate_per_h")')))
-    spent = Query(
-        'sum("cost")', "device", over=HERE, by=("device",), every="1h", alias="$tag_device"
+    board.with_panel(
+        graph("Price of an hour ($currency)", "short", _of('mean("price_rate_per_h")', PRICED))
     )
-    board.with_panel(graph("Spent an hour", "short", spent, style="bars"))
+    spent = Query(
+        'sum("cost")', "device", over=PRICED, by=("device",), every="1h", alias="$tag_device"
+    )
+    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
 
 
 def _limits(board: dashboard.Dashboard) -> None:

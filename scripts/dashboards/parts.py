@@ -169,7 +169,8 @@ _KNOWN_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
     "device": ("device", ("host",)),
     "probe": ("probe", ("host",)),
     "service": ("serving", ("host",)),
-    "currency": ("cost", ()),
+    # Every price is a device's, also where no probe and no service is.
+    "currency": ("device", ()),
 }
 
 

@@ -9,6 +9,7 @@ from scripts.dashboards.queries import Query
 
 ABOUT = "What a device-hour costs, and what other prices would mean for an inference."
 HERE = ("host", "device")
+PRICED = (*HERE, "currency")
 RUN = ("host", "device", "probe")
 NAME = "$tag_host $tag_device"
 JOULE_PER_KWH = "3600000"
@@ -32,12 +33,12 @@ def build() -> dashboard.Dashboard:
 
 
 def _prices(board: dashboard.Dashboard) -> None:
-    rate = Query('mean("price_rate_per_h")', "device", over=HERE, by=HERE, alias=NAME)
-    spent = Query('sum("cost")', "device", over=HERE, by=HERE, every="1h", alias=NAME)
+    rate = Query('mean("price_rate_per_h")', "device", over=PRICED, by=HERE, alias=NAME)
+    spent = Query('sum("cost")', "device", over=PRICED, by=HERE, every="1h", alias=NAME)
     split = Query(
         'sum("cost_hardware") AS "hardware", sum("cost_energy") AS "electricity"',
         "allocation",
-        over=("host", "device", "currency"),
+        over=PRICED,
         every="1h",
         alias="$col",
     )
@@ -50,13 +51,13 @@ def _prices(board: dashboard.Dashboard) -> None:
         'last("cost_per_inference") * 1000 AS "1,000 inferences",'
         ' last("cost_hardware") * 1000 AS "hardware", last("cost_energy") * 1000 AS "electricity"',
         "cost",
-        over=("host", "device", "currency"),
+        over=PRICED,
         by=("host", "device", "probe", "service", "basis", "plan"),
         every=None,
     )
-    about = "Without the electricity that a plan leaves out; in the currency of the device's plan."
-    board.with_panel(graph("Price of a device-hour", "short", rate, about=about))
-    board.with_panel(graph("Spent an hour", "short", spent, style="bars"))
+    about = "Without the electricity that a plan leaves out."
+    board.with_panel(graph("Price of a device-hour ($currency)", "short", rate, about=about))
+    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
     board.with_panel(
         graph(
             "What services' devices cost an hour ($currency)",
@@ -73,7 +74,10 @@ def _what_if(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("What if: A $price_a, B $price_b an hour, $tariff_per_kwh a kWh"))
     for name, variable in (("A", "price_a"), ("B", "price_b")):
         pays_from = Query(
-            f'100 * ${{{variable}:raw}} / mean("price_rate_per_h")', "device", over=HERE, every=None
+            f'100 * ${{{variable}:raw}} / mean("price_rate_per_h")',
+            "device",
+            over=PRICED,
+            every=None,
         )
         board.with_panel(
             figure(

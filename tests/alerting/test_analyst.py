@@ -20,7 +20,9 @@ QUIET = 2 * 288
 class Series:
     """A probe's rows, and an analyst that looks at them."""
 
-    def __init__(self, seed=3):
+    def __init__(self, seed=3, every_ns=EVERY_NS, jitter_ns=0):
+        self.jitter_ns = jitter_ns
+        self.every_ns = every_ns
         self.rng = random.Random(seed)
         self.rows = []
         self.events = []
@@ -34,7 +36,8 @@ class Series:
     def run(self, count=1, slow=1.0, **fields):
         found = []
         for _ in range(count):
-            time_ns = T0 + self.count * EVERY_NS
+            late_ns = self.jitter_ns if self.count % 2 else 0
+            time_ns = T0 + self.count * self.every_ns + late_ns
             self.count += 1
             known = {
                 "latency_p50_ms": 8 * slow * self.rng.lognormvariate(0, 0.008),
@@ -43,8 +46,11 @@ class Series:
                 **fields,
             }
             row = make_point("probe", {**TAGS, "batch": "8"}, known, time_ns)
-            self.rows.append(row)
-            found += self.analyst.take([row])
+            hardware = 1e-3 / known["throughput_per_s"]
+            priced = {"cost_reference": hardware, "cost_hardware": hardware}
+            together = [row, make_point("cost", TAGS, priced, time_ns)]
+            self.rows += together
+            found += self.analyst.take(together)
         self.events += found
         return found
 
@@ -91,6 +97,36 @@ def test_a_ramp_is_told_again_when_it_has_gone_on():
     assert further
     assert all("moved on" in event.title for event in further)
     assert further[-1].level_pct == pytest.approx(12, abs=3)
+
+
+def test_a_change_is_told_against_the_level_since_the_last_drift():
+    """A day and more at a level make it the normal one, whatever held for longer before."""
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    series.run(30)
+    up, down = series.of("drift", "cost")
+    assert "cost per inference of e on gpu0: +1" in up.detail
+    assert down.change_pct == pytest.approx(-9, abs=1)
+    assert "cost per inference of e on gpu0: -9." in down.detail
+
+
+def test_the_level_since_the_last_drift_outlives_a_restart():
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    documents = json.loads(json.dumps(series.analyst.documents()))
+    series.analyst = Analyst(DetectionConfig(), series.history)
+    series.analyst.restore(documents.values())
+    assert "-9." in series.run(30)[-1].detail
+
+
+def test_runs_that_are_not_exactly_a_period_apart_are_on_the_right_side_of_a_change():
+    series = Series(jitter_ns=20 * NS_PER_S)
+    series.run(QUIET)
+    series.run(30, slow=1.1, fingerprint="g")
+    (drift,) = series.of("drift")
+    assert drift.cause == "software: fingerprint"
 
 
 def test_a_single_value_is_an_anomaly_one_run_later():

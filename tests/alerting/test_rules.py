@@ -94,6 +94,22 @@ class TestThreshold:
             slow.observe(row(seconds, "probe", tags, latency_p50_ms=9.0))
         assert texts(slow, 300) == ["latency_p50_ms of e on gpu0 is 9, above 5"]
 
+    def test_a_hole_is_no_interval(self):
+        """As where the calendar is stepped forward: a value holds no longer for it."""
+        hot = build(self.config)
+        for seconds in (0, 10, 20, 7220):
+            hot.observe(row(seconds, temp_c=90.0))
+        assert texts(hot, 7220 + 60)
+        assert not texts(hot, 7220 + 120)
+
+    def test_a_silence_of_our_own_ends_no_symptom(self):
+        hot = build(self.config)
+        for seconds in (0, 10, 20):
+            hot.observe(row(seconds, temp_c=90.0))
+        later = reborn(hot, self.config)
+        assert texts(later, 7200)
+        assert not texts(later, 7200 + 120)
+
     def test_a_restart_changes_nothing(self):
         hot = build(self.config)
         hot.observe(row(0, temp_c=90.0))

@@ -243,6 +243,15 @@ def test_the_doctor_looks_at_everything(infercost, config):
     assert "fix: " in text
 
 
+def test_a_host_without_rapl_is_fit_for_infercost(infercost):
+    """The energy is modelled then, which a note says: there is nothing to mend."""
+    if sorted(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")):
+        pytest.skip("this host has RAPL")
+    found = {c["name"]: c for c in json.loads(infercost("doctor", "--json"))}
+    assert found["RAPL"]["state"] == "note"
+    assert "sensor" not in found
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(5, "5 s"), (200, "3 min"), (9000, "2 h"), (400_000, "4.6 d")]
 )

@@ -100,6 +100,28 @@ def test_a_step_of_the_wall_clock_is_noticed_once():
     assert step.step_s(back_ns + 1_000_000_000, 3_000_000_000) is None
 
 
+def test_of_the_instants_that_a_stepped_calendar_skipped_one_is_left():
+    trigger = AlignedTrigger(1)
+    later = NOON + timedelta(days=3650, milliseconds=500)
+    due = trigger.get_next_fire_time(NOON, later)
+    assert due == NOON + timedelta(days=3650)
+    assert trigger.get_next_fire_time(due, later) == due + timedelta(seconds=1)
+
+
+def test_a_run_that_only_the_calendar_missed_is_not_late(schedule):
+    ran = threading.Event()
+    schedule.add("a", 3600, ran.set, at_once=True)
+    schedule.start()
+    assert ran.wait(20)
+    # As after a forward step: what was due in an hour is due since an hour.
+    past = datetime.now(tz=UTC) - timedelta(hours=1)
+    schedule._scheduler.modify_job("a", next_run_time=past)  # noqa: SLF001 - the host's calendar is not ours to step
+    schedule.add("beat", 1, ran.set)
+    ran.clear()
+    assert ran.wait(20)
+    assert schedule.late_jobs == 0
+
+
 def test_jobs_are_aligned_anew_after_a_step(schedule):
     schedule.add("a", 3600, lambda: None)
     schedule.start()

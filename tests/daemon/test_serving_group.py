@@ -126,6 +126,34 @@ def test_a_window_is_billed_when_the_readings_cover_it(bench, engine, server):
     assert cost.time_ns == at_work.clock.time_ns() - S
 
 
+def test_a_window_is_of_the_calendar_of_when_it_ended(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    engine.serve(requests=100)
+    ended_ns = at_work.clock.time_ns()
+    at_work.close()
+    at_work.clock.step(3600)
+    at_work.move(1)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert (row.time_ns, row.fields["window_s"]) == (ended_ns, 300)
+    (cost,) = at_work.rows("cost")
+    assert (cost.time_ns, cost.fields["cost_total"]) == (ended_ns, pytest.approx(0.309))
+
+
+def test_a_window_that_spans_a_step_is_as_long_as_it_was(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(100)
+    at_work.clock.step(7200)
+    engine.serve(requests=100)
+    at_work.move(200)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.time_ns, row.fields["window_s"]) == (at_work.clock.time_ns(), 300)
+    (cost,) = at_work.rows("cost")
+    assert cost.fields["cost_total"] == pytest.approx(0.309)
+
+
 def test_a_device_that_is_silent_is_waited_for_so_long_and_no_longer(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)

@@ -22,6 +22,22 @@ CONFIG = Config.model_validate(
     }
 )
 
+HOT = Config.model_validate(
+    {
+        "alerting": {"defaults": False},
+        "rule": [
+            {
+                "name": "hot",
+                "kind": "threshold",
+                "measurement": "device",
+                "field": "temp_c",
+                "above": 85,
+                "for": "10m",
+            }
+        ],
+    }
+)
+
 
 @pytest.fixture
 def clock():
@@ -58,6 +74,32 @@ def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock
     assert watching.tick([]) is True
     assert states(store) == ["firing", "resolved"]
     assert watching.status() == {"fault": None, "waiting_notices": 0, "dropped_notices": 0}
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_stepped_calendar_lengthens_no_duration(store, clock, step_s):
+    watching = Watching(HOT, store, MemoryLedger(), clock, TAGS)
+
+    def look(temp_c=90.0, *, move_s=10):
+        clock.move(move_s)
+        tags = {**TAGS, "device": "gpu0"}
+        watching.take([make_point("device", tags, {"temp_c": temp_c}, clock.time_ns())])
+        watching.tick([])
+        return [alert["state"] for alert in store.state("alerts")["alerts"]]
+
+    assert [look() for _ in range(3)] == [["pending"]] * 3
+    clock.step(step_s)
+    # The rule wants ten minutes: half of one has passed.
+    assert look() == ["pending"]
+    clock.step(-step_s)
+    # No value has come since the step, and none was to come yet.
+    watching.tick([])
+    assert [look() for _ in range(56)] == [["pending"]] * 56
+    assert look() == ["firing"]
+    clock.step(step_s)
+    watching.tick([])
+    assert look() == ["firing"]
+    assert look(60.0) == []
 
 
 def test_a_crash_after_a_tick_changes_nothing(store, clock):

@@ -57,7 +57,7 @@ class DaemonProcess:
                 stderr=subprocess.STDOUT,
             )
 
-    def run(self, *arguments, code=0):
+    def run(self, *arguments, code=0, timeout_s=TIMEOUT_S):
         """Runs another command with the same configuration; its standard output."""
         done = subprocess.run(
             [sys.executable, "-m", "agent", "--config", str(self.config), *arguments],
@@ -65,7 +65,7 @@ class DaemonProcess:
             capture_output=True,
             text=True,
             check=False,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
         )
         assert done.returncode == code, done
         return done.stdout

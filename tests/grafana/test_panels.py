@@ -1,12 +1,11 @@
 """Every query of every dashboard, as Grafana would fill it, on a real InfluxDB with a day of rows."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 from fakes import day
 from fakes.servers import InfluxDB, running
+from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
 
 from agent.influx_setup.influxql import create_query
 from agent.influx_setup.rollup import ROLLED
@@ -15,24 +14,13 @@ from agent.model import NS_PER_S
 from agent.sinks.registry import build_sink
 from agent.sinks.settings import SinkSettings
 
-FOLDER = Path(__file__).parents[2] / "agent" / "grafana" / "dashboards"
-BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 END_NS = 1_780_012_800 * NS_PER_S
 DATABASE = "infercost"
-RANGE = f"time >= {END_NS - day.DAY_S * NS_PER_S} AND time <= {END_NS}"
+RANGE = range_of(END_NS - day.DAY_S * NS_PER_S, END_NS)
 # What InfluxDB 3.x and the InfluxQL of 2.x have too, beside what 1.x has.
 FUNCTIONS = {
     *("count", "max", "mean", "median", "spread", "sum"),
     *("fill", "last", "non_negative_derivative", "time"),
-}
-PANELS = [
-    (f"{name}: {panel['title']} {target['refId']}", panel, target)
-    for name, board in BOARDS.items()
-    for panel in board["panels"]
-    for target in panel.get("targets", [])
-]
-VARIABLES = {
-    (name, v["name"]): v for name, board in BOARDS.items() for v in board["templating"]["list"]
 }
 
 
@@ -61,24 +49,9 @@ def hourly(database):
     return name
 
 
-def filled(text, chosen):
-    """A query with its variables, as Grafana's InfluxDB source puts them in."""
-    text = text.replace("$timeFilter", RANGE).replace("$__interval", "5m")
-    for name, value in chosen.items():
-        text = text.replace(f"${{{name}:raw}}", value)
-        text = re.sub(rf"\${name}\b", lambda _, value=value: value, text)
-    assert "$" not in text.replace("$/", ""), text
-    return text
-
-
-def as_regex(values):
-    escaped = [re.sub(r"[\\^$*+?.()|[\]{}/]", r"\\\g<0>", value) for value in values]
-    return f"({'|'.join(escaped)})" if len(escaped) > 1 else escaped[0]
-
-
 def values_of(server, board, name, chosen):
     variable = VARIABLES[board, name]
-    found = server.query(filled(variable["query"], chosen), db=DATABASE)
+    found = server.query(filled(variable["query"], chosen, RANGE), db=DATABASE)
     return sorted({row[1] for series in found for row in series["values"]})
 
 
@@ -118,13 +91,9 @@ def test_a_panel_has_an_answer_with_no_empty_column(
     database, choices, name, panel, target, everything
 ):
     chosen = choices[name.partition(":")[0], everything]
-    found = database.query(filled(target["query"], chosen), db=DATABASE)
+    found = database.query(filled(target["query"], chosen, RANGE), db=DATABASE)
     assert found
-    columns = {column: 0 for series in found for column in series["columns"]}
-    for series in found:
-        for row in series["values"]:
-            for column, value in zip(series["columns"], row, strict=True):
-                columns[column] += value not in (None, "")
+    columns = filled_columns(found)
     # What is absent in all rows would be a panel that shows nothing, for ever.
     assert [column for column, count in columns.items() if not count] == []
 
@@ -137,7 +106,7 @@ def test_a_graph_is_drawn_from_the_rows_of_an_hour_too(
     database, choices, hourly, name, panel, target
 ):
     chosen = choices[name.partition(":")[0], True]
-    text = filled(target["query"].replace("$__interval", "1h"), chosen)
+    text = filled(target["query"], chosen, RANGE, "1h")
     found = [row for series in database.query(text, db=hourly) for row in series["values"]]
     assert any(row[1] is not None for row in found)
 
@@ -146,7 +115,9 @@ def test_a_graph_is_drawn_from_the_rows_of_an_hour_too(
 def test_an_annotation_has_marks_with_title_and_text(database, choices, board):
     for annotation in BOARDS[board]["annotations"]["list"]:
         target = annotation["target"]
-        (series,) = database.query(filled(target["query"], choices[board, True]), db=DATABASE)
+        (series,) = database.query(
+            filled(target["query"], choices[board, True], RANGE), db=DATABASE
+        )
         for key in ("titleColumn", "textColumn"):
             place = series["columns"].index(target[key])
             assert all(row[place] for row in series["values"]), (annotation["name"], key)
@@ -206,7 +177,7 @@ def test_no_two_panels_overlap_or_share_a_number(board):
 def answer_of(server, choices, name):
     """The number that a figure shows, over everything."""
     (found,) = [target for title, _, target in PANELS if title == f"{name} A"]
-    text = filled(found["query"], choices[name.partition(":")[0], True])
+    text = filled(found["query"], choices[name.partition(":")[0], True], RANGE)
     ((row,),) = [series["values"] for series in server.query(text, db=DATABASE)]
     return row[1]
 
@@ -214,7 +185,11 @@ def answer_of(server, choices, name):
 @pytest.mark.parametrize(
     ("figure", "measurement", "reduce"),
     [
-        ("fleet: Spent in this range", "device", lambda rows: sum(r["cost"] for r in rows)),
+        (
+            "fleet: Spent in this range ($currency)",
+            "device",
+            lambda rows: sum(r["cost"] for r in rows),
+        ),
         ("energy: Energy", "device", lambda rows: sum(r["energy_j"] for r in rows) / 3.6e6),
         ("energy: CO2-equivalent", "device", lambda rows: sum(r["carbon_g"] for r in rows)),
         ("production: Cost ($currency)", "allocation", lambda rows: sum(r["cost"] for r in rows)),
@@ -229,7 +204,9 @@ def test_a_figure_is_what_the_rows_come_to(database, choices, figure, measuremen
 def test_figures_of_now_add_up_the_newest_of_each_device(database, choices):
     newest = [p for p in day.points(END_NS) if p.measurement == "device" and p.time_ns == END_NS]
     assert answer_of(database, choices, "fleet: Devices") == len(newest) == 4
-    assert answer_of(database, choices, "fleet: Price of an hour, now") == pytest.approx(4 * 2.176)
+    assert answer_of(
+        database, choices, "fleet: Price of an hour, now ($currency)"
+    ) == pytest.approx(4 * 2.176)
     power_w = sum(p.fields["power_w"] for p in newest)
     assert answer_of(database, choices, "fleet: Power, now") == pytest.approx(power_w)
 
@@ -238,7 +215,7 @@ def test_what_if_prices_the_measured_throughput(database, choices):
     (target,) = [
         t for name, _, t in PANELS if name.startswith("prices: 1,000") and "A" in t["alias"]
     ]
-    text = filled(target["query"], {**choices["prices", True], "price_a": "3.6"})
+    text = filled(target["query"], {**choices["prices", True], "price_a": "3.6"}, RANGE)
     found = {
         (s["tags"]["host"], s["tags"]["device"], s["tags"]["probe"], row[0]): row[1]
         for s in database.query(text, db=DATABASE)
@@ -252,3 +229,16 @@ def test_what_if_prices_the_measured_throughput(database, choices):
         if p.measurement == "probe"
     }
     assert found == expected
+
+
+MONEY = re.compile(r'"(cost\w*|price_rate_per_h|rolling_\w+)"')
+PRICED = {"device", "cost", "allocation"}
+
+
+@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
+def test_two_currencies_are_never_added(name, panel, target):
+    text = target["query"]
+    source = re.search(r'FROM "(\w+)"', text)[1]
+    selected = text.rpartition(f' FROM "{source}"')[0]
+    if source in PRICED and MONEY.search(selected):
+        assert re.search(r'"currency" =~ /\^\$currency\$/|GROUP BY .*"currency"', text), name

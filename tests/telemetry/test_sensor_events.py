@@ -60,7 +60,19 @@ def test_the_same_fault_is_told_every_ten_minutes_at_most():
     told = [log.take(LOST, minute * 60 * S, 0) is not None for minute in range(22)]
     assert [minute for minute, was_told in enumerate(told) if was_told] == [0, 10, 20]
     assert log.take({**LOST, "device": "gpu4"}, 0, 0) is not None
-    assert log.last_title == "gpu4: GPU_IS_LOST from nvmlDeviceGetPowerUsage"
+    assert log.last.title == "gpu4: GPU_IS_LOST from nvmlDeviceGetPowerUsage"
+
+
+def test_energy_that_is_modelled_for_want_of_rapl_is_no_fault_and_hides_none():
+    log = FaultLog()
+    missing = {"device": "cpu", "call": "/sys/x", "code": "ENOENT", "reaction": "modelled"}
+    assert log.take({**missing, "detail": "d"}, 0, 0) is not None
+    assert log.last is None
+    log.take(LOST, 0, 0)
+    log.take({**missing, "detail": "d"}, 700 * S, 0)
+    assert log.last.title == "gpu3: GPU_IS_LOST from nvmlDeviceGetPowerUsage"
+    log.take({**missing, "detail": "d", "code": "EACCES"}, 0, 0)
+    assert log.last.title == "cpu: energy is modelled (EACCES from /sys/x)"
 
 
 def test_the_log_of_faults_is_bounded():

@@ -26,6 +26,18 @@ class _Seen:
     interval_ns: float = 0.0
     since_ns: int | None = None
 
+    @property
+    def holds_ns(self) -> float:
+        """For how many ns the value holds."""
+        return max(HOLDS_AT_LEAST_NS, HOLDS_INTERVALS * self.interval_ns)
+
+    def learn(self, step_ns: int) -> None:
+        """Takes the ns between two rows; of a hole, as where the calendar was stepped, a part."""
+        if self.interval_ns:
+            step_ns = min(step_ns, round(self.holds_ns))
+        gain = INTERVAL_GAIN if self.interval_ns else 1.0
+        self.interval_ns += gain * (step_ns - self.interval_ns)
+
 
 class Threshold:
     """A threshold rule at work."""
@@ -37,6 +49,8 @@ class Threshold:
         self._limit = float(limit or 0.0)
         self._clear = self._limit if rule.clear is None else rule.clear
         self._seen: Series[_Seen] = Series()
+        self._is_resumed = False
+        self._resumed_ns = 0
 
     def observe(self, point: Point) -> None:
         """Takes a row of the rule's measurement."""
@@ -50,8 +64,7 @@ class Threshold:
         else:
             step_ns = point.time_ns - seen.last_ns
             if step_ns > 0:  # else the clock was set back
-                gain = INTERVAL_GAIN if seen.interval_ns else 1.0
-                seen.interval_ns += gain * (step_ns - seen.interval_ns)
+                seen.learn(step_ns)
             seen.value, seen.last_ns = float(value), point.time_ns
         if seen.since_ns is None:
             if self._sign * (seen.value - self._limit) > 0:
@@ -64,12 +77,14 @@ class Threshold:
         """Thresholds look at rows only."""
 
     def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the protocol
-        """Each series that is beyond, and whose value is not stale."""
+        """Each series that is beyond, and whose value is not stale; our own silence is none."""
+        if self._is_resumed:
+            self._is_resumed, self._resumed_ns = False, time_ns
         return [
             self._symptom(labels, seen, seen.since_ns)
             for labels, seen in self._seen.items()
             if seen.since_ns is not None
-            if time_ns - seen.last_ns <= max(HOLDS_AT_LEAST_NS, HOLDS_INTERVALS * seen.interval_ns)
+            if time_ns - max(seen.last_ns, self._resumed_ns) <= seen.holds_ns
         ]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
@@ -77,9 +92,10 @@ class Threshold:
         return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Goes on from a document."""
+        """Goes on from a document; values hold anew from the next tick on."""
         for labels, *values in document:
             self._seen.keep(tuple((name, value) for name, value in labels), _Seen(*values))
+        self._is_resumed = True
 
     def _symptom(self, labels: Labels, seen: _Seen, since_ns: int) -> Symptom:
         rule = self._rule
