@@ -177,6 +177,18 @@ def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
     }
 
 
+def number_at(text: str, position: int) -> float | None:
+    """The number in one of the cells that `encoded` wrote; None for a text or a truth.
+
+    Args:
+        text: The cells.
+        position: Of the field among the names.
+    """
+    packed = json.loads(text)[position]
+    value = packed[0] if isinstance(packed, list) else packed
+    return None if isinstance(value, bool | str) else float(value)
+
+
 def _packed(cell: Cell, rows: int) -> object:
     counted = [] if cell.rows == rows else [cell.rows]
     if cell.low is None or cell.low == cell.high == cell.value:
