@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 _DOTS_ACROSS: Final = 2
@@ -95,15 +95,11 @@ def time_plot(
 
 def _medians(curve: Curve, frame: _Frame) -> list[tuple[int, float]]:
     """One value for a column of dots: a mean would let one outlier draw the curve."""
-    length_ns = max(1, frame.until_ns - frame.since_ns)
-    last = frame.width - 1
-    rows = zip(curve.times_ns, curve.values, strict=True)
-    return [
-        (column, statistics.median(value for _, value in group))
-        for column, group in groupby(
-            rows, lambda row: (row[0] - frame.since_ns) * last // length_ns
-        )
-    ]
+    since_ns, scale = frame.since_ns, (frame.width - 1) / max(1, frame.until_ns - frame.since_ns)
+    columns: dict[int, list[float]] = {}
+    for time_ns, value in zip(curve.times_ns, curve.values, strict=True):
+        columns.setdefault(int((time_ns - since_ns) * scale), []).append(value)
+    return [(column, statistics.median(values)) for column, values in columns.items()]
 
 
 def _draw(

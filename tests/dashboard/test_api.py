@@ -61,7 +61,7 @@ def test_a_trend_is_what_was_stored_thinned_within_its_lows_and_highs(page, stor
 def test_a_longer_trend_is_sampled_and_says_so_unless_more_rows_are_asked(page, store):
     path = "/api/trend?field=device.power_w&since=24h"
     assert page.json(f"{path}&rows=5000")["sampled"] is False
-    found = page.json(f"{path}&rows=200")
+    found = page.json(f"{path}&rows=300")
     assert found["sampled"] is True
     stored = {
         (r.tags["device"], r.time_ns // 10**6): r.fields["power_w"]
