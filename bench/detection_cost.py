@@ -1,7 +1,8 @@
 """What a detector costs: updates a second of one series, and the memory of a thousand of them.
 
 Memory is measured where nothing else is: a process of its own makes detectors of many series, all
-fed with the same days, and tells how much its resident memory grew by that.
+fed with the same days, and tells by how much its resident memory grew, or what Python allocated if
+that is more: small ones fit into memory that the process had before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import gc
 import multiprocessing
 import random
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streams import PER_DAY, Recipe, Stream, make
@@ -19,9 +21,8 @@ Update = Callable[[float, float], list[str]]
 PAGE_BYTES = 4096
 FED_DAYS = 4
 ROUNDS = 3
-SERIES_AT_ONCE = 100
-SERIES_MAX = 4000
-SHOWN_BYTES = 2_000_000
+SERIES = 200
+SERIES_TRACED = 10
 
 
 def fed(count: int) -> Stream:
@@ -50,30 +51,33 @@ def memory_of(build: Callable[[], Update]) -> float:
     child.start()
     theirs.close()
     try:
-        grown_bytes, series = ours.recv()
+        bytes_each = ours.recv()
     finally:
         child.join()
-    return grown_bytes / series * 1000 / 1e6
+    return bytes_each * 1000 / 1e6
 
 
 def _grow(build: Callable[[], Update], answer) -> None:
     points = fed(FED_DAYS * PER_DAY).points
-    warm = build()  # what is loaded or made once is no series' own
-    for time_s, value in points:
-        warm(time_s, value)
+    _filled(build, points)  # what is loaded or made once is no series' own
     gc.collect()
     before = _resident_bytes()
-    kept, grown_bytes = [], 0
-    # Small ones fill memory that was there before: only as many as show say what one takes.
-    while grown_bytes < SHOWN_BYTES and len(kept) < SERIES_MAX:
-        for _ in range(SERIES_AT_ONCE):
-            update = build()
-            for time_s, value in points:
-                update(time_s, value)
-            kept.append(update)
-        gc.collect()
-        grown_bytes = _resident_bytes() - before
-    answer.send((grown_bytes, len(kept)))
+    kept = [_filled(build, points) for _ in range(SERIES)]
+    gc.collect()
+    resident = (_resident_bytes() - before) / SERIES
+    tracemalloc.start()
+    kept += [_filled(build, points) for _ in range(SERIES_TRACED)]
+    gc.collect()
+    traced = tracemalloc.get_traced_memory()[0] / SERIES_TRACED
+    answer.send(max(resident, traced))
+    del kept
+
+
+def _filled(build: Callable[[], Update], points: Sequence[tuple[float, float]]) -> Update:
+    update = build()
+    for time_s, value in points:
+        update(time_s, value)
+    return update
 
 
 def _resident_bytes() -> int:
