@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format bench soak install uninstall venv dev clean
+.PHONY: run test lint format bench bench-own soak install uninstall venv dev clean
 
 run: venv
 	@$(BIN)/infercost run
@@ -23,9 +23,13 @@ format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Ours beside others, one table; BENCH=--long for figures to be told. The rest has no peer.
 bench: dev
+	@scripts/servers
+	$(BIN)/python bench/run.py $(BENCH)
+
+bench-own: dev
 	$(BIN)/python bench/agreement.py
-	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py

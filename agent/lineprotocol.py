@@ -144,22 +144,31 @@ def number_reader(field: str) -> Callable[[str], float | None]:
     `field_set` rendered: no quotation mark stands in a name there, so an even number of them
     before the field, none of them escaped, says that it does not stand inside a string.
     """
-    search = re.compile(
-        rf"(?:\A|,){re.escape(field_key(field))}=([-0-9.][-+0-9.e]*)i?(?=,|\Z)"
-    ).search
     name = field_key(field)
+    first, later = f"{name}=", f",{name}="
 
     def read(text: str) -> float | None:
-        match = search(text)
-        if match is None:
-            return None
-        start = match.start()
+        start, begin = 0, len(first)
+        if not text.startswith(first):
+            start = text.find(later)
+            if start < 0:
+                return None
+            begin = start + len(later)
         if text.find("\\", 0, start) < 0 and text.count('"', 0, start) % 2 == 0:
-            return float(match[1])
+            end = text.find(",", begin)
+            return _number(text[begin:] if end < 0 else text[begin:end])
         value = next((v for n, v in _parsed(text) if n.translate(_KEY) == name), None)
         return None if isinstance(value, bool | str | None) else float(value)
 
     return read
+
+
+def _number(text: str) -> float | None:
+    """A value as it was rendered, or the beginning of a string; None for what is no number."""
+    try:
+        return float(text.removesuffix("i"))
+    except ValueError:
+        return None
 
 
 def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:

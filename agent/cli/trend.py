@@ -15,11 +15,14 @@ from typing import Any
 import click
 
 from agent.cli.settings import Settings, bad_input, reader_of
+from agent.cli.time_plot import Curve, time_plot
 from agent.cli.timespan import Moment, iso, local
 from agent.series import SCHEMA
-from agent.storage.reader import SeriesValues
+from agent.storage.history import SeriesValues
 
-PLOT_ROWS = 16
+# Of a history with more rows than this, so many are read: an answer in some hundredths of a second.
+SAMPLE_ROWS = 3_000
+PLOT_ROWS = 12
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
 # What tells series apart for a reader; the other tags are the same on most hosts.
@@ -49,6 +52,7 @@ _TELLING = (
 @click.option("--probe", help="Only this probe.")
 @click.option("--service", help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs on this basis.")
+@click.option("--exact", is_flag=True, help="Read every value of a long history, not a sample.")
 @click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, as CSV.")
 @click.pass_obj
@@ -58,6 +62,7 @@ def command(
     *,
     since_ns: int,
     field: str,
+    exact: bool,
     as_json: bool,
     as_csv: bool,
     **wanted: str | None,
@@ -66,8 +71,14 @@ def command(
     measurement, field = _measurement_and_field(field)
     tags = {name: value for name, value in wanted.items() if value}
     with reader_of(Settings(config)) as reader:
-        found = reader.values(measurement, field, since_ns, time.time_ns(), tags or None)
-    found = [series for series in found if series.values]
+        found = reader.values(
+            measurement,
+            field,
+            since_ns,
+            time.time_ns(),
+            tags or None,
+            sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
+        )
     if as_json:
         click.echo(json.dumps(_document(measurement, field, found)))
     elif as_csv:
@@ -76,6 +87,8 @@ def command(
         click.echo(f"no {field} since {local(since_ns)}; is the daemon running? infercost status")
     else:
         click.echo(_table(found))
+        if any(series.is_sampled for series in found):
+            click.echo(_sampling(found))
         click.echo(_plot(field, found))
 
 
@@ -151,32 +164,18 @@ def _table(found: Sequence[SeriesValues]) -> str:
 
 
 def _plot(field: str, found: Sequence[SeriesValues]) -> str:
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
-    shown = found[:MAX_PLOTTED_SERIES]
-    for series in shown:
-        times_s, values = _thinned(series, columns * 2)
-        plotext.plot(times_s, values, label=_name(series), marker="braille")
-    starts = min(series.times_ns[0] for series in shown)
-    ends = max(series.times_ns[-1] for series in shown)
-    ticks = [starts + (ends - starts) * quarter // 4 for quarter in range(5)]
-    plotext.xticks([tick / 1e9 for tick in ticks], [local(tick)[5:16] for tick in ticks])
-    plotext.title(field)
-    return str(plotext.uncolorize(plotext.build()))
+    curves = [
+        Curve(_name(series), series.times_ns, series.values)
+        for series in found[:MAX_PLOTTED_SERIES]
+    ]
+    return time_plot(field, curves, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16])
 
 
-def _thinned(series: SeriesValues, buckets: int) -> tuple[list[float], list[float]]:
-    """At most one median per plotted column: a mean would let one outlier draw the curve."""
-    count = len(series.values)
-    step = max(1, -(-count // buckets))
-    times_s: list[float] = []
-    medians: list[float] = []
-    for first in range(0, count, step):
-        chunk = series.values[first : first + step]
-        times_s.append(series.times_ns[first + len(chunk) // 2] / 1e9)
-        medians.append(statistics.median(chunk))
-    return times_s, medians
+def _sampling(found: Sequence[SeriesValues]) -> str:
+    """What the figures are made of, where that is not every value."""
+    read = sum(len(series.values) for series in found)
+    return (
+        f"sampled: {read:,} values, spread evenly over the time; first and last are exact, median,"
+        " min and max are theirs. --exact reads every value."
+    )

@@ -12,7 +12,8 @@ from agent.dashboard.now import NS_PER_MS, json_value
 from agent.dashboard.parameters import TimeRange, TrendQuery
 from agent.dashboard.thinning import ThinnedAnswer
 from agent.model import NS_PER_S, Point
-from agent.storage.reader import SeriesValues, StoreReader
+from agent.storage.history import SeriesValues
+from agent.storage.reader import StoreReader
 
 MARKS_MAX = 500
 INCIDENTS_MAX = 200

@@ -17,6 +17,8 @@ DAY_S: Final = 86_400.0
 RANGE_S_MAX: Final = 400 * DAY_S
 RANGE_S_MIN: Final = 1.0
 POINTS_MIN, POINTS_DEFAULT, POINTS_MAX = 10, 600, 1000
+# A longer history is looked at in so many places, which takes some hundredths of a second.
+ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
 VALUE_CHARS_MAX: Final = 200
 # A tag of the series that an answer may be narrowed to.
 TAGS: Final = ("device", "probe", "service", "currency")
@@ -50,6 +52,7 @@ class TrendQuery:
         field: One of its numeric fields.
         time: What it covers.
         points: At most so many for each series.
+        rows: So many rows are read at most, of all series together.
         tags: Tags that a series must have.
     """
 
@@ -57,6 +60,7 @@ class TrendQuery:
     field: str
     time: TimeRange
     points: int = POINTS_DEFAULT
+    rows: int = ROWS_DEFAULT
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -106,20 +110,25 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
     Raises:
         ParameterError: It cannot be answered.
     """
-    given = known(pairs, ("field", "since", "until", "points", *TAGS))
+    given = known(pairs, ("field", "since", "until", "points", "rows", *TAGS))
     measurement, name = _numeric_field(given.get("field", "cost_per_inference"))
     return TrendQuery(
         measurement,
         name,
         time_range(given, "24h", now_ns),
-        _points(given.get("points", str(POINTS_DEFAULT))),
+        _whole_number(given, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
+        _whole_number(given, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
         {tag: given[tag] for tag in TAGS if tag in given},
     )
 
 
-def _points(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not POINTS_MIN <= int(text) <= POINTS_MAX:
-        raise ParameterError(f"points: a whole number from {POINTS_MIN} to {POINTS_MAX}")
+def _whole_number(
+    given: Mapping[str, str], name: str, default: int, limits: tuple[int, int]
+) -> int:
+    text = given.get(name, str(default))
+    least, most = limits
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+        raise ParameterError(f"{name}: a whole number from {least} to {most}")
     return int(text)
 
 

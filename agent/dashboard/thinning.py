@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from agent.dashboard.parameters import TrendQuery
-from agent.storage.reader import SeriesValues, StoreReader
+from agent.storage.history import SeriesValues
+from agent.storage.reader import StoreReader
 
-# So many values are read for one answer; of a longer history, a part of each stretch of time.
-VALUES_MAX = 200_000
 SERIES_MAX = 60
-# The density of a history is judged by three such parts of it.
-_JUDGED_PART = 100
 
 
 @dataclass(slots=True)
@@ -44,7 +41,7 @@ class ThinnedAnswer:
     Attributes:
         series: At most SERIES_MAX, those that were written last.
         left_out: How many series are left out.
-        is_sampled: True if only a part of each stretch of time was read.
+        is_sampled: True if only some rows, spread evenly over the time, were read.
     """
 
     series: list[Thinned]
@@ -58,12 +55,16 @@ def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
     Raises:
         StoreError: The store cannot be read.
     """
-    expected = _expected_values(reader, query)
-    is_sampled = expected > VALUES_MAX
-    if is_sampled:
-        found = _sampled(reader, query, VALUES_MAX / expected)
-    else:
-        found = _read(reader, query, query.time.since_ns, query.time.until_ns)
+    time = query.time
+    found = reader.values(
+        query.measurement,
+        query.field,
+        time.since_ns,
+        time.until_ns,
+        query.tags or None,
+        sample=query.rows,
+    )
+    is_sampled = any(series.is_sampled for series in found)
     # The series that were written last are the ones that a reader asks after.
     found.sort(key=lambda series: series.times_ns[-1], reverse=True)
     kept = sorted(found[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
@@ -93,34 +94,3 @@ def thin(series: SeriesValues, query: TrendQuery) -> Thinned:
         found.lows.append(min(values))
         found.highs.append(max(values))
     return found
-
-
-def _expected_values(reader: StoreReader, query: TrendQuery) -> float:
-    """About how many values the history holds, judged by its densest of three parts."""
-    since_ns, until_ns = query.time.since_ns, query.time.until_ns
-    part_ns = max(1, (until_ns - since_ns) // _JUDGED_PART)
-    starts = (since_ns, (since_ns + until_ns) // 2, until_ns - part_ns)
-    parts = (_read(reader, query, start_ns, start_ns + part_ns) for start_ns in starts)
-    return max(sum(len(series.values) for series in part) for part in parts) * _JUDGED_PART
-
-
-def _sampled(reader: StoreReader, query: TrendQuery, share: float) -> list[SeriesValues]:
-    """The beginning of each stretch of time, as far as the share allows."""
-    since_ns, until_ns = query.time.since_ns, query.time.until_ns
-    found: dict[tuple[tuple[str, str], ...], SeriesValues] = {}
-    for bucket in range(query.points):
-        start_ns = since_ns + (until_ns - since_ns) * bucket // query.points
-        end_ns = since_ns + (until_ns - since_ns) * (bucket + 1) // query.points
-        part_ns = max(1, int((end_ns - start_ns) * share))
-        for series in _read(reader, query, start_ns, start_ns + part_ns):
-            key = tuple(sorted(series.tags.items()))
-            whole = found.setdefault(key, SeriesValues(series.tags, [], []))
-            whole.times_ns.extend(series.times_ns)
-            whole.values.extend(series.values)
-    return list(found.values())
-
-
-def _read(
-    reader: StoreReader, query: TrendQuery, since_ns: int, until_ns: int
-) -> list[SeriesValues]:
-    return reader.values(query.measurement, query.field, since_ns, until_ns, query.tags or None)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from agent.costing.money import exact, total_of
 from agent.model import NS_PER_S
 from agent.report.model import Amount, Bucket, Spend, Use
-from agent.storage.reader import SeriesValues
+from agent.storage.history import SeriesValues
 
 HOUR_NS: Final = 3600 * NS_PER_S
 DAY_NS: Final = 24 * HOUR_NS

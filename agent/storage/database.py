@@ -63,6 +63,23 @@ class Database:
         with self._lock, translated(operation, self.path):
             yield self._connection
 
+    @contextmanager
+    def snapshot(self, operation: str) -> Iterator[sqlite3.Connection]:
+        """The connection for a few queries that all see the file as it is at one moment.
+
+        For short answers: until the block ends, the write-ahead log is not folded back.
+
+        Raises:
+            StoreError: It could not be read.
+        """
+        with self._lock, translated(operation, self.path):
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
     def close(self) -> None:
         """Closes the file; the last one to close it folds the write-ahead log into it."""
         with self._lock, translated("close", self.path):

@@ -15,6 +15,8 @@ Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 _DIGITS: Final = 7
 # Twelve leave nothing that three years of sums could pile up to.
 _SUM_DIGITS: Final = 12
+# json.loads without what it does for texts that others wrote.
+_scan: Final = json.JSONDecoder().raw_decode
 
 _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     "device": {
@@ -175,6 +177,18 @@ def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
         name: Cell(one, rows) if not isinstance(one, list) else _unpacked(one, rows)
         for name, one in zip(names, packed, strict=True)
     }
+
+
+def number_at(text: str, position: int) -> float | None:
+    """The number in one of the cells that `encoded` wrote; None for a text or a truth.
+
+    Args:
+        text: The cells.
+        position: Of the field among the names.
+    """
+    packed = _scan(text, 0)[0][position]
+    value = packed[0] if isinstance(packed, list) else packed
+    return None if isinstance(value, bool | str) else float(value)
 
 
 def _packed(cell: Cell, rows: int) -> object:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from agent.lineprotocol import number_reader, parse_field_set, written_tags
 from agent.model import Point
-from agent.storage import notices, outbox, outbox_order
+from agent.storage import notices, outbox, outbox_order, sampling
 from agent.storage.database import Database, open_reader, size_bytes
-from agent.storage.fold import decoded
+from agent.storage.fold import number_at
+from agent.storage.history import Series, SeriesValues
 from agent.storage.notices import NotifierStatus
 from agent.storage.outbox import RejectedLine, SinkStatus
 from agent.storage.rolled import Found, RolledPoint, rolled_line, rolled_point
@@ -44,40 +43,6 @@ _NEWEST_SQL = """SELECT max(time_ns) FROM (
     UNION ALL SELECT max(time_ns) FROM rollups_1m WHERE series_id = ?
     UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
 _ROWS_SQL = f"{_EVERYWHERE} ORDER BY time_ns LIMIT :limit"
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series of the store.
-
-    Attributes:
-        id: Its number in this store.
-        measurement: Name of the series family.
-        key: Measurement and tags in line protocol.
-        tags: Tag names to values, as databases get them.
-    """
-
-    id: int
-    measurement: str
-    key: str
-    tags: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesValues:
-    """The numbers that one field of one series took.
-
-    Attributes:
-        tags: Tags of the series.
-        times_ns: UTC ns, rising.
-        values: As many values, in the field's unit.
-        periods_s: By time, the length in s of the period that a rolled row there stands for.
-    """
-
-    tags: Mapping[str, str]
-    times_ns: list[int]
-    values: list[float]
-    periods_s: dict[int, int] = dataclass_field(default_factory=dict)
 
 
 class StoreReader:
@@ -159,19 +124,29 @@ class StoreReader:
         since_ns: int,
         until_ns: int,
         tags: Mapping[str, str] | None = None,
+        *,
+        sample: int | None = None,
     ) -> list[SeriesValues]:
-        """What a numeric field was, for each series that has it; of old rows, what it came to."""
-        number = number_reader(field)
-        found = []
-        for series in self.series(measurement, tags):
-            own = SeriesValues(series.tags, [], [])
-            for row in self._rows(series, since_ns, until_ns, _CHUNK_ROWS):
+        """What a numeric field was, for each series that has it; of old rows, what it came to.
+
+        Args:
+            measurement: Name of the series family.
+            field: A field of it.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: That a series must have.
+            sample: How many rows to read at most, of all series together; if there are more, so
+                many are spread evenly over the time, the first and the last of each series among
+                them, and SeriesValues.is_sampled says so. None for every row.
+        """
+        wanted = self.series(measurement, tags)
+        number, found = number_reader(field), []
+        for series, is_sampled, rows in self._sample(wanted, since_ns, until_ns, sample):
+            own = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
+            for row in rows:
                 value = self._rolled_number(row, field) if row.period_s else number(row.text)
                 if value is not None:
-                    own.times_ns.append(row.time_ns)
-                    own.values.append(value)
-                    if row.period_s:
-                        own.periods_s[row.time_ns] = row.period_s
+                    own.add(row.time_ns, value, row.period_s)
             if own.values:
                 found.append(own)
         return found
@@ -235,9 +210,22 @@ class StoreReader:
         names = self._names(found.layout_id)
         return rolled_point(series.measurement, series.tags, found, names)
 
+    def _sample(
+        self, wanted: Sequence[Series], since_ns: int, until_ns: int, sample: int | None
+    ) -> Iterator[tuple[Series, bool, Iterable[Found]]]:
+        """Rows of each series, as many as it may have, and whether they are a part of all."""
+        since_ns, until_ns = _within_limits(since_ns, until_ns)
+        spans = [sampling.Span(series.id, since_ns, until_ns) for series in wanted]
+        spread: Sequence[list[Found] | None] = [None] * len(spans)
+        if sample is not None:
+            with self._database.snapshot("read") as connection:
+                spread = sampling.spread(connection, spans, sample)
+        for series, rows in zip(wanted, spread, strict=True):
+            yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
+
     def _rolled_number(self, found: Found, name: str) -> float | None:
-        cell = decoded(found.text, self._names(found.layout_id), found.rows).get(name)
-        return None if cell is None or isinstance(cell.value, bool | str) else float(cell.value)
+        names = self._names(found.layout_id)
+        return number_at(found.text, names.index(name)) if name in names else None
 
     def _names(self, layout_id: int) -> list[str]:
         """The fields of a layout, which never change."""
@@ -268,7 +256,7 @@ class StoreReader:
             yield found.time_ns, series, found
 
     def _rows(
-        self, series: Series, since_ns: int, until_ns: int, chunk_rows: int
+        self, series: Series, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS
     ) -> Iterator[Found]:
         """Rows of a series, fetched a chunk at a time.
 
@@ -276,8 +264,7 @@ class StoreReader:
         two chunks neither hides a row nor shows it twice. Rows that are newer than the newest at
         the beginning are left out: of an hour that was read while it grew, some would be missing.
         """
-        lowest, highest = _TIME_NS_LIMITS
-        since_ns, until_ns = max(since_ns, lowest), min(until_ns, highest)
+        since_ns, until_ns = _within_limits(since_ns, until_ns)
         ((newest_ns,),) = self._fetch(_NEWEST_SQL, series.id, series.id, series.id)
         if newest_ns is not None:
             until_ns = min(until_ns, newest_ns + 1)
@@ -296,4 +283,10 @@ class StoreReader:
     def _between(self, series: Series, since_ns: int, until_ns: int, limit: int) -> list[Found]:
         with self._database.reading("read") as connection:
             asked = {"series": series.id, "since": since_ns, "until": until_ns, "limit": limit}
-            return [Found(*row) for row in connection.execute(_ROWS_SQL, asked)]
+            return [Found._make(row) for row in connection.execute(_ROWS_SQL, asked)]
+
+
+def _within_limits(since_ns: int, until_ns: int) -> tuple[int, int]:
+    """A time as far as 64 bits hold it."""
+    lowest, highest = _TIME_NS_LIMITS
+    return max(since_ns, lowest), min(until_ns, highest)

@@ -14,6 +14,7 @@ from fakes.clock import FakeClock
 
 from agent.cli.main import COMMANDS, main
 from agent.cli.timespan import ago, iso
+from agent.clock import SystemClock
 from agent.config_file import parse
 from agent.lineprotocol import render
 from agent.model import Point
@@ -123,6 +124,30 @@ def test_trend_is_a_table_and_a_plot(infercost, points):
     assert "gpu0 encoder" in output
     assert "┤" in output
     assert "\x1b" not in output
+
+
+def test_a_long_trend_is_a_sample_that_says_so_unless_all_is_asked_for(infercost, tmp_path):
+    import time
+
+    now_ns = time.time_ns()
+    store = Store.open(tmp_path / "infercost.db", SystemClock())
+    store.append(
+        [
+            Point("device", {"device": "gpu0"}, {"power_w": float(index)}, now_ns - index * 10**10)
+            for index in range(1, 8_001)
+        ]
+    )
+    store.close()
+    asked = ("trend", "--field", "device.power_w", "--since", "2d")
+    sampled = infercost(*asked)
+    assert "sampled: 2,00" in sampled
+    assert "--exact" in sampled
+    assert sampled.splitlines()[1].split()[2:4] == ["8000", "1"]
+    exact = infercost(*asked, "--exact")
+    assert "sampled" not in exact
+    assert exact.splitlines()[1].split()[1] == "8000"
+    (series,) = json.loads(infercost(*asked, "--json"))["series"]
+    assert len(series["values"]) == 8_000
 
 
 def test_trend_as_json_and_csv_holds_every_value(infercost, points):

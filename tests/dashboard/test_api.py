@@ -58,6 +58,23 @@ def test_a_trend_is_what_was_stored_thinned_within_its_lows_and_highs(page, stor
             assert low <= value <= high
 
 
+def test_a_longer_trend_is_sampled_and_says_so_unless_more_rows_are_asked(page, store):
+    path = "/api/trend?field=device.power_w&since=24h"
+    assert page.json(f"{path}&rows=5000")["sampled"] is False
+    found = page.json(f"{path}&rows=300")
+    assert found["sampled"] is True
+    stored = {
+        (r.tags["device"], r.time_ns // 10**6): r.fields["power_w"]
+        for r in rows_of(store, "device")
+    }
+    assert len(found["series"]) == len(DEVICES)
+    for series in found["series"]:
+        device = series["tags"]["device"]
+        assert 90 <= series["samples"] <= 102
+        for time_ms, value in zip(series["times_ms"], series["values"], strict=True):
+            assert stored[device, time_ms] == value
+
+
 def test_few_rows_come_as_they_are_and_can_be_narrowed(page, store):
     path = "/api/trend?field=cost.cost_per_inference&since=2h&device=gpu1"
     (series,) = page.json(path)["series"]
@@ -114,6 +131,8 @@ def test_the_numbers_are_those_of_the_export(page, store, tmp_path):
         ("/api/trend?field=cost.nothing", "field"),
         ("/api/trend?field=device.power_w&points=0", "points"),
         ("/api/trend?field=device.power_w&points=100000", "points"),
+        ("/api/trend?field=device.power_w&rows=10", "rows"),
+        ("/api/trend?field=device.power_w&rows=1000000", "rows"),
         ("/api/trend?field=device.power_w&since=9999d", "since"),
         ("/api/trend?field=device.power_w&since=never", "since"),
         ("/api/trend?field=device.power_w&field=device.temp_c", "twice"),

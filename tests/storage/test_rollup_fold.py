@@ -180,7 +180,12 @@ def test_minutes_that_become_an_hour_come_to_what_its_rows_do(rows, data):
         if isinstance(expected.value, float | int):
             low, high = expected.low, expected.high
             width = 1.0 if low is None else max(abs(low), abs(high), 1.0)
-            assert math.isclose(cell.value, expected.value, rel_tol=1e-9, abs_tol=1e-5 * width)
+            slack = 1e-5 * width
+            if isinstance(low, int):
+                # A mean of integers is rounded to one each time it is taken: of both sides once
+                # more than in the end, and by half of one for each period that was added.
+                slack = max(slack, 0.5 * (len(cuts) + 2))
+            assert math.isclose(cell.value, expected.value, rel_tol=1e-9, abs_tol=slack)
         else:
             assert cell.value == expected.value
         assert (cell.low, cell.high) == (expected.low, expected.high)

@@ -14,7 +14,8 @@ from store_samples import T0_NS, S, point, run_python
 from agent.lineprotocol import field_set, parse_field_set, render
 from agent.model import Point
 from agent.storage.errors import StoreError
-from agent.storage.reader import SeriesValues, StoreReader
+from agent.storage.history import SeriesValues
+from agent.storage.reader import StoreReader
 from agent.storage.writer import Store
 
 ALWAYS = (-(2**70), 2**70)

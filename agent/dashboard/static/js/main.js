@@ -55,7 +55,7 @@ function drawTrend(chart, field, label, answer, marks) {
   const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
   const notes = [`${label} over ${range()}`, `${marks.length} marks`, ...last.slice(0, 8)];
   if (answer.left_out) notes.push(`${answer.left_out} series are left out`);
-  if (answer.sampled) notes.push("sampled: a part of each stretch of time was read");
+  if (answer.sampled) notes.push("sampled: rows spread evenly over the time were read");
   chart.draw({
     xs, time: true, logX: false, writeX: (seconds) => moment(seconds * 1000),
     series: columns.map((values, index) => ({ name: names[index], values, write })),

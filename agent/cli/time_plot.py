@@ -1,0 +1,169 @@
+"""Curves over time drawn with braille dots, two by four in each character of a terminal.
+
+A curve is one stretch of dots in each column of dots, and a column of dots one number whose bits
+they are: eight curves take a millisecond or two, of which a plotting library takes fifty.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+_DOTS_ACROSS: Final = 2
+_DOTS_DOWN: Final = 4
+# Bits of a braille character by its dots from the top down, in the left and the right column.
+_BITS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BLANK: Final = 0x2800
+_LABEL_EVERY: Final = 3  # rows
+_COLUMNS_MIN: Final = 16
+_LABEL_CHARACTERS: Final = 11  # "-1.234e+308"
+
+
+class Curve(NamedTuple):
+    """A series to draw.
+
+    Attributes:
+        name: For the legend.
+        times_ns: UTC ns, rising.
+        values: As many.
+    """
+
+    name: str
+    times_ns: Sequence[int]
+    values: Sequence[float]
+
+
+class _Frame(NamedTuple):
+    """What the picture covers, and its size in dots.
+
+    Attributes:
+        since_ns: UTC ns at its left edge.
+        until_ns: UTC ns at its right edge.
+        width: Columns of dots.
+        height: Rows of dots.
+    """
+
+    since_ns: int
+    until_ns: int
+    width: int
+    height: int
+
+
+def time_plot(
+    title: str,
+    curves: Sequence[Curve],
+    columns: int,
+    rows: int,
+    told: Callable[[int], str],
+) -> str:
+    """A framed picture of some curves with its scales and, under it, their names.
+
+    Args:
+        title: Of the picture.
+        curves: At least one; each has at least one value.
+        columns: Characters of a line.
+        rows: Lines of the picture itself.
+        told: How a UTC time in ns is shown on the scale.
+    """
+    since_ns = min(curve.times_ns[0] for curve in curves)
+    until_ns = max(curve.times_ns[-1] for curve in curves)
+    inner = max(_COLUMNS_MIN, columns - _LABEL_CHARACTERS - 2)
+    frame = _Frame(since_ns, until_ns, inner * _DOTS_ACROSS, rows * _DOTS_DOWN)
+    lines = [_medians(curve, frame) for curve in curves]
+    low = min(value for line in lines for _, value in line)
+    high = max(value for line in lines for _, value in line)
+    masks = [0] * frame.width
+    for line in lines:
+        _draw(masks, line, low, high, frame.height)
+    indent = " " * _LABEL_CHARACTERS
+    return "\n".join(
+        [
+            indent + title.center(inner + 2).rstrip(),
+            f"{indent}┌{'─' * inner}┐",
+            *(
+                f"{label.rjust(_LABEL_CHARACTERS)}{'┤' if label else '│'}{text}│"
+                for label, text in zip(_scale(low, high, rows), _cells(masks, rows), strict=True)
+            ),
+            f"{indent}└{'─' * inner}┘",
+            indent + _time_scale(frame, inner + 2, told),
+            *(indent + curve.name for curve in curves),
+        ]
+    )
+
+
+def _medians(curve: Curve, frame: _Frame) -> list[tuple[int, float]]:
+    """One value for a column of dots: a mean would let one outlier draw the curve."""
+    since_ns, scale = frame.since_ns, (frame.width - 1) / max(1, frame.until_ns - frame.since_ns)
+    columns: dict[int, list[float]] = {}
+    for time_ns, value in zip(curve.times_ns, curve.values, strict=True):
+        columns.setdefault(int((time_ns - since_ns) * scale), []).append(value)
+    return [(column, statistics.median(values)) for column, values in columns.items()]
+
+
+def _draw(
+    masks: list[int], line: Sequence[tuple[int, float]], low: float, high: float, height: int
+) -> None:
+    """Sets a curve's dots; bit 0 of a column is its lowest dot."""
+    # Halves, so that a range that no float holds is still one.
+    scale = (height - 1) / ((high / 2 - low / 2) or 1.0)
+    dots = [(column, round((value / 2 - low / 2) * scale)) for column, value in line]
+    column, dot = dots[0]
+    masks[column] |= 1 << dot
+    for (column, dot), (next_column, next_dot) in pairwise(dots):
+        rise = (next_dot - dot) / (next_column - column)
+        before = dot
+        for across in range(1, next_column - column + 1):
+            now = round(dot + rise * across)
+            least, most = (before, now) if before < now else (now, before)
+            # Up to the neighbour's dot, so that a steep curve stays one line.
+            masks[column + across] |= (1 << (most - least + 1)) - 1 << least
+            before = now
+
+
+def _cells(masks: Sequence[int], rows: int) -> list[str]:
+    """The characters that a picture of dots is, line by line from the top."""
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        shift = row * _DOTS_DOWN
+        four = [mask >> shift & 0xF for mask in masks]
+        pairs = zip(four[::_DOTS_ACROSS], four[1::_DOTS_ACROSS], strict=True)
+        lines.append("".join(_CHARACTERS[left << _DOTS_DOWN | right] for left, right in pairs))
+    return lines
+
+
+def _character(left: int, right: int) -> str:
+    bits = sum(
+        bit
+        for half, four in zip(_BITS, (left, right), strict=True)
+        for down, bit in enumerate(half)
+        if four >> (_DOTS_DOWN - 1 - down) & 1
+    )
+    return chr(_BLANK + bits) if bits else " "
+
+
+_CHARACTERS: Final = [
+    _character(both >> _DOTS_DOWN, both & 0xF) for both in range(1 << 2 * _DOTS_DOWN)
+]
+
+
+def _scale(low: float, high: float, rows: int) -> list[str]:
+    """What each line is labelled with, from the top; most are not."""
+    labels = [""] * rows
+    for row in range(0, rows, _LABEL_EVERY):
+        share = row / (rows - 1)
+        labels[rows - 1 - row] = f"{low * (1 - share) + high * share:.4g}"
+    return labels
+
+
+def _time_scale(frame: _Frame, width: int, told: Callable[[int], str]) -> str:
+    """The times at the edges and at as many places between as there is room for."""
+    room = len(told(frame.since_ns)) + 2
+    parts = max(1, min(4, width // room - 1))
+    text = [" "] * width
+    for part in range(parts + 1):
+        label = told(frame.since_ns + (frame.until_ns - frame.since_ns) * part // parts)
+        at = min(max(0, (width - 1) * part // parts - len(label) // 2), width - len(label))
+        text[at : at + len(label)] = label
+    return "".join(text).rstrip()

@@ -1,0 +1,161 @@
+"""The rows that every benchmark of ours prints and hands on: ours, a peer's, their ratio, the goal.
+
+    table = Table(issue_line=4)
+    table.row("trend of 90 days", 31.0, "ms", peer=12.0, peer_name="plain SQLite", goal="≤ 50")
+    sys.exit(finish(table, options.json))
+
+A goal such as "≤ 50" or "< 1" is judged here; one in words needs `met`. Without a goal a row is
+context alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HEADER = ("line", "what", "ours", "peer", "ratio", "goal", "met")
+_GOAL = re.compile(r"^\s*(≤|<=|<|≥|>=|>)\s*([0-9][0-9,.]*)")
+
+
+def row(  # noqa: PLR0913 - they are the columns
+    name: str,
+    ours: float,
+    unit: str,
+    *,
+    peer: float | None = None,
+    peer_name: str = "",
+    goal: str = "",
+    met: bool | None = None,
+    note: str = "",
+    issue_line: int = 0,
+) -> dict[str, Any]:
+    """One row, as it is shown and written.
+
+    Args:
+        name: What was measured.
+        ours: Our figure.
+        unit: Of both figures.
+        peer: The peer's figure from the same run; None where there was none.
+        peer_name: Who that is; also where it could not be measured, with the reason in `note`.
+        goal: Such as "≤ 50", in the unit; judged here unless `met` is given.
+        met: Whether the goal was met.
+        note: What a reader must know to believe the figure.
+        issue_line: The line of the issue that asks for it.
+    """
+    ours, peer = float(ours), None if peer is None else float(peer)
+    if met is None:
+        met = judged(ours, goal)
+    ratio = ours / peer if peer else None
+    return {
+        "issue_line": issue_line,
+        "name": name,
+        "ours": ours,
+        "unit": unit,
+        "peer": peer,
+        "peer_name": peer_name,
+        "ratio": ratio,
+        "goal": goal,
+        "met": met,
+        "note": note,
+    }
+
+
+def judged(ours: float, goal: str) -> bool | None:
+    """Whether a figure meets a goal such as "≤ 50"; None for one that is not of this form."""
+    match = _GOAL.match(goal)
+    if match is None:
+        return None
+    limit = float(match[2].replace(",", ""))
+    return {
+        "≤": ours <= limit,
+        "<=": ours <= limit,
+        "<": ours < limit,
+        "≥": ours >= limit,
+        ">=": ours >= limit,
+        ">": ours > limit,
+    }[match[1]]
+
+
+class Table:
+    """The rows of one benchmark.
+
+    Args:
+        issue_line: The line of the issue that they answer.
+    """
+
+    def __init__(self, issue_line: int = 0) -> None:
+        self._issue_line = issue_line
+        self.rows: list[dict[str, Any]] = []
+
+    def row(self, name: str, ours: float, unit: str, **columns: Any) -> None:
+        """Adds a row; the columns are the keywords of the function `row`."""
+        columns.setdefault("issue_line", self._issue_line)
+        self.rows.append(row(name, ours, unit, **columns))
+
+    def show(self) -> None:
+        """Prints the rows as one Markdown table, and their notes under it."""
+        print("\n".join(markdown(self.rows)))
+
+    def write(self, path: str | Path) -> None:
+        """Writes the rows as a JSON list of objects."""
+        Path(path).write_text(json.dumps(self.rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def is_met(self) -> bool:
+        """Whether no goal was missed."""
+        return all(one["met"] is not False for one in self.rows)
+
+
+def markdown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The lines of the table, and of the notes."""
+    rows = list(rows)
+    cells = [HEADER, *(_cells(one) for one in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
+    lines = [_line(one, widths) for one in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    notes = list(dict.fromkeys(f"- {one['name']}: {one['note']}" for one in rows if one["note"]))
+    return [*lines, *(["", *notes] if notes else [])]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    shown = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "| " + " | ".join(shown) + " |"
+
+
+def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    peer = "-" if one["peer"] is None else f"{figure(one['peer'])} {one['unit']}"
+    if one["peer_name"]:
+        peer += f" ({one['peer_name']})"
+    return (
+        str(one["issue_line"] or ""),
+        one["name"],
+        f"{figure(one['ours'])} {one['unit']}",
+        peer,
+        "-" if one["ratio"] is None else figure(one["ratio"]),
+        one["goal"],
+        {None: "", True: "yes", False: "**no**"}[one["met"]],
+    )
+
+
+def figure(value: float) -> str:
+    """Three digits that count, and thousands apart."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds `--json FILE`, which every benchmark takes."""
+    parser.add_argument("--json", metavar="FILE", help="write the rows here as JSON")
+
+
+def finish(table: Table, json_path: str | None) -> int:
+    """Shows the rows, writes them where asked, and gives the exit code: 1 if a goal was missed."""
+    table.show()
+    if json_path:
+        table.write(json_path)
+    return 0 if table.is_met() else 1

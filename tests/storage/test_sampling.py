@@ -1,0 +1,143 @@
+"""A long history is looked at in places spread evenly over it, and says so; a short one is read whole."""
+
+import pytest
+from fakes.clock import FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_samples import T0_NS, S, point
+
+from agent.storage import sampling
+from agent.storage.database import open_reader
+from agent.storage.reader import StoreReader
+from agent.storage.rollup import KeepSince
+from agent.storage.writer import Store
+
+NEVER_NS = -(2**63)
+ALWAYS = (-(2**63), 2**63 - 1)
+
+
+@pytest.fixture
+def reader(store, path):
+    reader = StoreReader.open(path)
+    yield reader
+    reader.close()
+
+
+def values(reader, sample, **tags):
+    found = reader.values("device", "power_w", *ALWAYS, tags or None, sample=sample)
+    return {series.tags["device"]: series for series in found}
+
+
+def filled(store, seconds, device="gpu0"):
+    store.append([point(second, device, power_w=float(second)) for second in seconds])
+
+
+def test_what_the_sample_allows_is_read_whole(store, reader):
+    filled(store, range(300))
+    filled(store, range(100), "gpu1")
+    for series in values(reader, 400).values():
+        assert not series.is_sampled
+    assert reader.values("device", "power_w", *ALWAYS, sample=400) == reader.values(
+        "device", "power_w", *ALWAYS
+    )
+
+
+def test_a_longer_one_is_spread_evenly_with_its_first_and_its_last(store, reader):
+    filled(store, range(10_000))
+    found = values(reader, 300)["gpu0"]
+    assert found.is_sampled
+    assert 190 <= len(found.values) <= 202
+    assert (found.values[0], found.values[-1]) == (0.0, 9999.0)
+    assert found.values == [(time_ns - T0_NS) / S for time_ns in found.times_ns]
+    steps = [after - before for before, after in zip(found.values, found.values[1:], strict=False)]
+    assert max(steps) <= 2 * 10_000 / 200 + 1
+    # The instants are no rhythm of their own.
+    assert len({second % 50 for second in found.values}) > 30
+    assert values(reader, 300)["gpu0"] == found
+
+
+def test_a_short_series_beside_a_long_one_loses_nothing_and_leaves_it_the_rest(store, reader):
+    filled(store, range(5_000))
+    filled(store, range(10), "gpu1")
+    found = values(reader, 760)
+    assert not found["gpu1"].is_sampled
+    assert len(found["gpu1"].values) == 10
+    assert found["gpu0"].is_sampled
+    assert 480 <= len(found["gpu0"].values) <= 502
+
+
+def test_a_gap_adds_nothing_and_a_range_is_kept_to(store, reader):
+    filled(store, [*range(1_000), *range(90_000, 91_000)])
+    found = values(reader, 100)["gpu0"]
+    assert all(value < 1_000 or value >= 90_000 for value in found.values)
+    assert len(set(found.times_ns)) == len(found.times_ns)
+    (inside,) = reader.values(
+        "device", "power_w", T0_NS + 100 * S, T0_NS + 900 * S, None, sample=100
+    )
+    assert (inside.values[0], inside.values[-1]) == (100.0, 899.0)
+
+
+def test_rolled_rows_are_part_of_it(store, reader):
+    filled(store, range(0, 6 * 3600, 10))
+    keep = KeepSince(T0_NS + 5 * 3600 * S, T0_NS + 3 * 3600 * S, NEVER_NS, NEVER_NS)
+    while not store.retain(keep, 500).is_done:
+        pass
+    (whole,) = reader.values("device", "power_w", *ALWAYS)
+    (found,) = reader.values("device", "power_w", *ALWAYS, sample=100)
+    assert found.is_sampled
+    known = dict(zip(whole.times_ns, whole.values, strict=True))
+    for time_ns, value in zip(found.times_ns, found.values, strict=True):
+        assert known[time_ns] == value
+        assert found.periods_s.get(time_ns) == whole.periods_s.get(time_ns)
+    assert found.times_ns == sorted(found.times_ns)
+    assert set(found.periods_s.values()) == {60, 3600}
+
+
+def test_a_field_that_few_rows_have_is_still_a_number_or_absent(store, reader):
+    store.append([point(second, power_w=1.0) for second in range(1, 2_000)])
+    store.append([point(0, power_w=1.0, temp_c=50.0)])
+    (found,) = reader.values("device", "temp_c", *ALWAYS, sample=100)
+    assert found.values == [50.0]
+    assert reader.values("device", "sm_clock_mhz", *ALWAYS, sample=100) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sets(st.integers(0, 5_000), max_size=400),
+    st.integers(0, 5_000),
+    st.integers(0, 5_000),
+    st.integers(1, 300),
+)
+def test_a_sample_is_a_part_of_what_is_there(tmp_path_factory, seconds, since, until, count):
+    path = tmp_path_factory.mktemp("sampling") / "s.db"
+    store = Store.open(path, FakeClock())
+    filled(store, sorted(seconds))
+    reader, database = StoreReader.open(path), open_reader(path)
+    inside = sorted(second for second in seconds if since <= second < until)
+    for series in reader.series("device"):
+        span = sampling.Span(series.id, T0_NS + since * S, T0_NS + until * S)
+        with database.snapshot("read") as connection:
+            rows = sampling.spread_rows(connection, span, count)
+            assert min(sampling.count_rows(connection, span, count), count) == min(
+                len(inside), count
+            )
+        found = [(row.time_ns - T0_NS) // S for row in rows]
+        assert found == sorted(set(found))
+        assert set(found) <= set(inside)
+        if inside:
+            assert (found[0], found[-1]) == (inside[0], inside[-1])
+        assert len(found) <= count + 2
+    database.close()
+    reader.close()
+    store.close()
+
+
+def test_an_answer_is_of_one_moment(store, reader, path):
+    filled(store, range(100))
+    database = open_reader(path)
+    with database.snapshot("read") as connection:
+        before = connection.execute("SELECT count(*) FROM points").fetchone()
+        filled(store, range(100, 200))
+        assert connection.execute("SELECT count(*) FROM points").fetchone() == before
+    database.close()
+    assert len(values(reader, None)["gpu0"].values) == 200
