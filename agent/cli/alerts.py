@@ -62,13 +62,20 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
 
 @command.command("test")
 @click.argument("notifier", required=False)
+@click.option("--json", "as_json", is_flag=True, help="What came of each, as JSON.")
 @click.pass_obj
-def test(config: str | None, *, notifier: str | None) -> None:
+def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
     """Sends a test through a notifier, or through all; exit code 1 if one fails."""
     answers = ask(Settings(config), {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
-    for name, reason in answers.items():
+    if as_json:
+        told = [
+            {"notifier": name, "sent": not reason, "error": reason or None}
+            for name, reason in answers.items()
+        ]
+        click.echo(json.dumps(told))
+    for name, reason in () if as_json else answers.items():
         click.echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)
 

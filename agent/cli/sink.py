@@ -48,11 +48,15 @@ def status(config: str | None, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="The sinks' names, as JSON.")
 @click.pass_obj
-def retry(config: str | None, *, name: str | None) -> None:
+def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     """Has the running daemon try the sink NAME again at once, or all of them."""
     request: dict[str, Any] = {"do": "retry"}
     names = ask(Settings(config), request | ({"sink": name} if name else {}))
+    if as_json:
+        click.echo(json.dumps({"sinks": names}))
+        return
     click.echo(f"tried again: {', '.join(names)}" if names else "no sink is configured")
 
 
@@ -74,10 +78,10 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
         if file.exists():
             raise bad_input(f"{file}: is there already; name another file")
         file.write_text("".join(f"{entry['line']}\n" for entry in entries))
-        click.echo(f"{file}: {len(entries)} lines")
-    elif as_json:
+        click.echo(f"{file}: {len(entries)} lines", err=as_json)
+    if as_json:
         click.echo(json.dumps(entries))
-    elif not entries:
+    elif not entries and file is None:
         click.echo("nothing was refused")
     for entry in entries if not as_json and file is None else []:
         click.echo(f"{entry['time']}  {entry['sink']}  {entry['reason']}\n    {entry['line']}")
