@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.colour import SEVERITIES, paint
 from agent.cli.settings import Settings, reader_of
 from agent.cli.silence import silence_line
 from agent.cli.timespan import Moment, ago, local
@@ -109,17 +110,20 @@ def _lines(document: Mapping[str, Any], age_s: float) -> list[str]:
     silenced = set(document["silenced"])
     lines = []
     if age_s > STALE_S:
-        lines.append(f"AS OF {ago(age_s)} AGO: the daemon does not run, see infercost status")
+        words = f"AS OF {ago(age_s)} AGO: the daemon does not run, see infercost status"
+        lines.append(paint(words, "note"))
     if not document["alerts"]:
-        lines.append("nothing fires")
+        lines.append(paint("nothing fires", "good"))
     for alert in document["alerts"]:
         notes = [
             f"since {local(alert['since_ns'])} ({ago((now_ns - alert['since_ns']) / NS_PER_S)})"
         ]
         notes += ["silenced"] * (alert["id"] in silenced) + ["flapping"] * alert["is_flapping"]
+        is_told = alert["state"] == "firing" and alert["id"] not in silenced
+        role = SEVERITIES.get(alert["severity"], "note") if is_told else "faint"
+        head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
         lines.append(
-            f"{alert['state'].upper():8s} {alert['severity']:8s} {alert['name']}"
-            f"  {_labels(alert['labels'])}  {', '.join(notes)}"
+            f"{paint(head, role)} {alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}"
         )
         lines.append(f"         {alert['summary']}")
         if len(alert["symptoms"]) > 1:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from agent.cli.colour import paint
 from agent.cli.lines import PER_THOUSAND, money
+from agent.cli.plots import LETTERS, drawn
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, local
 from agent.config import Config
@@ -74,7 +77,11 @@ class Finite(click.ParamType[float]):
 @click.option("--quality", type=Finite(), help="At least this quality, as in the configuration.")
 @click.option("--currency", help="Only what costs in this one, such as EUR.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-@click.option("--plot", is_flag=True, help="Cost against latency, the front marked.")
+@click.option(
+    "--plot/--no-plot",
+    default=None,
+    help="Draw cost against latency, the front marked; on a terminal it is drawn unasked.",
+)
 @click.pass_obj
 def command(  # noqa: PLR0913 - an option each
     config: str | None,
@@ -86,7 +93,7 @@ def command(  # noqa: PLR0913 - an option each
     quality: float | None,
     currency: str | None,
     as_json: bool,
-    plot: bool,
+    plot: bool | None,
 ) -> None:
     """Puts probes and services side by side, marks the best, and names the cheapest good enough.
 
@@ -102,7 +109,8 @@ def command(  # noqa: PLR0913 - an option each
         click.echo(json.dumps(_document(groups, left_out)))
         return
     asked = _question(p99_ms, quality)
-    parts = ["\n".join(_shown(group, asked, plot=plot)) for group in groups]
+    draws = sys.stdout.isatty() if plot is None else plot
+    parts = ["\n".join(_shown(group, asked, plot=draws)) for group in groups]
     if left_out:
         lines = [f"{out.candidate.name}: {out.reason}" for out in left_out]
         parts.append("\n".join(["left out", *(f"  {line}" for line in lines)]))
@@ -256,10 +264,10 @@ def _verdict(group: Group, asked: str) -> Iterator[str]:
     answer = group.answer
     with_what = f" with {asked}" if asked else ""
     if answer.cheapest is None or answer.cheapest.cost is None:
-        yield f"none{with_what}"
+        yield paint(f"none{with_what}", "note")
     else:
         cost = money(answer.cheapest.cost.value * PER_THOUSAND, group.currency)
-        yield f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000"
+        yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
         if answer.not_clearly:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
     for out in answer.left_out:
@@ -283,10 +291,13 @@ def _plot(group: Group) -> list[str]:
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
-    for marker, is_front, label in (("*", True, "front"), ("o", False, "dominated")):
-        own = [(x, y) for placed, x, y in known if (placed.dominated_by is None) is is_front]
-        if own:
-            plotext.scatter([x for x, _ in own], [y for _, y in own], marker=marker, label=label)
+    names = []
+    for letter, (placed, latency_ms, cost) in zip(LETTERS, known, strict=False):
+        is_front = placed.dominated_by is None
+        colour = {"color": "green"} if is_front else {}
+        plotext.scatter([latency_ms], [cost], marker=letter, **colour)
+        words = f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}"
+        names.append(paint(words, "good") if is_front else words)
     plotext.xlabel(axis)
     plotext.title(f"{group.currency} per 1,000")
-    return str(plotext.uncolorize(plotext.build())).splitlines()
+    return [*drawn(plotext.build()).splitlines(), *names]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 import click
 
 from agent import __version__
+from agent.cli.colour import colour_of
 from agent.core_dumps import forbid_core_dumps
 
 
@@ -83,9 +85,11 @@ class LazyGroup(click.Group):
     envvar="INFERCOST_CONFIG",
     help="Configuration file (default: /etc/infercost/infercost.toml if there is one).",
 )
+@click.option("--no-color", is_flag=True, help="No colours on a terminal either; so does NO_COLOR.")
 @click.pass_context
-def main(ctx: click.Context, config_path: str | None) -> None:
+def main(ctx: click.Context, config_path: str | None, *, no_color: bool) -> None:
     """What does one inference cost on this host, now, and why did that change?"""
     # Most commands read secrets, or start what does.
     forbid_core_dumps()
     ctx.obj = config_path
+    ctx.color = colour_of(os.environ, refused=no_color)

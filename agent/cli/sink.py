@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.colour import paint
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import ago, iso, local
 from agent.storage.outbox import SinkStatus
@@ -43,7 +44,7 @@ def status(config: str | None, *, as_json: bool) -> None:
         if entry.get("last_error"):
             again = entry.get("retry_in_s")
             when = "" if again is None else f"; tried again in {ago(again)}"
-            click.echo(f"  {entry['last_error']}{when}")
+            click.echo(paint(f"  {entry['last_error']}{when}", "bad"))
 
 
 @command.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from agent.cli.colour import paint
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import iso
 from agent.clock import SystemClock
@@ -57,9 +58,9 @@ def check(config: str | None, *, as_json: bool) -> None:
                 click.echo(f"{health.rolled:,} rows stand for older ones, one a minute or an hour")
             for sink, points in waiting.items():
                 click.echo(f"sink {sink}: {points:,} points wait")
-            click.echo("whole")
+            click.echo(paint("whole", "good"))
         for problem in health.problems:
-            click.echo(f"damaged: {problem}")
+            click.echo(paint(f"damaged: {problem}", "bad"))
     if health.problems:
         click.echo("stop the daemon and start it again: it sets a damaged store aside", err=True)
         raise SystemExit(1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from agent.cli.plots import curves, drawn, legend
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import Moment, iso, local
 from agent.series import SCHEMA
@@ -49,6 +50,7 @@ _TELLING = (
 @click.option("--probe", help="Only this probe.")
 @click.option("--service", help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs on this basis.")
+@click.option("--plot/--no-plot", default=True, help="Draw the series.")
 @click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, as CSV.")
 @click.pass_obj
@@ -58,6 +60,7 @@ def command(
     *,
     since_ns: int,
     field: str,
+    plot: bool,
     as_json: bool,
     as_csv: bool,
     **wanted: str | None,
@@ -76,7 +79,8 @@ def command(
         click.echo(f"no {field} since {local(since_ns)}; is the daemon running? infercost status")
     else:
         click.echo(_table(found))
-        click.echo(_plot(field, found))
+        if plot:
+            click.echo(_plot(field, found))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -158,15 +162,15 @@ def _plot(field: str, found: Sequence[SeriesValues]) -> str:
     plotext.theme("clear")
     plotext.plotsize(columns, PLOT_ROWS)
     shown = found[:MAX_PLOTTED_SERIES]
-    for series in shown:
+    for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True):
         times_s, values = _thinned(series, columns * 2)
-        plotext.plot(times_s, values, label=_name(series), marker="braille")
+        plotext.plot(times_s, values, marker=marker, color=colour)
     starts = min(series.times_ns[0] for series in shown)
     ends = max(series.times_ns[-1] for series in shown)
     ticks = [starts + (ends - starts) * quarter // 4 for quarter in range(5)]
     plotext.xticks([tick / 1e9 for tick in ticks], [local(tick)[5:16] for tick in ticks])
     plotext.title(field)
-    return str(plotext.uncolorize(plotext.build()))
+    return f"{drawn(plotext.build())}\n{legend([_name(series) for series in shown])}"
 
 
 def _thinned(series: SeriesValues, buckets: int) -> tuple[list[float], list[float]]:
