@@ -12,6 +12,7 @@ import click
 
 from agent.cli.asking import ask
 from agent.cli.colour import SEVERITIES, paint
+from agent.cli.completing import NOTIFIERS
 from agent.cli.settings import Settings, reader_of
 from agent.cli.silence import silence_line
 from agent.cli.timespan import Moment, ago, local
@@ -62,7 +63,7 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
 
 
 @command.command("test")
-@click.argument("notifier", required=False)
+@click.argument("notifier", required=False, shell_complete=NOTIFIERS)
 @click.option("--json", "as_json", is_flag=True, help="What came of each, as JSON.")
 @click.pass_obj
 def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:

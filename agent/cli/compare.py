@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from agent.cli.colour import paint
+from agent.cli.completing import STORED_DEVICES, STORED_MODELS
 from agent.cli.lines import PER_THOUSAND, money
 from agent.cli.plots import LETTERS, drawn
 from agent.cli.settings import Settings, reader_of
@@ -69,9 +70,12 @@ class Finite(click.ParamType[float]):
 
 @click.command()
 @click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
-@click.option("--device", help="Only what runs on this device.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only what runs on this device.")
 @click.option(
-    "--only", multiple=True, help="Only this probe or service; several times for several."
+    "--only",
+    multiple=True,
+    shell_complete=STORED_MODELS,
+    help="Only this probe or service; several times for several.",
 )
 @click.option("--p99", "p99_ms", type=Latency(), help='At most this p99 latency, such as "50ms".')
 @click.option("--quality", type=Finite(), help="At least this quality, as in the configuration.")

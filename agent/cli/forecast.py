@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from agent.cli.colour import Role, painted
+from agent.cli.completing import BUDGETS
 from agent.cli.harmonic import MissingLibraryError, UnfitError
 from agent.cli.lines import money
 from agent.cli.settings import Settings, bad_input, reader_of
@@ -30,7 +31,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=BUDGETS)
 @click.option(
     "--method",
     type=click.Choice(["auto", "harmonic", "robust"]),

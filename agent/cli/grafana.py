@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input
 from agent.cli.sinks import chosen_sink
 from agent.config import SinkConfig
@@ -38,7 +39,12 @@ def export(folder: Path, *, as_json: bool) -> None:
 
 @command.command()
 @_folder
-@click.option("--sink", "name", help="The [[sink]] whose database is asked (the only one).")
+@click.option(
+    "--sink",
+    "name",
+    shell_complete=SINKS,
+    help="The [[sink]] whose database is asked (the only one).",
+)
 @click.option("--url", help="Its address as Grafana's host reaches it (that of the sink).")
 @click.option("--database", help="Its name in InfluxQL (the sink's database or bucket).")
 @click.option("--user", help="A user who may read (1.x; none).")

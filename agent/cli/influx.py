@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input
 from agent.cli.sinks import chosen_sink
 from agent.config import SinkConfig
@@ -37,7 +38,9 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--sink", "name", help="The [[sink]] whose database it is (the only one).")
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose database it is (the only one)."
+)
 @click.option("--apply", is_flag=True, help="Make what is missing; without it nothing changes.")
 @click.option("--admin-token-file", type=_file, help="2.x: file with a token of all access.")
 @click.option("--admin-user", help="1.x with authentication: a user who administrates.")
@@ -98,7 +101,9 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
 
 
 @command.command()
-@click.option("--sink", "name", help="The [[sink]] whose bucket it is (the only one).")
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose bucket it is (the only one)."
+)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
 @click.pass_obj

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from agent import __version__
 from agent.cli.colour import colour_of
@@ -68,6 +69,15 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         return cast("click.Command", importlib.import_module(entry.module).command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names from the table, without loading a command, and the options."""
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Lists the commands from the table, without loading them."""

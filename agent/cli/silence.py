@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.completing import SILENCES
 from agent.cli.settings import Settings, bad_input
 from agent.cli.timespan import ago, local
 from agent.model import NS_PER_S
@@ -103,7 +104,7 @@ def list_(config: str | None, *, as_json: bool) -> None:
 
 
 @command.command("end")
-@click.argument("silence_id", metavar="ID")
+@click.argument("silence_id", metavar="ID", shell_complete=SILENCES)
 @click.option("--json", "as_json", is_flag=True, help="The silence that was ended, as JSON.")
 @click.pass_obj
 def end(config: str | None, *, silence_id: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import click
 
 from agent.cli.asking import ask
 from agent.cli.colour import paint
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import ago, iso, local
 from agent.storage.outbox import SinkStatus
@@ -48,7 +49,7 @@ def status(config: str | None, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=SINKS)
 @click.option("--json", "as_json", is_flag=True, help="The sinks' names, as JSON.")
 @click.pass_obj
 def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
@@ -62,7 +63,7 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=SINKS)
 @click.option("--json", "as_json", is_flag=True, help="Lines, reasons and times as JSON.")
 @click.option(
     "--export",

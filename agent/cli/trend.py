@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from agent.cli.completing import FIELDS, STORED_DEVICES, STORED_PROBES, STORED_SERVICES
 from agent.cli.plots import curves, drawn, legend
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import Moment, iso, local
@@ -44,11 +45,12 @@ _TELLING = (
     "--field",
     default="cost_per_inference",
     show_default=True,
+    shell_complete=FIELDS,
     help="A numeric field of the series, such as latency_p50_ms or device.power_w.",
 )
-@click.option("--device", help="Only this device.")
-@click.option("--probe", help="Only this probe.")
-@click.option("--service", help="Only this service.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only this device.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
+@click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs on this basis.")
 @click.option("--plot/--no-plot", default=True, help="Draw the series.")
 @click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
