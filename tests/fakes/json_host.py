@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess
-from fakes.reported import DAY_NS, HOUR_NS, S, devices, end_ns, events, probed, served
+from fakes.reported import DAY_NS, HOUR_NS, devices, end_ns, events, probed, served
 from fakes.servers import Scripted, free_port
 from fakes.serving_engine import ServingEngine
 
@@ -13,7 +13,7 @@ from agent.model import Point
 from agent.storage.outbox import RejectedLine
 from agent.storage.writer import Store
 
-HOURS = 40 * 24
+HOURS = 31 * 24
 CONFIG = """
 [host]
 name = "h"
@@ -38,7 +38,8 @@ name = "chat"
 url = "{engine}"
 engine = "vllm"
 devices = ["cpu"]
-window = "1m"
+every = "2s"
+window = "5s"
 [[price]]
 plan = "on_demand"
 per_hour = 3.6
@@ -149,6 +150,3 @@ def _is_ready(daemon, engine):
         and status["sinks"]["away"]["last_error"]
         and status["services"][0]["last"]
     )
-
-
-NS_PER_S = S
