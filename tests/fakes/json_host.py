@@ -39,6 +39,7 @@ url = "{engine}"
 engine = "vllm"
 devices = ["cpu"]
 every = "2s"
+timeout = "2s"
 window = "5s"
 [[price]]
 plan = "on_demand"
