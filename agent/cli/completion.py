@@ -19,7 +19,7 @@ def command(context: click.Context, shell: str) -> None:
     infercost completion bash > ~/.local/share/bash-completion/completions/infercost
     infercost completion zsh > "${fpath[1]}/_infercost"
     infercost completion fish > ~/.config/fish/completions/infercost.fish
-    """
+    """  # noqa: D301 - click's mark of lines that stay as they are
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"this click completes nothing in {shell}")

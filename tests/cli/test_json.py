@@ -32,8 +32,7 @@ ASKED = {
     "price history": (),
     "price what-if": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
-    "advise": (),
-    "forecast": (),
+    "forecast": ("--method", "robust"),
     "report": ("--since", "3d"),
     "alerts": (),
     "alerts history": (),
@@ -54,7 +53,7 @@ ASKED = {
 FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # Those with a test of their own below.
 APART = {
-    "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
+    "advise", "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "service install", "service uninstall",
 }  # fmt: skip
 
@@ -200,6 +199,12 @@ def test_top_says_what_the_status_says(host):
         assert word in text
 
 
+def test_advice_has_a_hint_and_what_was_looked_at_without_one(host):
+    found = checked("advise", host.run("advise", "--json"))
+    assert found["hints"]
+    assert found["unsaid"]
+
+
 def test_notifiers_and_silences(host):
     (told,) = checked("alerts test", host.run("alerts", "test", "--json", code=1))
     assert (told["notifier"], told["sent"]) == ("hook", False)
@@ -241,7 +246,7 @@ def test_compacting_says_what_it_did(host, tmp_path):
     config.write_text(f'[store]\npath = "{tmp_path}/copy.db"\n')
     host.run("store", "backup", str(tmp_path / "copy.db"))
     done = checked("store compact", called(config, "store", "compact"))
-    assert done["folded"] > 0
+    assert done["before_bytes"] > 0
 
 
 def test_setting_up_influxdb(influxdb, tmp_path):

@@ -13,7 +13,7 @@ from agent.model import Point
 from agent.storage.outbox import RejectedLine
 from agent.storage.writer import Store
 
-HOURS = 31 * 24
+HOURS = 10 * 24
 CONFIG = """
 [host]
 name = "h"
@@ -109,7 +109,7 @@ def _alerts(until_ns):
 
 
 def fill(path):
-    """Forty days of a past."""
+    """Ten days of a past."""
     until_ns = end_ns()
     store = Store.open(path, FakeClock(until_ns))
     store.append(devices(until_ns, HOURS))
