@@ -81,8 +81,8 @@ def command(
         click.echo(f"no {field} since {local(since_ns)}; is the daemon running? infercost status")
     else:
         click.echo(_table(found))
-        if plot:
-            click.echo(_plot(field, found))
+        for words, group in _comparable(found).items() if plot else ():
+            click.echo(_plot(f"{field} {words}".rstrip(), group))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -156,7 +156,16 @@ def _table(found: Sequence[SeriesValues]) -> str:
     )
 
 
-def _plot(field: str, found: Sequence[SeriesValues]) -> str:
+def _comparable(found: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+    """The series by basis and currency: costs of two of them stand on no common axis."""
+    groups: dict[str, list[SeriesValues]] = {}
+    for series in found:
+        words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
+        groups.setdefault(words, []).append(series)
+    return groups
+
+
+def _plot(title: str, found: Sequence[SeriesValues]) -> str:
     import plotext  # noqa: PLC0415 - only a plot pays for it
 
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
@@ -171,7 +180,7 @@ def _plot(field: str, found: Sequence[SeriesValues]) -> str:
     ends = max(series.times_ns[-1] for series in shown)
     ticks = [starts + (ends - starts) * quarter // 4 for quarter in range(5)]
     plotext.xticks([tick / 1e9 for tick in ticks], [local(tick)[5:16] for tick in ticks])
-    plotext.title(field)
+    plotext.title(title)
     return f"{drawn(plotext.build())}\n{legend([_name(series) for series in shown])}"
 
 

@@ -133,7 +133,7 @@ def test_the_live_view_fits_any_terminal(config, columns):
     lines = CONTROL.sub(b"", seen).decode().splitlines()
     assert max(cell_len(line.rstrip()) for line in lines) <= columns
     text = "\n".join(lines)
-    for word in ("NOT RUNNING", "gpu0", "ranker", "now"):
+    for word in ("RUNNING", "gpu0", "ranker", "now"):
         assert word in text
     assert ("SM clock" in text) is (columns >= 60)
 
@@ -151,10 +151,15 @@ def test_the_live_view_needs_no_daemon(tmp_path):
 
 def test_a_plot_has_colours_or_marks_that_differ(config):
     coloured = on_terminal(config, "trend", "--since", "2d")
-    assert len(set(re.findall(rb"\x1b\[38;5;\d+m", coloured))) >= 3
+    assert len(set(re.findall(rb"\x1b\[38;5;\d+m", coloured))) == 2
+    assert len(set(re.findall(rb"\x1b\[3\dm\xe2\x94\x80", coloured))) == 2
     plain = on_terminal(config, "trend", "--since", "2d", env={"NO_COLOR": "1"}.items()).decode()
-    legend = plain.splitlines()[-3:]
-    assert len({line.split()[0] for line in legend}) == 3
+    assert {"── gpu0 encoder", "xx gpu0 ranker"} <= {
+        line[:15].rstrip() for line in plain.splitlines()
+    }
+    # Costs of two bases stand in two plots.
+    assert "cost_per_inference probe EUR" in plain
+    assert "cost_per_inference serving EUR" in plain
     assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
 
 
