@@ -49,7 +49,8 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
         if as_json:
             click.echo(json.dumps(now_snapshot(reader)))
             return
-        if once or not (console.is_terminal and sys.stdin.isatty()):
+        is_live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
+        if once or not is_live:
             console.print(Frame(now_snapshot(reader), is_live=False))
             return
         first = Frame(now_snapshot(reader), is_live=True)

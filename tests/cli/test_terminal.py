@@ -61,14 +61,14 @@ def _status():
     }  # fmt: skip
 
 
-def on_terminal(config, *words, columns=100, env=()):
+def on_terminal(config, *words, columns=100, env=(), stdin_too=False):
     """What a command writes on a terminal of so many columns, as it comes."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     clean = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "COLUMNS", "LINES"}}
     with subprocess.Popen(
         [sys.executable, "-m", "agent", "-c", str(config), *words],
-        stdin=subprocess.DEVNULL,
+        stdin=theirs if stdin_too else subprocess.DEVNULL,
         stdout=theirs,
         stderr=subprocess.STDOUT,
         env={**clean, "TERM": "xterm-256color", **dict(env)},
@@ -111,6 +111,12 @@ def test_other_ways_to_want_none(config, how):
     seen = on_terminal(config, *option, "alerts", env=env.items())
     # An empty NO_COLOR is as one that is not set.
     assert bool(COLOUR.search(seen)) is (how == "empty")
+
+
+def test_a_dumb_terminal_is_written_to_line_by_line(config):
+    seen = on_terminal(config, "top", env={"TERM": "dumb"}.items(), stdin_too=True)
+    assert b"gpu0" in seen
+    assert b"\x1b" not in seen
 
 
 def test_json_on_a_terminal_is_plain_too(config):
