@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -13,9 +12,9 @@ from typing import Any
 import click
 
 from agent.cli.colour import paint
+from agent.cli.compare_plot import plotted
 from agent.cli.completing import STORED_DEVICES, STORED_MODELS
 from agent.cli.lines import PER_THOUSAND, money
-from agent.cli.plots import LETTERS, drawn
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, local
 from agent.config import Config
@@ -24,8 +23,6 @@ from agent.costing.compare_rows import probe_candidates, service_candidates
 from agent.units import parse_duration_s
 
 END_OF_TIME_NS = 2**63 - 1
-PLOT_ROWS = 16
-MAX_PLOT_COLUMNS = 100
 _BASIS_WORDS = {
     "probe": "as probes: what an inference costs while the device does nothing else",
     "serving": "as served: everything the devices cost, idle time included",
@@ -197,7 +194,7 @@ def _shown(group: Group, asked: str, *, plot: bool) -> Iterator[str]:
     for placed in group.placed:
         yield from _remarks(placed.candidate)
     if plot:
-        yield from _plot(group)
+        yield from plotted(group)
     yield from _verdict(group, asked)
 
 
@@ -276,32 +273,3 @@ def _verdict(group: Group, asked: str) -> Iterator[str]:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
     for out in answer.left_out:
         yield f"  not {out.candidate.name}: {out.reason}"
-
-
-def _plot(group: Group) -> list[str]:
-    """Cost against latency, the p99 where it is known of all and else the p50."""
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
-    p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
-    axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
-    known = [
-        (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
-        for placed, latency in zip(group.placed, latencies, strict=True)
-        if latency is not None and placed.candidate.cost is not None
-    ]
-    if not known:
-        return ["no plot: no latency is known"]
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
-    names = []
-    for letter, (placed, latency_ms, cost) in zip(LETTERS, known, strict=False):
-        is_front = placed.dominated_by is None
-        colour = {"color": "green"} if is_front else {}
-        plotext.scatter([latency_ms], [cost], marker=letter, **colour)
-        words = f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}"
-        names.append(paint(words, "good") if is_front else words)
-    plotext.xlabel(axis)
-    plotext.title(f"{group.currency} per 1,000")
-    return [*drawn(plotext.build()).splitlines(), *names]
