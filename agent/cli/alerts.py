@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.colour import SEVERITIES, paint
+from agent.cli.completing import NOTIFIERS
 from agent.cli.settings import Settings, reader_of
 from agent.cli.silence import silence_line
 from agent.cli.timespan import Moment, ago, local
@@ -61,14 +63,21 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
 
 
 @command.command("test")
-@click.argument("notifier", required=False)
+@click.argument("notifier", required=False, shell_complete=NOTIFIERS)
+@click.option("--json", "as_json", is_flag=True, help="What came of each, as JSON.")
 @click.pass_obj
-def test(config: str | None, *, notifier: str | None) -> None:
+def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
     """Sends a test through a notifier, or through all; exit code 1 if one fails."""
     answers = ask(Settings(config), {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
-    for name, reason in answers.items():
+    if as_json:
+        told = [
+            {"notifier": name, "sent": not reason, "error": reason or None}
+            for name, reason in answers.items()
+        ]
+        click.echo(json.dumps(told))
+    for name, reason in () if as_json else answers.items():
         click.echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)
 
@@ -102,17 +111,20 @@ def _lines(document: Mapping[str, Any], age_s: float) -> list[str]:
     silenced = set(document["silenced"])
     lines = []
     if age_s > STALE_S:
-        lines.append(f"AS OF {ago(age_s)} AGO: the daemon does not run, see infercost status")
+        words = f"AS OF {ago(age_s)} AGO: the daemon does not run, see infercost status"
+        lines.append(paint(words, "note"))
     if not document["alerts"]:
-        lines.append("nothing fires")
+        lines.append(paint("nothing fires", "good"))
     for alert in document["alerts"]:
         notes = [
             f"since {local(alert['since_ns'])} ({ago((now_ns - alert['since_ns']) / NS_PER_S)})"
         ]
         notes += ["silenced"] * (alert["id"] in silenced) + ["flapping"] * alert["is_flapping"]
+        is_told = alert["state"] == "firing" and alert["id"] not in silenced
+        role = SEVERITIES.get(alert["severity"], "note") if is_told else "faint"
+        head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
         lines.append(
-            f"{alert['state'].upper():8s} {alert['severity']:8s} {alert['name']}"
-            f"  {_labels(alert['labels'])}  {', '.join(notes)}"
+            f"{paint(head, role)} {alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}"
         )
         lines.append(f"         {alert['summary']}")
         if len(alert["symptoms"]) > 1:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from agent.cli.colour import paint
+from agent.cli.compare_plot import plotted
+from agent.cli.completing import STORED_DEVICES, STORED_MODELS
 from agent.cli.lines import PER_THOUSAND, money
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, local
@@ -20,8 +23,6 @@ from agent.costing.compare_rows import probe_candidates, service_candidates
 from agent.units import parse_duration_s
 
 END_OF_TIME_NS = 2**63 - 1
-PLOT_ROWS = 16
-MAX_PLOT_COLUMNS = 100
 _BASIS_WORDS = {
     "probe": "as probes: what an inference costs while the device does nothing else",
     "serving": "as served: everything the devices cost, idle time included",
@@ -66,15 +67,22 @@ class Finite(click.ParamType[float]):
 
 @click.command()
 @click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
-@click.option("--device", help="Only what runs on this device.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only what runs on this device.")
 @click.option(
-    "--only", multiple=True, help="Only this probe or service; several times for several."
+    "--only",
+    multiple=True,
+    shell_complete=STORED_MODELS,
+    help="Only this probe or service; several times for several.",
 )
 @click.option("--p99", "p99_ms", type=Latency(), help='At most this p99 latency, such as "50ms".')
 @click.option("--quality", type=Finite(), help="At least this quality, as in the configuration.")
 @click.option("--currency", help="Only what costs in this one, such as EUR.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-@click.option("--plot", is_flag=True, help="Cost against latency, the front marked.")
+@click.option(
+    "--plot/--no-plot",
+    default=None,
+    help="Draw cost against latency, the front marked; on a terminal it is drawn unasked.",
+)
 @click.pass_obj
 def command(  # noqa: PLR0913 - an option each
     config: str | None,
@@ -86,7 +94,7 @@ def command(  # noqa: PLR0913 - an option each
     quality: float | None,
     currency: str | None,
     as_json: bool,
-    plot: bool,
+    plot: bool | None,
 ) -> None:
     """Puts probes and services side by side, marks the best, and names the cheapest good enough.
 
@@ -102,7 +110,8 @@ def command(  # noqa: PLR0913 - an option each
         click.echo(json.dumps(_document(groups, left_out)))
         return
     asked = _question(p99_ms, quality)
-    parts = ["\n".join(_shown(group, asked, plot=plot)) for group in groups]
+    draws = sys.stdout.isatty() if plot is None else plot
+    parts = ["\n".join(_shown(group, asked, plot=draws)) for group in groups]
     if left_out:
         lines = [f"{out.candidate.name}: {out.reason}" for out in left_out]
         parts.append("\n".join(["left out", *(f"  {line}" for line in lines)]))
@@ -185,7 +194,7 @@ def _shown(group: Group, asked: str, *, plot: bool) -> Iterator[str]:
     for placed in group.placed:
         yield from _remarks(placed.candidate)
     if plot:
-        yield from _plot(group)
+        yield from plotted(group)
     yield from _verdict(group, asked)
 
 
@@ -256,37 +265,11 @@ def _verdict(group: Group, asked: str) -> Iterator[str]:
     answer = group.answer
     with_what = f" with {asked}" if asked else ""
     if answer.cheapest is None or answer.cheapest.cost is None:
-        yield f"none{with_what}"
+        yield paint(f"none{with_what}", "note")
     else:
         cost = money(answer.cheapest.cost.value * PER_THOUSAND, group.currency)
-        yield f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000"
+        yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
         if answer.not_clearly:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
     for out in answer.left_out:
         yield f"  not {out.candidate.name}: {out.reason}"
-
-
-def _plot(group: Group) -> list[str]:
-    """Cost against latency, the p99 where it is known of all and else the p50."""
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
-    p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
-    axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
-    known = [
-        (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
-        for placed, latency in zip(group.placed, latencies, strict=True)
-        if latency is not None and placed.candidate.cost is not None
-    ]
-    if not known:
-        return ["no plot: no latency is known"]
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
-    for marker, is_front, label in (("*", True, "front"), ("o", False, "dominated")):
-        own = [(x, y) for placed, x, y in known if (placed.dominated_by is None) is is_front]
-        if own:
-            plotext.scatter([x for x, _ in own], [y for _, y in own], marker=marker, label=label)
-    plotext.xlabel(axis)
-    plotext.title(f"{group.currency} per 1,000")
-    return str(plotext.uncolorize(plotext.build())).splitlines()

@@ -13,10 +13,13 @@ VARIABLE = "_INFERCOST_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Prints the script that completes infercost's commands and options in a shell.
+    """Prints the script that completes commands, options and names in a shell.
 
-    For bash: infercost completion bash > ~/.local/share/bash-completion/completions/infercost
-    """
+    \b
+    infercost completion bash > ~/.local/share/bash-completion/completions/infercost
+    infercost completion zsh > "${fpath[1]}/_infercost"
+    infercost completion fish > ~/.config/fish/completions/infercost.fish
+    """  # noqa: D301 - click's mark of lines that stay as they are
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"this click completes nothing in {shell}")

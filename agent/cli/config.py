@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
 from agent.cli.config_template import render
 from agent.cli.discovery import discovered_devices
-from agent.cli.settings import Settings, bad_input
+from agent.cli.settings import BadInputError, Settings, bad_input
 from agent.cli.shown_config import shown
-from agent.config_file import SYSTEM_PATH, as_toml_tables
+from agent.config_file import SYSTEM_PATH, ConfigError, as_toml_tables
 
 
 @click.group()
@@ -22,11 +24,12 @@ def command() -> None:
 @command.command()
 @click.argument("path", type=click.Path(path_type=Path), default=SYSTEM_PATH)
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def init(path: Path, *, force: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Where it is and what it holds, as JSON.")
+def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Writes a commented file for the hardware of this host to PATH ("-": standard output)."""
     text = render(discovered_devices(), os.cpu_count() or 1)
     if str(path) == "-":
-        click.echo(text, nl=False)
+        click.echo(json.dumps({"path": None, "text": text}) if as_json else text, nl=as_json)
         return
     if path.exists() and not force:
         raise bad_input(f"{path}: is there already; see it, or replace it with --force")
@@ -37,29 +40,63 @@ def init(path: Path, *, force: bool) -> None:
         raise bad_input(
             f"{path}: cannot be written ({error.strerror}); name another path"
         ) from error
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "text": text}))
+        return
     click.echo(f"{path}: written; put your price into it, then: infercost -c {path} run")
 
 
 @command.command()
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, with every error.")
 @click.pass_obj
-def check(config: str | None) -> None:
-    """Reads the file and names every error in it."""
-    settings = Settings(config)
+def check(config: str | None, *, as_json: bool) -> None:
+    """Reads the file and names every error in it; exit code 2 if there is one."""
+    try:
+        settings = Settings(config)
+    except BadInputError as error:
+        if as_json and isinstance(error.__cause__, ConfigError):
+            click.echo(json.dumps(_bad(error.__cause__)))
+        raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: infercost config init")
+    found = _good(settings)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    told = f"{found['rules']} rules, {found['notifiers']} notifiers"
+    counts = f"{found['probes']} probes, {found['prices']} price plans, {told}"
+    click.echo(f"{settings.path}: good ({counts})")
+    for note in found["notes"]:
+        click.echo(f"note: {note}")
+
+
+def _good(settings: Settings) -> dict[str, Any]:
     wanted = settings.config
-    probes, prices = len(wanted.probe), len(wanted.price)
-    told = f"{len(wanted.rule)} rules, {len(wanted.notifier)} notifiers"
-    click.echo(f"{settings.path}: good ({probes} probes, {prices} price plans, {told})")
-    if not probes:
-        click.echo("note: no [[probe]], so nothing is measured but the devices' telemetry")
-    if not prices:
-        click.echo("note: no [[price]], so list prices are assumed and tagged so")
+    notes = []
+    if not wanted.probe:
+        notes.append("no [[probe]], so nothing is measured but the devices' telemetry")
+    if not wanted.price:
+        notes.append("no [[price]], so list prices are assumed and tagged so")
+    return {
+        "path": str(settings.path),
+        "good": True,
+        "problems": [],
+        "probes": len(wanted.probe),
+        "prices": len(wanted.price),
+        "rules": len(wanted.rule),
+        "notifiers": len(wanted.notifier),
+        "notes": notes,
+    }
+
+
+def _bad(error: ConfigError) -> dict[str, Any]:
+    return {"path": str(error.path), "good": False, "problems": list(error.problems)}
 
 
 @command.command()
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.pass_obj
-def show(config: str | None) -> None:
+def show(config: str | None, *, as_json: bool) -> None:
     """Prints the configuration in force, defaults included, as TOML.
 
     What the queries of addresses hold, and the arguments of commands, is shown as ***: keys may be
@@ -68,5 +105,11 @@ def show(config: str | None) -> None:
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 
     settings = Settings(config)
+    tables = shown(as_toml_tables(settings.config))
+    if as_json:
+        path = None if settings.path is None else str(settings.path)
+        document = {"path": path, "store": str(settings.store_path), "config": tables}
+        click.echo(json.dumps(document))
+        return
     click.echo(f"# {settings.path or 'no file: the try-out'}; store: {settings.store_path}")
-    click.echo(tomli_w.dumps(shown(as_toml_tables(settings.config))), nl=False)
+    click.echo(tomli_w.dumps(tables), nl=False)

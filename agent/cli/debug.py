@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -33,8 +34,11 @@ def command() -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--list", "only_list", is_flag=True, help="Say what would be in it; write nothing.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="What is in it, as JSON.")
 @click.pass_obj
-def bundle(config: str | None, *, file: Path | None, only_list: bool, force: bool) -> None:
+def bundle(
+    config: str | None, *, file: Path | None, only_list: bool, force: bool, as_json: bool
+) -> None:
     """Writes what is needed to understand a fault to FILE (.tar.gz), without secrets.
 
     Tokens, passwords, users and paths of addresses, arguments of commands and the environment are
@@ -46,15 +50,17 @@ def bundle(config: str | None, *, file: Path | None, only_list: bool, force: boo
         raise bad_input(f"{target}: is there already; name another, or replace it with --force")
     known = known_secrets(host.config if not isinstance(host.config, str) else None, os.environ)
     members = list(gathered(sources(host), Redactor(known)))
-    for source, content in members:
+    for source, content in [] if as_json else members:
         click.echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}")
-    if only_list:
-        return
     try:
-        _write(target, members, host.time_ns, replace=force)
+        if not only_list:
+            _write(target, members, host.time_ns, replace=force)
     except OSError as error:
         raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
-    click.echo(f"{target}: written, for you alone to read; look into it before you send it")
+    if as_json:
+        click.echo(json.dumps(_document(None if only_list else target, members)))
+    elif not only_list:
+        click.echo(f"{target}: written, for you alone to read; look into it before you send it")
 
 
 def _host(config: str | None) -> Host:
@@ -75,6 +81,16 @@ def _default_name(time_ns: int) -> str:
 
 def _size(size_bytes: int) -> str:
     return f"{size_bytes} B" if size_bytes < KIB else f"{size_bytes / KIB:.1f} KiB"
+
+
+def _document(file: Path | None, members: Sequence[tuple[Source, bytes]]) -> dict[str, Any]:
+    return {
+        "file": None if file is None else str(file),
+        "members": [
+            {"name": source.name, "size_bytes": len(content), "holds": source.holds}
+            for source, content in members
+        ],
+    }
 
 
 def _write(

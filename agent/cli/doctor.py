@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -18,10 +18,12 @@ from agent.cli.checks import (
     store_checks,
     torch_checks,
 )
+from agent.cli.colour import Role, paint
 from agent.cli.serving_checks import service_checks
 from agent.cli.settings import Settings
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
+_ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
 
 
 @click.command()
@@ -34,7 +36,8 @@ def command(config: str | None, *, as_json: bool) -> None:
         found.append(check)
         if not as_json:
             fix = f"\n          fix: {check.fix}" if check.fix else ""
-            click.echo(f"{_MARKS[check.state]}  {check.name}: {check.detail}{fix}")
+            mark = paint(_MARKS[check.state], _ROLES[check.state])
+            click.echo(f"{mark}  {check.name}: {check.detail}{fix}")
     if as_json:
         click.echo(json.dumps([check._asdict() for check in found]))
     sys.exit(any(check.state == "bad" for check in found))

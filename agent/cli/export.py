@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
@@ -22,10 +23,10 @@ ALWAYS_NS = 0
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["line", "csv"]),
+    type=click.Choice(["line", "csv", "json"]),
     default="line",
     show_default=True,
-    help="InfluxDB line protocol, or CSV with one row per value.",
+    help="InfluxDB line protocol, CSV with one row per value, or JSON with one line per row.",
 )
 @click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
 @click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
@@ -36,6 +37,7 @@ ALWAYS_NS = 0
     multiple=True,
     help="Only this one; may be given several times.",
 )
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_obj
 def command(
     config: str | None,
@@ -44,11 +46,12 @@ def command(
     since_ns: int,
     until_ns: int | None,
     measurements: Sequence[str],
+    as_json: bool,
 ) -> None:
     """Writes the stored series of a time range to standard output, oldest first."""
     until_ns = time.time_ns() if until_ns is None else until_ns
     with reader_of(Settings(config)) as reader:
-        write = _write_lines if form == "line" else _write_csv
+        write = FORMS["json" if as_json else form]
         write(reader, since_ns, until_ns, measurements or tuple(SCHEMA))
 
 
@@ -70,3 +73,25 @@ def _write_csv(
             tags = " ".join(f"{name}={value}" for name, value in sorted(told_tags(point).items()))
             for field, value in sorted(point.fields.items()):
                 writer.writerow([iso(point.time_ns), measurement, tags, field, value])
+
+
+def _write_json(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    for measurement in measurements:
+        for point in reader.points(measurement, since_ns, until_ns):
+            document = {
+                "time": iso(point.time_ns),
+                "time_ns": point.time_ns,
+                "measurement": measurement,
+                "tags": dict(told_tags(point)),
+                "fields": dict(point.fields),
+            }
+            sys.stdout.write(json.dumps(document) + "\n")
+
+
+FORMS: Mapping[str, Callable[[StoreReader, int, int, Sequence[str]], None]] = {
+    "line": _write_lines,
+    "csv": _write_csv,
+    "json": _write_json,
+}

@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from agent.cli.colour import Role, painted
+from agent.cli.completing import BUDGETS
 from agent.cli.harmonic import MissingLibraryError, UnfitError
 from agent.cli.lines import money
 from agent.cli.settings import Settings, bad_input, reader_of
@@ -25,10 +27,11 @@ from agent.model import NS_PER_S
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTS = 8
+_PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXCEEDED", "note"))
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=BUDGETS)
 @click.option(
     "--method",
     type=click.Choice(["auto", "harmonic", "robust"]),
@@ -60,7 +63,7 @@ def command(
         return
     click.echo(_table([document for *_, document in found]))
     for *_, document in found:
-        click.echo("\n".join(_remarks(document)))
+        click.echo("\n".join(painted(line, _PAINTED) for line in _remarks(document)))
     for status, book, _ in found[: MAX_PLOTS if plot else 0]:
         click.echo(_plot(status, book))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import click
 
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input
 from agent.cli.sinks import chosen_sink
 from agent.config import SinkConfig
@@ -17,6 +19,7 @@ from agent.influx_setup.wanted import HOURLY
 
 BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/infercost")
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+_json = click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
 
 
 @click.group()
@@ -26,15 +29,22 @@ def command() -> None:
 
 @command.command()
 @_folder
-def export(folder: Path) -> None:
+@_json
+def export(folder: Path, *, as_json: bool) -> None:
     """Writes the dashboards to FOLDER as JSON, for Grafana's import page."""
-    _write({folder / name: text for name, text in boards().items()})
-    click.echo("in Grafana: Dashboards, New, Import; then choose the database at the top")
+    _write({folder / name: text for name, text in boards().items()}, quiet=as_json)
+    words = ["in Grafana: Dashboards, New, Import; then choose the database at the top"]
+    _conclude(sorted(folder / name for name in boards()), words, as_json=as_json)
 
 
 @command.command()
 @_folder
-@click.option("--sink", "name", help="The [[sink]] whose database is asked (the only one).")
+@click.option(
+    "--sink",
+    "name",
+    shell_complete=SINKS,
+    help="The [[sink]] whose database is asked (the only one).",
+)
 @click.option("--url", help="Its address as Grafana's host reaches it (that of the sink).")
 @click.option("--database", help="Its name in InfluxQL (the sink's database or bucket).")
 @click.option("--user", help="A user who may read (1.x; none).")
@@ -54,6 +64,7 @@ def export(folder: Path) -> None:
     is_flag=True,
     help="The rows of an hour too, which `infercost influx setup` provides for.",
 )
+@_json
 @click.pass_obj
 def provision(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
@@ -66,6 +77,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     secret_file: PurePosixPath | None,
     boards_at: PurePosixPath | None,
     hourly: bool,
+    as_json: bool,
 ) -> None:
     """Writes data source, provider and dashboards to FOLDER, as /etc/grafana/provisioning has them.
 
@@ -90,10 +102,12 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
         folder / "datasources" / "infercost.yaml": sources_file(sources),
         folder / "dashboards" / "infercost.yaml": provider_file(at),
     }
-    _write(files | {folder / "boards" / name: text for name, text in boards().items()})
-    click.echo(f"put {folder}/boards at {at} on Grafana's host, and restart Grafana")
+    files |= {folder / "boards" / name: text for name, text in boards().items()}
+    _write(files, quiet=as_json)
+    words = [f"put {folder}/boards at {at} on Grafana's host, and restart Grafana"]
     if sink.api == "v2" and secret_file is None:
-        click.echo("note: without --secret-file Grafana asks without a token, which 2.x refuses")
+        words.append("note: without --secret-file Grafana asks without a token, which 2.x refuses")
+    _conclude(sorted(files), words, as_json=as_json)
 
 
 def _check(
@@ -120,7 +134,7 @@ def _authority(sink: SinkConfig) -> str | None:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
 
 
-def _write(files: Mapping[Path, str]) -> None:
+def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,4 +143,13 @@ def _write(files: Mapping[Path, str]) -> None:
             raise bad_input(
                 f"{path}: cannot be written ({error.strerror}); name another folder"
             ) from error
-        click.echo(f"{path}: written")
+        if not quiet:
+            click.echo(f"{path}: written")
+
+
+def _conclude(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
+    """What is left to do."""
+    if as_json:
+        click.echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))
+    else:
+        click.echo("\n".join(words))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input
 from agent.cli.sinks import chosen_sink
 from agent.config import SinkConfig
@@ -35,7 +38,9 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--sink", "name", help="The [[sink]] whose database it is (the only one).")
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose database it is (the only one)."
+)
 @click.option("--apply", is_flag=True, help="Make what is missing; without it nothing changes.")
 @click.option("--admin-token-file", type=_file, help="2.x: file with a token of all access.")
 @click.option("--admin-user", help="1.x with authentication: a user who administrates.")
@@ -49,6 +54,7 @@ def command() -> None:
     type=_file,
     help="Where the sink's token or password goes (its token_file or password_file).",
 )
+@click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
 @click.pass_obj
 def setup(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
@@ -61,6 +67,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     keep: float,
     keep_hourly: float,
     secret_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Shows what the database of a sink lacks, and makes it with --apply.
 
@@ -81,19 +88,26 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     try:
         steps = planner(api, sink_settings(sink), wanted, path).steps()
         for step in steps:
-            _take(step, apply=apply)
+            _take(step, apply=apply, quiet=as_json)
     except SetupError as error:
         raise click.ClickException(str(error)) from None
     finally:
         api.close()
-    _conclude(sink, steps, path, apply=apply)
+    notes = _notes(sink, path)
+    if as_json:
+        click.echo(json.dumps(_document(sink, steps, notes, apply=apply)))
+    else:
+        _conclude(steps, notes, apply=apply)
 
 
 @command.command()
-@click.option("--sink", "name", help="The [[sink]] whose bucket it is (the only one).")
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose bucket it is (the only one)."
+)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
 @click.pass_obj
-def tasks(config: str | None, *, name: str | None, folder: Path) -> None:
+def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) -> None:
     """Writes the Flux tasks of 2.x to FOLDER, for who makes tasks in another way."""
     sink = chosen_sink(Settings(config).config, name)
     if sink.bucket is None:
@@ -110,20 +124,52 @@ def tasks(config: str | None, *, name: str | None, folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
-        click.echo(f"{path}: written")
+        if not as_json:
+            click.echo(f"{path}: written")
+    if as_json:
+        click.echo(json.dumps({"files": [str(folder / f"{called}.flux") for called in texts]}))
 
 
-def _take(step: Step, *, apply: bool) -> None:
+def _take(step: Step, *, apply: bool, quiet: bool) -> None:
     if step.do is not None and apply:
         step.do()
-    done = "is there" if step.do is None else "made" if apply else "would make"
-    click.echo(f"{done}: {step.what}" + (f" ({step.note})" if step.note else ""))
+    if not quiet:
+        note = f" ({step.note})" if step.note else ""
+        click.echo(f"{_state(step, apply=apply)}: {step.what}{note}")
 
 
-def _conclude(sink: SinkConfig, steps: list[Step], path: Path | None, *, apply: bool) -> None:
-    missing = sum(step.do is not None for step in steps)
+def _state(step: Step, *, apply: bool) -> str:
+    if step.do is None:
+        return "is there"
+    return "made" if apply else "would make"
+
+
+def _notes(sink: SinkConfig, path: Path | None) -> list[str]:
     if sink.api == "v2" and path is None:
-        click.echo("note: no token for the sink; name a file for one with --secret-file")
+        return ["no token for the sink; name a file for one with --secret-file"]
+    return []
+
+
+def _document(
+    sink: SinkConfig, steps: list[Step], notes: list[str], *, apply: bool
+) -> dict[str, Any]:
+    return {
+        "sink": sink.name,
+        "api": sink.api,
+        "applied": apply,
+        "steps": [
+            {"state": _state(step, apply=apply), "what": step.what, "note": step.note or None}
+            for step in steps
+        ],
+        "missing": 0 if apply else sum(step.do is not None for step in steps),
+        "notes": notes,
+    }
+
+
+def _conclude(steps: list[Step], notes: list[str], *, apply: bool) -> None:
+    missing = sum(step.do is not None for step in steps)
+    for note in notes:
+        click.echo(f"note: {note}")
     if not missing:
         click.echo("nothing is missing")
     elif not apply:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from agent import __version__
+from agent.cli.colour import colour_of
 from agent.core_dumps import forbid_core_dumps
 
 
@@ -24,14 +27,14 @@ COMMANDS: Mapping[str, Entry] = {
     "probe": Entry("agent.cli.probe", "Run one probe now, without a daemon."),
     "status": Entry("agent.cli.status", "What each part is doing, last results, faults."),
     "trend": Entry("agent.cli.trend", "A field of the series over time: table and plot."),
-    "export": Entry("agent.cli.export", "The series as line protocol or CSV."),
+    "export": Entry("agent.cli.export", "The series as line protocol, CSV or JSON."),
     "dashboard": Entry("agent.cli.dashboard", "Serve the page: costs, devices, alerts, live."),
     "price": Entry("agent.cli.price", "The prices in force, and how they came about."),
     "compare": Entry("agent.cli.compare", "Models side by side, and the cheapest good enough."),
     "advise": Entry("agent.cli.advise", "What would cost less, with evidence and saving."),
     "forecast": Entry("agent.cli.forecast", "What each budget spent, and where it is heading."),
     "report": Entry("agent.cli.report", "What it all cost, for people who decide about money."),
-    "top": Entry("agent.cli.top", "A live view of devices, probes, services and alerts."),
+    "top": Entry("agent.cli.top", "A live view of devices, costs, sinks, budgets, alerts."),
     "alerts": Entry("agent.cli.alerts", "Incidents now and before, and a test of notifiers."),
     "silence": Entry("agent.cli.silence", "Tell nobody of matched incidents for a while."),
     "replay": Entry("agent.cli.replay", "What the rules would have said of the past."),
@@ -67,6 +70,15 @@ class LazyGroup(click.Group):
             return None
         return cast("click.Command", importlib.import_module(entry.module).command)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names from the table, without loading a command, and the options."""
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Lists the commands from the table, without loading them."""
         with formatter.section("Commands"):
@@ -83,9 +95,11 @@ class LazyGroup(click.Group):
     envvar="INFERCOST_CONFIG",
     help="Configuration file (default: /etc/infercost/infercost.toml if there is one).",
 )
+@click.option("--no-color", is_flag=True, help="No colours on a terminal either; so does NO_COLOR.")
 @click.pass_context
-def main(ctx: click.Context, config_path: str | None) -> None:
+def main(ctx: click.Context, config_path: str | None, *, no_color: bool) -> None:
     """What does one inference cost on this host, now, and why did that change?"""
     # Most commands read secrets, or start what does.
     forbid_core_dumps()
     ctx.obj = config_path
+    ctx.color = colour_of(os.environ, refused=no_color)

@@ -13,6 +13,7 @@ import click
 
 from agent.cli import sweep as sweeps
 from agent.cli.books import book_of, carbon_of
+from agent.cli.completing import PROBES, STORED_DEVICES
 from agent.cli.discovery import short_lived_sensor
 from agent.cli.lines import probe_line
 from agent.cli.progress import ProgressBar
@@ -29,8 +30,10 @@ from agent.probing.outcome import ProbeFault
 
 
 @click.command()
-@click.argument("name", required=False)
-@click.option("--device", help="On this device only (default: the first).")
+@click.argument("name", required=False, shell_complete=PROBES)
+@click.option(
+    "--device", shell_complete=STORED_DEVICES, help="On this device only (default: the first)."
+)
 @click.option("--sweep", is_flag=True, help="Batch by batch: latency, throughput, energy and cost.")
 @click.option("--stored", is_flag=True, help="With --sweep: show the last one, measure nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The whole result, as JSON.")

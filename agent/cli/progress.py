@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from threading import Lock
 
@@ -16,7 +17,8 @@ class ProgressBar:
     """The phase of the run that spoke last, redrawn in place."""
 
     def __init__(self) -> None:
-        self._interactive = sys.stderr.isatty()
+        # A dumb terminal would show how the bar is redrawn.
+        self._interactive = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = False
         self._lock = Lock()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -22,6 +24,7 @@ _ROOT_OPTION = click.option(
     default=HOST,
     help="Work on the system below this folder, as for an image: nothing is started.",
 )
+_JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
 
 
 @click.group()
@@ -34,7 +37,10 @@ def command() -> None:
 @click.option("--python", help="The Python to make the environment of (default: one that fits).")
 @click.option("--from", "source", help="What pip installs (default: this source tree or version).")
 @click.option("--no-start", is_flag=True, help="Neither start the service nor restart it.")
-def install(root: Path, python: str | None, source: str | None, *, no_start: bool) -> None:
+@_JSON_OPTION
+def install(
+    root: Path, python: str | None, source: str | None, *, no_start: bool, as_json: bool
+) -> None:
     """Installs the service, or upgrades it; what is there already is kept.
 
     The environment goes to /opt/infercost, the units and their like below /usr/local/lib, an example
@@ -43,7 +49,8 @@ def install(root: Path, python: str | None, source: str | None, *, no_start: boo
     """
     _check(root)
     os.umask(READABLE_BY_ALL)
-    steps = Steps(click.echo)
+    told, say = _teller(as_json=as_json)
+    steps = Steps(say)
     on_host = root == HOST
     try:
         if on_host:
@@ -58,19 +65,25 @@ def install(root: Path, python: str | None, source: str | None, *, no_start: boo
         raise StepError(
             f"{error.filename or root}: {error.strerror}; is the disk writable?"
         ) from error
+    if as_json:
+        document = {"root": str(root), "steps": told, "config": str(root / CONFIG)}
+        click.echo(json.dumps(document))
+        return
     click.echo(f"installed; the configuration is {root / CONFIG}")
 
 
 @command.command()
 @_ROOT_OPTION
 @click.option("--purge", is_flag=True, help="Delete configuration, store and user as well.")
-def uninstall(root: Path, *, purge: bool) -> None:
+@_JSON_OPTION
+def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
     """Stops the service and deletes it; the configuration and the store stay.
 
     With --purge nothing stays but the journal's lines, which systemd deletes in its time.
     """
     _check(root)
-    steps = Steps(click.echo)
+    told, say = _teller(as_json=as_json)
+    steps = Steps(say)
     try:
         _stop(root, steps)
         _remove_program(root, steps)
@@ -84,9 +97,18 @@ def uninstall(root: Path, *, purge: bool) -> None:
         raise StepError(
             f"{error.filename or root}: {error.strerror}; is the disk writable?"
         ) from error
+    if as_json:
+        click.echo(json.dumps({"root": str(root), "steps": told, "kept": kept}))
+        return
     for line in kept:
         click.echo(line)
     click.echo("uninstalled" if purge or not kept else "uninstalled; --purge deletes what is left")
+
+
+def _teller(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
+    """What takes a line for a person, and the lines that were kept of it instead of shown."""
+    told: list[str] = []
+    return told, (lambda line: told.append(line.strip())) if as_json else click.echo
 
 
 def _check(root: Path) -> None:
@@ -103,7 +125,7 @@ def _install_environment(root: Path, python: str | None, source: str | None, ste
     """The virtual environment, with this version or the one that was named."""
     venv = root / VENV
     wanted = with_page(source or str(files.checkout() or f"infercost=={__version__}"))
-    click.echo(f"{venv}: installing {wanted}")
+    steps.say(f"{venv}: installing {wanted}")
     make_venv(venv, python, steps)
     install_packages(venv, wanted, steps)
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.completing import SILENCES
 from agent.cli.settings import Settings, bad_input
 from agent.cli.timespan import ago, local
 from agent.model import NS_PER_S
@@ -47,6 +48,7 @@ class Duration(click.ParamType[float]):
 @click.option("--for", "for_s", type=Duration(), help='How long: "2h".')
 @click.option("--comment", help="Why.")
 @click.option("--starts-in", "starts_in_s", type=Duration(), default=0.0, help='When: "30m".')
+@click.option("--json", "as_json", is_flag=True, help="The silence, as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -55,6 +57,7 @@ def command(
     for_s: float | None,
     comment: str | None,
     starts_in_s: float,
+    as_json: bool,
 ) -> None:
     """Silences matched incidents: they are found and listed, and nobody is told.
 
@@ -78,6 +81,9 @@ def command(
         "author": getpass.getuser(),
     }
     added = ask(Settings(ctx.obj), request)
+    if as_json:
+        click.echo(json.dumps(added))
+        return
     click.echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
     click.echo(f"end it with: infercost silence end {added['id']}")
 
@@ -98,11 +104,15 @@ def list_(config: str | None, *, as_json: bool) -> None:
 
 
 @command.command("end")
-@click.argument("silence_id", metavar="ID")
+@click.argument("silence_id", metavar="ID", shell_complete=SILENCES)
+@click.option("--json", "as_json", is_flag=True, help="The silence that was ended, as JSON.")
 @click.pass_obj
-def end(config: str | None, *, silence_id: str) -> None:
+def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
     """Ends a silence now."""
     ended = ask(Settings(config), {"do": "unsilence", "id": silence_id})
+    if as_json:
+        click.echo(json.dumps(ended))
+        return
     click.echo(f"silence {ended['id']} has ended: {_matched(ended)}")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.colour import paint
+from agent.cli.completing import SINKS
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import ago, iso, local
 from agent.storage.outbox import SinkStatus
@@ -43,21 +45,25 @@ def status(config: str | None, *, as_json: bool) -> None:
         if entry.get("last_error"):
             again = entry.get("retry_in_s")
             when = "" if again is None else f"; tried again in {ago(again)}"
-            click.echo(f"  {entry['last_error']}{when}")
+            click.echo(paint(f"  {entry['last_error']}{when}", "bad"))
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=SINKS)
+@click.option("--json", "as_json", is_flag=True, help="The sinks' names, as JSON.")
 @click.pass_obj
-def retry(config: str | None, *, name: str | None) -> None:
+def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     """Has the running daemon try the sink NAME again at once, or all of them."""
     request: dict[str, Any] = {"do": "retry"}
     names = ask(Settings(config), request | ({"sink": name} if name else {}))
+    if as_json:
+        click.echo(json.dumps({"sinks": names}))
+        return
     click.echo(f"tried again: {', '.join(names)}" if names else "no sink is configured")
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=SINKS)
 @click.option("--json", "as_json", is_flag=True, help="Lines, reasons and times as JSON.")
 @click.option(
     "--export",
@@ -74,10 +80,10 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
         if file.exists():
             raise bad_input(f"{file}: is there already; name another file")
         file.write_text("".join(f"{entry['line']}\n" for entry in entries))
-        click.echo(f"{file}: {len(entries)} lines")
-    elif as_json:
+        click.echo(f"{file}: {len(entries)} lines", err=as_json)
+    if as_json:
         click.echo(json.dumps(entries))
-    elif not entries:
+    elif not entries and file is None:
         click.echo("nothing was refused")
     for entry in entries if not as_json and file is None else []:
         click.echo(f"{entry['time']}  {entry['sink']}  {entry['reason']}\n    {entry['line']}")

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from agent.cli.asking import ask
+from agent.cli.colour import Role, painted
 from agent.cli.lines import money, probe_line
 from agent.cli.serving_lines import service_lines
 from agent.cli.settings import Settings, reader_of
@@ -22,6 +23,18 @@ STALE_S = 45.0
 NOT_RUNNING = 3
 # A daemon that is busy with another request has written its status a moment ago.
 ANSWER_S = 1.0
+FAULT = "FAULT"
+_PAINTED: tuple[tuple[str, Role], ...] = (
+    ("  FAULT  ", "bad"),
+    ("NOT RUNNING", "bad"),
+    (" is exceeded", "bad"),
+    ("         critical: ", "bad"),
+    ("         warning: ", "note"),
+    (" will be exceeded", "note"),
+    ("late     ", "note"),
+    ("missing counter", "note"),
+    (": running for ", "good"),
+)
 
 
 @click.command()
@@ -38,7 +51,7 @@ def command(config: str | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(status))
     else:
-        click.echo("\n".join(_lines(status)))
+        click.echo("\n".join(painted(line, _PAINTED) for line in lines_of(status)))
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
@@ -60,7 +73,7 @@ def _stored(settings: Settings) -> dict[str, Any] | None:
     status["running"] = is_running(status)
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))
     status["alerts"] = alerts["alerts"]
-    status["outbox"] = {sink.sink: _outbox_document(sink) for sink in sinks}
+    status["outbox"] = {sink.sink: outbox_document(sink) for sink in sinks}
     return status
 
 
@@ -75,7 +88,8 @@ def _told(settings: Settings) -> dict[str, Any] | None:
     return {**status, "age_s": 0.0, "running": True}
 
 
-def _outbox_document(sink: SinkStatus) -> dict[str, Any]:
+def outbox_document(sink: SinkStatus) -> dict[str, Any]:
+    """How far a sink has got, as JSON; `lag_s` is the age of the oldest point that waits."""
     oldest_ns = sink.backlog.oldest_time_ns
     return {
         "acked_seq": sink.acked_seq,
@@ -100,7 +114,14 @@ def is_running(status: dict[str, Any]) -> bool:
     return True
 
 
-def _lines(status: dict[str, Any]) -> list[str]:
+def faults_of(status: dict[str, Any]) -> list[str]:
+    """What is wrong with any part, a line each, from a status as `_stored` or the daemon gives it."""
+    lines = (line.strip() for line in lines_of(status))
+    return [line.removeprefix(FAULT).strip() for line in lines if line.startswith(FAULT)]
+
+
+def lines_of(status: dict[str, Any]) -> list[str]:
+    """A status for people."""
     if status["running"]:
         up_s = time.time() - status["started_ns"] / 1e9
         head = f"running for {ago(up_s)} (pid {status['pid']}, {status['version']})"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from agent.cli.colour import paint
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import iso
 from agent.clock import SystemClock
@@ -57,9 +58,9 @@ def check(config: str | None, *, as_json: bool) -> None:
                 click.echo(f"{health.rolled:,} rows stand for older ones, one a minute or an hour")
             for sink, points in waiting.items():
                 click.echo(f"sink {sink}: {points:,} points wait")
-            click.echo("whole")
+            click.echo(paint("whole", "good"))
         for problem in health.problems:
-            click.echo(f"damaged: {problem}")
+            click.echo(paint(f"damaged: {problem}", "bad"))
     if health.problems:
         click.echo("stop the daemon and start it again: it sets a damaged store aside", err=True)
         raise SystemExit(1)
@@ -68,8 +69,9 @@ def check(config: str | None, *, as_json: bool) -> None:
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="The copy and its size, as JSON.")
 @click.pass_obj
-def backup(config: str | None, *, file: Path, force: bool) -> None:
+def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> None:
     """Copies the store to FILE as it is now, also while the daemon writes to it."""
     settings = Settings(config)
     if file.absolute() == settings.store_path.absolute():
@@ -80,14 +82,18 @@ def backup(config: str | None, *, file: Path, force: bool) -> None:
         raise bad_input(f"{file}: is there already; replace it with --force") from error
     except StoreError as error:
         raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "size_bytes": size_bytes}))
+        return
     click.echo(
         f"{file}: {size_bytes / MIB:,.1f} MiB; to go back to it, put it in the store's place"
     )
 
 
 @command.command(name="compact")
+@click.option("--json", "as_json", is_flag=True, help="What was done, as JSON.")
 @click.pass_obj
-def compact_command(config: str | None) -> None:
+def compact_command(config: str | None, *, as_json: bool) -> None:
     """Rolls up and removes at once what is due, and gives all free room back.
 
     The daemon does so by itself, a little every ten minutes; it must not run meanwhile.
@@ -104,6 +110,9 @@ def compact_command(config: str | None) -> None:
                 " stop the daemon first (it does the same by itself, a little at a time)"
             ) from error
         raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"path": str(path), **asdict(done)}))
+        return
     click.echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
         f" {done.folded:,} rows rolled up, {done.removed:,} removed"

@@ -1,7 +1,7 @@
 """Curves over time drawn with braille dots, two by four in each character of a terminal.
 
 A curve is one stretch of dots in each column of dots, and a column of dots one number whose bits
-they are: eight curves take a millisecond or two, of which a plotting library takes fifty.
+they are: eight curves take a few milliseconds, where a plotting library takes fifty.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+import click
+
+from agent.cli.plots import BRAILLE
 
 _DOTS_ACROSS: Final = 2
 _DOTS_DOWN: Final = 4
@@ -25,14 +29,16 @@ class Curve(NamedTuple):
     """A series to draw.
 
     Attributes:
-        name: For the legend.
         times_ns: UTC ns, rising.
         values: As many.
+        marker: What it is drawn with: "braille" for dots, or a character of its own.
+        colour: click's name of its colour; None for none.
     """
 
-    name: str
     times_ns: Sequence[int]
     values: Sequence[float]
+    marker: str = BRAILLE
+    colour: str | None = None
 
 
 class _Frame(NamedTuple):
@@ -58,7 +64,7 @@ def time_plot(
     rows: int,
     told: Callable[[int], str],
 ) -> str:
-    """A framed picture of some curves with its scales and, under it, their names.
+    """A framed picture of some curves with its scales; where they meet, the last is on top.
 
     Args:
         title: Of the picture.
@@ -74,9 +80,7 @@ def time_plot(
     lines = [_medians(curve, frame) for curve in curves]
     low = min(value for line in lines for _, value in line)
     high = max(value for line in lines for _, value in line)
-    masks = [0] * frame.width
-    for line in lines:
-        _draw(masks, line, low, high, frame.height)
+    layers = [_dots(line, low, high, frame) for line in lines]
     indent = " " * _LABEL_CHARACTERS
     return "\n".join(
         [
@@ -84,11 +88,12 @@ def time_plot(
             f"{indent}┌{'─' * inner}┐",
             *(
                 f"{label.rjust(_LABEL_CHARACTERS)}{'┤' if label else '│'}{text}│"
-                for label, text in zip(_scale(low, high, rows), _cells(masks, rows), strict=True)
+                for label, text in zip(
+                    _scale(low, high, rows), _cells(layers, curves, rows), strict=True
+                )
             ),
             f"{indent}└{'─' * inner}┘",
             indent + _time_scale(frame, inner + 2, told),
-            *(indent + curve.name for curve in curves),
         ]
     )
 
@@ -102,12 +107,11 @@ def _medians(curve: Curve, frame: _Frame) -> list[tuple[int, float]]:
     return [(column, statistics.median(values)) for column, values in columns.items()]
 
 
-def _draw(
-    masks: list[int], line: Sequence[tuple[int, float]], low: float, high: float, height: int
-) -> None:
-    """Sets a curve's dots; bit 0 of a column is its lowest dot."""
+def _dots(line: Sequence[tuple[int, float]], low: float, high: float, frame: _Frame) -> list[int]:
+    """A curve's dots, column by column; bit 0 of a column is its lowest dot."""
+    masks = [0] * frame.width
     # Halves, so that a range that no float holds is still one.
-    scale = (height - 1) / ((high / 2 - low / 2) or 1.0)
+    scale = (frame.height - 1) / ((high / 2 - low / 2) or 1.0)
     dots = [(column, round((value / 2 - low / 2) * scale)) for column, value in line]
     column, dot = dots[0]
     masks[column] |= 1 << dot
@@ -120,17 +124,34 @@ def _draw(
             # Up to the neighbour's dot, so that a steep curve stays one line.
             masks[column + across] |= (1 << (most - least + 1)) - 1 << least
             before = now
+    return masks
 
 
-def _cells(masks: Sequence[int], rows: int) -> list[str]:
-    """The characters that a picture of dots is, line by line from the top."""
+def _cells(layers: Sequence[Sequence[int]], curves: Sequence[Curve], rows: int) -> list[str]:
+    """The characters that layers of dots are, line by line from the top."""
     lines = []
     for row in range(rows - 1, -1, -1):
         shift = row * _DOTS_DOWN
-        four = [mask >> shift & 0xF for mask in masks]
-        pairs = zip(four[::_DOTS_ACROSS], four[1::_DOTS_ACROSS], strict=True)
-        lines.append("".join(_CHARACTERS[left << _DOTS_DOWN | right] for left, right in pairs))
+        # Of each character its dots, and the curve whose look it has.
+        dots = [0] * (len(layers[0]) // _DOTS_ACROSS)
+        looks: list[Curve | None] = [None] * len(dots)
+        for masks, curve in zip(layers, curves, strict=True):
+            pairs = zip(masks[::_DOTS_ACROSS], masks[1::_DOTS_ACROSS], strict=True)
+            for at, (left, right) in enumerate(pairs):
+                both = (left >> shift & 0xF) << _DOTS_DOWN | right >> shift & 0xF
+                if both:
+                    dots[at] |= both
+                    looks[at] = curve
+        lines.append("".join(map(_cell, dots, looks)))
     return lines
+
+
+def _cell(dots: int, look: Curve | None) -> str:
+    """One character of the picture."""
+    if look is None:
+        return " "
+    character = _CHARACTERS[dots] if look.marker == BRAILLE else look.marker
+    return character if look.colour is None else click.style(character, fg=look.colour)
 
 
 def _character(left: int, right: int) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from agent.cli.completing import FIELDS, STORED_DEVICES, STORED_PROBES, STORED_SERVICES
+from agent.cli.plots import curves, legend
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.time_plot import Curve, time_plot
 from agent.cli.timespan import Moment, iso, local
@@ -46,13 +48,15 @@ _TELLING = (
     "--field",
     default="cost_per_inference",
     show_default=True,
+    shell_complete=FIELDS,
     help="A numeric field of the series, such as latency_p50_ms or device.power_w.",
 )
-@click.option("--device", help="Only this device.")
-@click.option("--probe", help="Only this probe.")
-@click.option("--service", help="Only this service.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only this device.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
+@click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs on this basis.")
 @click.option("--exact", is_flag=True, help="Read every value of a long history, not a sample.")
+@click.option("--plot/--no-plot", default=True, help="Draw the series.")
 @click.option("--json", "as_json", is_flag=True, help="Every value, as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, as CSV.")
 @click.pass_obj
@@ -63,6 +67,7 @@ def command(
     since_ns: int,
     field: str,
     exact: bool,
+    plot: bool,
     as_json: bool,
     as_csv: bool,
     **wanted: str | None,
@@ -79,6 +84,7 @@ def command(
             tags or None,
             sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
         )
+    found = [series for series in found if series.values]
     if as_json:
         click.echo(json.dumps(_document(measurement, field, found)))
     elif as_csv:
@@ -89,7 +95,8 @@ def command(
         click.echo(_table(found))
         if any(series.is_sampled for series in found):
             click.echo(_sampling(found))
-        click.echo(_plot(field, found))
+        for words, group in _comparable(found).items() if plot else ():
+            click.echo(_plot(f"{field} {words}".rstrip(), group))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -163,13 +170,24 @@ def _table(found: Sequence[SeriesValues]) -> str:
     )
 
 
-def _plot(field: str, found: Sequence[SeriesValues]) -> str:
+def _comparable(found: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+    """The series by basis and currency: costs of two of them stand on no common axis."""
+    groups: dict[str, list[SeriesValues]] = {}
+    for series in found:
+        words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
+        groups.setdefault(words, []).append(series)
+    return groups
+
+
+def _plot(title: str, found: Sequence[SeriesValues]) -> str:
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    curves = [
-        Curve(_name(series), series.times_ns, series.values)
-        for series in found[:MAX_PLOTTED_SERIES]
+    shown = found[:MAX_PLOTTED_SERIES]
+    drawn = [
+        Curve(series.times_ns, series.values, marker, colour)
+        for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True)
     ]
-    return time_plot(field, curves, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16])
+    picture = time_plot(title, drawn, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16])
+    return f"{picture}\n{legend([_name(series) for series in shown])}"
 
 
 def _sampling(found: Sequence[SeriesValues]) -> str:

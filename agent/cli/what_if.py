@@ -15,6 +15,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from agent.cli.books import book_of, known_spots
+from agent.cli.completing import STORED_PROBES
 from agent.cli.discovery import discovered_devices
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import Moment, local
@@ -62,7 +63,7 @@ class Past:
     multiple=True,
     help="A reservation of the on-demand price, as TERM=DISCOUNT: 1y=35%. May be given several times.",
 )
-@click.option("--probe", help="Only this probe.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.pass_obj
 def command(

@@ -9,10 +9,10 @@ from agent.cli.time_plot import Curve, time_plot
 HOUR_NS = 3_600_000_000_000
 
 
-def plot(*curves, columns=60, rows=8):
+def plot(*curves, columns=60, rows=8, looks=None):
     made = [
-        Curve(f"c{index}", [HOUR_NS * hour for hour in range(len(values))], values)
-        for index, values in enumerate(curves)
+        Curve([HOUR_NS * hour for hour in range(len(values))], values, *look)
+        for values, look in zip(curves, looks or [()] * len(curves), strict=True)
     ]
     return time_plot("power_w", made, columns, rows, lambda time_ns: f"{time_ns // HOUR_NS} h")
 
@@ -27,8 +27,7 @@ def test_a_rising_line_rises_and_its_scale_is_told():
     assert inside[-1][0] != " "
     assert lines[2].startswith("          1┤")
     assert lines[5].startswith("          0┤")
-    assert lines[-2].split() == ["0", "h", "0", "h", "0", "h", "0", "h", "1", "h"]
-    assert lines[-1].strip() == "c0"
+    assert lines[-1].split() == ["0", "h", "0", "h", "0", "h", "0", "h", "1", "h"]
 
 
 def test_one_outlier_does_not_draw_the_curve():
@@ -37,8 +36,15 @@ def test_one_outlier_does_not_draw_the_curve():
     assert "1e+09" not in plot(many)
 
 
-def test_every_curve_has_its_name():
-    assert [line.strip() for line in plot([1.0, 2.0], [2.0, 1.0]).splitlines()[-2:]] == ["c0", "c1"]
+def test_curves_are_told_apart_by_their_markers_or_their_colours():
+    text = plot([1.0, 1.0], [2.0, 2.0], looks=[("x",), ("o",)])
+    assert text.count("x") == text.count("o") - "power_w".count("o") == 60 - 13
+    coloured = plot([1.0, 1.0], [2.0, 2.0], looks=[("braille", "red"), ("braille", "blue")])
+    assert coloured.count("\x1b[31m") == coloured.count("\x1b[34m") == 60 - 13
+
+
+def test_where_curves_meet_the_last_is_on_top():
+    assert "x" not in plot([1.0, 1.0], [1.0, 1.0], looks=[("x",), ("o",)])
 
 
 @pytest.mark.parametrize("columns", [1, 20, 80, 200])
@@ -60,4 +66,4 @@ def test_any_width_and_any_numbers_make_a_frame(columns, values):
 )
 def test_no_finite_numbers_break_it(curves):
     lines = plot(*curves).splitlines()
-    assert len(lines) == 8 + 4 + len(curves)
+    assert len(lines) == 8 + 4

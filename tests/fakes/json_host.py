@@ -1,0 +1,153 @@
+"""A host on which every command has something to say: a store with a past, and a real daemon."""
+
+import time
+from contextlib import contextmanager
+
+from fakes.clock import FakeClock
+from fakes.daemon import DaemonProcess
+from fakes.reported import DAY_NS, HOUR_NS, devices, end_ns, events, probed, served
+from fakes.servers import Scripted, free_port
+from fakes.serving_engine import ServingEngine
+
+from agent.model import Point
+from agent.storage.outbox import RejectedLine
+from agent.storage.writer import Store
+
+HOURS = 10 * 24
+CONFIG = """
+[host]
+name = "h"
+[telemetry]
+gpus = false
+cpu = true
+every = "200ms"
+aggregate = "1s"
+[[probe]]
+name = "quick"
+kind = "cnn"
+batch = 1
+energy = false
+quality = 0.9
+[[probe]]
+name = "ranker"
+kind = "cnn"
+latency_bound = "50ms"
+every = "24h"
+[[service]]
+name = "chat"
+url = "{engine}"
+engine = "vllm"
+devices = ["cpu"]
+every = "2s"
+timeout = "2s"
+window = "5s"
+[[price]]
+plan = "on_demand"
+per_hour = 3.6
+currency = "EUR"
+valid_from = 2020-01-01
+[[price]]
+plan = "spot"
+name = "market"
+command = ["/bin/echo", "1.8"]
+currency = "EUR"
+valid_from = 2026-01-01
+[electricity]
+tariff_per_kwh = 0.2
+pue = 1.3
+currency = "EUR"
+[carbon]
+command = ["/bin/echo", "380"]
+[[budget]]
+name = "gpus"
+amount = 50
+currency = "EUR"
+period = "day"
+[[notifier]]
+name = "hook"
+kind = "webhook"
+url = "http://127.0.0.1:{closed}"
+[[sink]]
+name = "good"
+api = "v1"
+url = "{database}"
+database = "d"
+flush_every = "500ms"
+[[sink]]
+name = "away"
+api = "v1"
+url = "http://127.0.0.1:{closed}"
+database = "d"
+flush_every = "500ms"
+"""
+
+
+def _on_cpu(until_ns):
+    """Runs of a probe here, so that the past can be priced anew, and a sweep of it."""
+    for row in probed(until_ns, HOURS, "ranker", 1e-6):
+        yield Point(row.measurement, {**row.tags, "device": "cpu"}, row.fields, row.time_ns)
+    for batch, latency_ms in ((1, 4.0), (8, 10.0)):
+        tags = {"device": "cpu", "probe": "ranker", "batch": str(batch), "currency": "EUR"}
+        fields = {
+            "latency_p50_ms": latency_ms,
+            "throughput_per_s": batch * 1000 / latency_ms,
+            "energy_per_inference_j": 0.3,
+            "energy_method": "modelled",
+            "energy_rel_err": 0.5,
+            "cost_per_inference": 1e-6 / batch,
+            "cheapest": batch == 8,
+            "fingerprint": "f",
+        }
+        yield Point("sweep", tags, fields, until_ns - DAY_NS)
+
+
+def _alerts(until_ns):
+    for state, hours_ago in (("firing", 9), ("resolved", 5)):
+        tags = {"host": "h", "rule": "hot", "state": state, "device": "gpu0"}
+        fields = {"id": "a1", "severity": "warning", "summary": "it is hot", "cause": "cooling"}
+        yield Point("alert", tags, fields, until_ns - hours_ago * HOUR_NS)
+
+
+def fill(path):
+    """Ten days of a past."""
+    until_ns = end_ns()
+    store = Store.open(path, FakeClock(until_ns))
+    store.append(devices(until_ns, HOURS))
+    store.append(probed(until_ns, HOURS, "ranker", 1e-6, drift_h=48, drift=1.2))
+    store.append(served(until_ns, HOURS))
+    store.append([*events(until_ns), *_alerts(until_ns), *_on_cpu(until_ns)])
+    # What lies before their registration they never get.
+    store.register_sink("good")
+    store.register_sink("away")
+    store.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, until_ns)])
+    store.advance("good", 10**9, 1, [RejectedLine("device,x=1 power_w=2 3", "type conflict")])
+    store.close()
+
+
+@contextmanager
+def json_host(folder):
+    """The daemon, once a probe, a window of the service and a budget have come to something."""
+    engine = ServingEngine()
+    closed = free_port()
+    with engine.over_http() as server, Scripted(lambda *_: (204, {}, b"")) as database:
+        daemon = DaemonProcess(folder, {"XDG_RUNTIME_DIR": str(folder)})
+        fill(daemon.store)
+        text = CONFIG.replace("{engine}", server.url).replace("{closed}", str(closed))
+        try:
+            daemon.start(text.replace("{database}", database.url))
+            daemon.wait_for(lambda: _is_ready(daemon, engine))
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+def _is_ready(daemon, engine):
+    engine.serve(requests=3)
+    time.sleep(0.5)
+    status = daemon.state("status")
+    return (
+        any(probe["last"] for probe in status["probes"])
+        and status["budgets"]
+        and status["sinks"]["away"]["last_error"]
+        and status["services"][0]["last"]
+    )
