@@ -1,11 +1,14 @@
 """The page in a real Chromium: the store's numbers, live, quiet, and open to everybody."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from dashboard_samples import cost_rows, write_status
+from dashboard_samples import cost_rows, planned, write_status
 
 from agent.clock import SystemClock
 from agent.storage.reader import StoreReader
@@ -75,7 +78,8 @@ class Tab:
 @pytest.fixture
 def open_tab(browser, page_on, today):
     opened = []
-    server = page_on(today.path, SystemClock())
+    clock = SystemClock()
+    server = page_on(today.path, clock, budgets=planned(today, clock))
 
     def start(**options):
         opened.append(Tab(browser, server.address.url, **options))
@@ -117,6 +121,31 @@ def test_it_shows_what_the_store_holds_and_each_change_as_it_comes(open_tab, tod
     assert max(tab.costs()) == pytest.approx(wanted)
 
 
+def test_the_budgets_are_those_of_forecast(open_tab, today):
+    tab = open_tab()
+    tab.page.wait_for_selector("#budgets data")
+    shown = tab.page.eval_on_selector_all(
+        "[data-budget]",
+        "cards => cards.map(card => [card.dataset.budget, card.querySelector('.state').textContent,"
+        " ...[...card.querySelectorAll('dl data')].map(data => Number(data.value))])",
+    )
+    said = {budget["budget"]: budget for budget in forecast(today)}
+    assert [name for name, *_ in shown] == list(said) == ["both", "gpu1-day"]
+    for name, verdict, spent, expected, low, high, amount in shown:
+        own = said[name]
+        assert (amount, verdict) == (own["amount"], own["verdict"] or "within the budget")
+        assert spent == pytest.approx(own["spent"], rel=1e-9)
+        # Some seconds lie between the two looks.
+        ends = [own["forecast"], own["forecast_low"], own["forecast_high"]]
+        assert [expected, low, high] == pytest.approx(ends, rel=1e-3)
+
+
+def forecast(store):
+    config = store.path.parent / "infercost.toml"
+    command = [sys.executable, "-m", "agent", "-c", str(config), "forecast", "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
 def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     tab = open_tab()
     tab.page.wait_for_selector("#trend canvas")
@@ -147,6 +176,7 @@ def test_everybody_can_use_it(open_tab, scheme, width_px):
     tab = open_tab(color_scheme=scheme, viewport={"width": width_px, "height": 800})
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_selector("#sweep canvas")
+    tab.page.wait_for_selector("#budgets data")
     for box in ("incidents-box", "marks-box"):
         tab.page.click(f"#{box} summary")
     assert tab.violations() == []

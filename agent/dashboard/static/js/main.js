@@ -1,5 +1,6 @@
 // The page: asks for what it shows, listens for news, and draws.
 
+import { showBudgets } from "./budgets.js";
 import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
 import { moment, money, number, PER_THOUSAND, seriesName } from "./format.js";
@@ -96,9 +97,10 @@ async function loadHistory() {
 
 async function loadSlow() {
   state.slowAt = Date.now();
-  const [spend, sweeps, incidents] = await Promise.all([
-    ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d")]);
+  const [spend, sweeps, incidents, budgets] = await Promise.all([
+    ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d"), ask("/api/budgets")]);
   showSpend(spend, state.now);
+  showBudgets(budgets);
   showIncidents(incidents);
   state.curves = sweeps.curves;
   const choice = byId("sweep-choice");
