@@ -167,7 +167,7 @@ def test_the_keyboard_reaches_everything(open_tab):
     for _ in range(60):
         tab.page.keyboard.press("Tab")
         seen.add(tab.page.evaluate("document.activeElement.id || document.activeElement.name"))
-    assert {"trend-field", "range", "device-field", "sweep-choice"} <= seen
+    assert {"trend-field", "trend-scale", "range", "device-field", "sweep-choice"} <= seen
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -46,7 +46,7 @@ function budgetCard(budget) {
       fact("planned", written(amount), "planned"),
       fact("of the period is over", percent(budget.elapsed_share)),
       fact("of that is known", percent(budget.coverage)),
-      fact("ends", moment(budget.period_end_ms))),
+      fact("ends", moment(budget.period_end_ms).slice(0, 16))),
     remarks.length ? el("ul", { class: "remarks muted" }, remarks.map((text) => el("li", {}, text))) : null);
 }
 

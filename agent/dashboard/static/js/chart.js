@@ -2,12 +2,13 @@
 // without a mouse, and the same numbers as a table.
 
 import { el, show, svg, table } from "./dom.js";
-import { moment, number } from "./format.js";
+import { axisMoments, moment, number } from "./format.js";
 
 const COLOURS = 8;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const TABLE_ROWS = 400;
 const HEIGHT = 280;
+const LABEL_PX = 30;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const dashOf = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
@@ -41,7 +42,7 @@ export class Chart {
   /**
    * Draws series over a common axis.
    * data: { xs, series: [{ name, values, lows?, highs?, scale?, write }], marks, summary,
-   *         writeX, axes: [{ scale, label, write, side }], time, heads, table, none }
+   *         writeX, labelX?, axes: [{ scale, label, write, side }], time, heads, table, none }
    */
   draw(data) {
     this.data = data;
@@ -77,9 +78,9 @@ export class Chart {
       width: this.width(), height: HEIGHT, scales, legend: { show: false },
       cursor: { drag: { x: false, y: false } },
       axes: [
-        { ...plain, ...(time ? {} : { values: (_, splits) => splits.map(writeX), splits: () => this.data.xs, filter: (_, splits) => splits }) },
+        { ...plain, ...(time ? { values: (_, splits, at, space, step) => axisMoments(splits, step) } : this.ownAxis(writeX)) },
         ...axes.map((axis) => ({
-          ...plain, scale: axis.scale, side: axis.side ?? 3, size: 72, label: axis.label,
+          ...plain, scale: axis.scale, side: axis.side ?? 3, size: 84, label: axis.label,
           labelFont: "12px system-ui, sans-serif", labelSize: 18,
           ...(axis.side === 1 ? { grid: { show: false } } : {}),
           values: (_, splits) => splits.map((value) => axis.write(value)),
@@ -97,6 +98,24 @@ export class Chart {
     };
   }
 
+  /** An axis with a mark at each value of its own, and a number where there is room for one. */
+  ownAxis(writeX) {
+    const roomy = (plot, splits) => {
+      let right = -Infinity;
+      return splits.map((value) => {
+        const left = plot.valToPos(value, "x");
+        if (left - right < LABEL_PX) return null;
+        right = left;
+        return value;
+      });
+    };
+    return {
+      label: this.data.labelX, labelFont: "12px system-ui, sans-serif", labelSize: 18,
+      splits: () => this.data.xs, filter: roomy,
+      values: (_, splits) => splits.map((value) => (value === null ? "" : writeX(value))),
+    };
+  }
+
   width() {
     return Math.max(240, this.place.clientWidth - 22);
   }
@@ -108,12 +127,12 @@ export class Chart {
   }
 
   at(index) {
-    const { xs, series, writeX } = this.data;
+    const { xs, series, writeX, labelX } = this.data;
     if (xs[index] === undefined) return "";
     const values = series
       .filter((one) => !this.hidden.has(one.name) && one.values[index] !== null && one.values[index] !== undefined)
       .map((one) => `${one.name} ${one.write(one.values[index])}`);
-    return [writeX(xs[index]), ...values].join(" · ");
+    return [`${labelX ?? ""} ${writeX(xs[index])}`.trim(), ...values].join(" · ");
   }
 
   read(index) {

@@ -3,7 +3,8 @@
 import { showBudgets } from "./budgets.js";
 import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
-import { moment, money, number, PER_THOUSAND, seriesName } from "./format.js";
+import { moment, money, number, PER_THOUSAND, seriesNames } from "./format.js";
+import { scaled } from "./scale.js";
 import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
 
 const HISTORY_EVERY_MS = 5000;
@@ -45,22 +46,23 @@ const isMoney = (field) => field.startsWith("cost.");
 function writing(field, answer) {
   const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
   const currency = currencies.size === 1 ? [...currencies][0] : "";
-  const factor = ["cost.cost_per_inference", "cost.cost_reference"].includes(field) ? PER_THOUSAND : 1;
+  const factor = /^cost\.cost_(per_inference|reference)\b/.test(field) ? PER_THOUSAND : 1;
   return { factor, write: isMoney(field) ? (value) => money(value, currency) : plainNumber };
 }
 
-function drawTrend(chart, field, label, answer, marks) {
+function drawTrend(chart, field, label, answer, marks, scale) {
   const { factor, write } = writing(field, answer);
-  const names = answer.series.map((one) => seriesName(one.tags));
+  const names = seriesNames(answer.series.map((one) => one.tags));
   const { xs, columns } = aligned(answer, factor);
+  const { lines, axis } = scaled(columns, { scale, label, write });
   const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
   const notes = [`${label} over ${range()}`, `${marks.length} marks`, ...last.slice(0, 8)];
   if (answer.left_out) notes.push(`${answer.left_out} series are left out`);
   if (answer.sampled) notes.push("sampled: a part of each stretch of time was read");
   chart.draw({
     xs, time: true, logX: false, writeX: (seconds) => moment(seconds * 1000),
-    series: columns.map((values, index) => ({ name: names[index], values, write })),
-    axes: [{ scale: "y", label, write }],
+    series: lines.map((line, index) => ({ name: names[index], ...line })),
+    axes: [{ scale: "y", ...axis }],
     marks, summary: notes.join("; "),
     heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
     table: () => trendRows(answer, names, (value) => write(value * factor)),
@@ -84,14 +86,14 @@ const labelOf = (id) => byId(id).selectedOptions[0].textContent;
 async function loadHistory() {
   state.historyAt = Date.now();
   const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
-  const query = (name) => `/api/trend?field=${encodeURIComponent(name)}&since=${range()}`;
+  const query = (name) => `/api/trend?field=${name}&since=${range()}`;
   byId("trend-json").href = query(field);
   const [costs, devices, marks] = await Promise.all([
     ask(query(field)), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
   const lines = marks.marks.map((mark) => ({
     x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
-  drawTrend(trend, field, labelOf("trend-field"), costs, lines);
-  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, []);
+  drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
+  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, [], "amount");
   showMarks(marks);
 }
 
@@ -104,7 +106,7 @@ async function loadSlow() {
   showIncidents(incidents);
   state.curves = sweeps.curves;
   const choice = byId("sweep-choice");
-  const names = state.curves.map((curve) => seriesName(curve.tags));
+  const names = seriesNames(state.curves.map((curve) => curve.tags));
   if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
     choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
   }
@@ -134,7 +136,7 @@ function drawSweep() {
   const cheapest = points.find((point) => point.cheapest);
   const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
   sweep.draw({
-    xs: points.map((point) => point.batch), time: false, logX: true, writeX: (batch) => `batch ${batch}`,
+    xs: points.map((point) => point.batch), time: false, logX: true, labelX: "batch", writeX: String,
     series: points.length === 0 ? [] : [
       { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
       { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
@@ -178,7 +180,14 @@ async function load() {
   if (state.isStale) refresh();
 }
 
+/** A host without probes is looked at for its services. */
+function chooseField(now) {
+  const isOf = (basis) => now.costs.some((cost) => cost.tags.basis === basis);
+  if (!isOf("probe") && isOf("serving")) byId("trend-field").value = "cost.cost_per_inference&basis=serving";
+}
+
 function take(now) {
+  if (state.now === null) chooseField(now);
   state.now = now;
   showHeader(now);
   showWrong(now);
@@ -226,7 +235,7 @@ document.addEventListener("visibilitychange", () => {
     liveState("paused while hidden", "warn");
   }
 });
-for (const id of ["trend-field", "device-field", "range"]) {
+for (const id of ["trend-field", "trend-scale", "device-field", "range"]) {
   byId(id).addEventListener("change", () => {
     state.historyAt = 0;
     refresh(0);

@@ -73,7 +73,9 @@ function costCard(cost, probe) {
     if (!Number.isFinite(value)) continue;
     const covered = fields[`rolling_${name}_coverage`];
     const note = covered < 0.5 ? ` (${percent(covered)} covered)` : "";
-    facts.push([el("dt", {}, `median of ${name}`), el("dd", {}, perThousand(value), note)]);
+    // Of production it is what all cost over all that was served.
+    const word = tags.basis === "serving" ? "all of" : "median of";
+    facts.push([el("dt", {}, `${word} ${name}`), el("dd", {}, perThousand(value), note)]);
   }
   if (Number.isFinite(fields.cost_per_million_tokens_out)) {
     facts.push(pair("per million tokens out", money(fields.cost_per_million_tokens_out, tags.currency)));
@@ -147,7 +149,9 @@ function deviceCard(device) {
   }
   if (fields.ecc_uncorrected > 0) facts.push(pair("memory errors", number(fields.ecc_uncorrected)));
   add("processes", "processes", "");
-  add("price", "price_rate_per_h", "an hour", 4);
+  if (Number.isFinite(fields.price_rate_per_h)) {
+    facts.push(pair("price", `${money(fields.price_rate_per_h, tags.currency)} an hour`));
+  }
   const isOld = device.age_s > SENSOR_STALE_S;
   return el("article", { class: "card", "data-device": tags.device },
     el("h3", {}, tags.device), el("p", { class: "muted" }, tags.model ?? ""),
@@ -161,10 +165,12 @@ export function showDevices(now) {
 }
 
 export function showSpend(spend, now) {
-  const currencyOf = (device) => now?.costs.find((cost) => cost.tags.device === device)?.tags.currency ?? "";
+  // Rows of before devices told their currency have none.
+  const currencyOf = (tags) => tags.currency
+    ?? now?.costs.find((cost) => cost.tags.device === tags.device)?.tags.currency ?? "";
   const rows = spend.devices.map((entry) => {
     const { cost, idle_share: idle, tags } = entry;
-    const currency = currencyOf(tags.device);
+    const currency = currencyOf(tags);
     const isKnown = idle !== null;
     return [tags.device, exact(cost, money(cost, currency)),
       isKnown ? money(cost * (1 - idle), currency) : "–", isKnown ? money(cost * idle, currency) : "–",
