@@ -152,6 +152,17 @@ def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '2'")
     tab.page.click("#marks-box summary")
     assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
+    tab.page.select_option("#trend-scale", "change")
+    tab.page.eval_on_selector(
+        "#trend-scrub", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }"
+    )
+    tab.page.wait_for_function(
+        "() => /€[0-9.]+ \\([+-]?[0-9.]+ %\\)/.test(document.querySelector('#trend .readout').textContent)"
+    )
+    tab.page.select_option("#trend-field", "cost.cost_per_inference&basis=serving")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend').textContent.includes('in production in the last')"
+    )
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")
     tab.page.check("input[name=range][value='6h']")
     tab.page.wait_for_function(

@@ -7,14 +7,18 @@ import { moment, money, number, PER_THOUSAND, seriesNames } from "./format.js";
 import { scaled } from "./scale.js";
 import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
 
-const HISTORY_EVERY_MS = 5000;
+// A longer history changes less with each row, and takes longer to read.
+const HISTORY_EVERY_MS = { "1h": 5000, "6h": 10000, "24h": 15000, "7d": 60000, "30d": 300000, "90d": 600000 };
+// After a load that took long the host's processor rests for so many times as long.
+const REST_FACTOR = 20;
+const RETRY_MS = 15000;
 const SLOW_EVERY_MS = 60000;
 const POLL_MS = 15000;
 const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F" };
 
 const state = {
   now: null, source: null, poll: null, timer: null, curves: [],
-  historyAt: 0, slowAt: 0, isLoading: false, isStale: false,
+  historyDue: 0, slowDue: 0, isLoading: false, isStale: false,
 };
 const trend = new Chart(byId("trend"), "Trend");
 const deviceTrend = new Chart(byId("device-trend"), "Devices over time");
@@ -39,7 +43,9 @@ function liveState(text, kind) {
   place.className = `state ${kind}`;
 }
 
+const CHOICES = ["trend-field", "trend-scale", "device-field"];
 const range = () => document.querySelector("input[name=range]:checked").value;
+const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
 const isMoney = (field) => field.startsWith("cost.");
 
 /** How a field's values are written, and what they are multiplied with. */
@@ -84,7 +90,9 @@ function showMarks(answer) {
 const labelOf = (id) => byId(id).selectedOptions[0].textContent;
 
 async function loadHistory() {
-  state.historyAt = Date.now();
+  const chosen = choice();
+  const begun = Date.now();
+  state.historyDue = begun + RETRY_MS;
   const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
   const query = (name) => `/api/trend?field=${name}&since=${range()}`;
   byId("trend-json").href = query(field);
@@ -95,10 +103,13 @@ async function loadHistory() {
   drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
   drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, [], "amount");
   showMarks(marks);
+  const rest = Math.max(HISTORY_EVERY_MS[range()], REST_FACTOR * (Date.now() - begun));
+  // Who chose something else meanwhile does not wait.
+  state.historyDue = choice() === chosen ? Date.now() + rest : 0;
 }
 
 async function loadSlow() {
-  state.slowAt = Date.now();
+  state.slowDue = Date.now() + RETRY_MS;
   const [spend, sweeps, incidents, budgets] = await Promise.all([
     ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d"), ask("/api/budgets")]);
   showSpend(spend, state.now);
@@ -112,6 +123,7 @@ async function loadSlow() {
   }
   byId("sweep-controls").hidden = names.length === 0;
   drawSweep();
+  state.slowDue = Date.now() + SLOW_EVERY_MS;
 }
 
 function showIncidents(answer) {
@@ -153,8 +165,8 @@ function drawSweep() {
   });
 }
 
-/** Loads what changed behind the tiles, at most once in HISTORY_EVERY_MS and once at a time. */
-function refresh(delay = Math.max(0, state.historyAt + HISTORY_EVERY_MS - Date.now())) {
+/** Loads what changed behind the tiles once it is due, and once at a time. */
+function refresh(delay = Math.max(0, Math.min(state.historyDue, state.slowDue) - Date.now())) {
   if (state.isLoading) {
     state.isStale = true;
     return;
@@ -169,8 +181,8 @@ async function load() {
   state.isLoading = true;
   state.isStale = false;
   try {
-    await loadHistory();
-    if (Date.now() - state.slowAt > SLOW_EVERY_MS) await loadSlow();
+    if (Date.now() >= state.historyDue) await loadHistory();
+    if (Date.now() >= state.slowDue) await loadSlow();
     trouble(null);
   } catch (error) {
     trouble(error.message);
@@ -235,9 +247,9 @@ document.addEventListener("visibilitychange", () => {
     liveState("paused while hidden", "warn");
   }
 });
-for (const id of ["trend-field", "trend-scale", "device-field", "range"]) {
+for (const id of [...CHOICES, "range"]) {
   byId(id).addEventListener("change", () => {
-    state.historyAt = 0;
+    state.historyDue = 0;
     refresh(0);
   });
 }

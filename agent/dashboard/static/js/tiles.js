@@ -67,7 +67,11 @@ function costCard(cost, probe) {
     el("dt", { class: `key ${kind}` }, WORDS[kind]),
     el("dd", {}, perThousand(amount), ` (${percent(share)})`)]);
   if (split.length && !split.some(([kind]) => kind === "energy")) facts.push(pair("electricity", "in the price"));
-  if (Number.isFinite(fields.idle_share)) facts.push(pair("idle", percent(fields.idle_share)));
+  const idle = Number.isFinite(fields.idle_share) ? fields.idle_share : null;
+  if (idle !== null) {
+    facts.push([el("dt", { class: "key idle" }, "idle time of it"),
+      el("dd", {}, perThousand(fields.cost_per_inference * idle), ` (${percent(idle)})`)]);
+  }
   for (const name of ["1h", "24h", "7d"]) {
     const value = fields[`rolling_${name}`];
     if (!Number.isFinite(value)) continue;
@@ -85,6 +89,7 @@ function costCard(cost, probe) {
     el("h3", {}, name),
     el("p", { class: "big" }, perThousand(fields.cost_per_inference), el("small", {}, ` per 1,000 ${unit}`)),
     split.length ? bar(split) : null,
+    idle === null ? null : bar([["busy", 1 - idle], ["idle", idle]]),
     factList([...facts, ...probeFacts(probe)]),
     el("p", { class: cost.age_s > STALE_S ? "bad" : "muted" },
       `${String(tags.plan ?? "").replaceAll("_", " ")} price, measured ${moment(cost.time_ms)}`));
