@@ -21,6 +21,7 @@ export class Chart {
     this.plot = null;
     this.hidden = new Set();
     this.data = null;
+    this.shown = null;
     this.canvas = el("div", { class: "canvas", role: "img", "aria-label": name });
     this.legend = el("ul", { class: "legend" });
     this.readout = el("output", { class: "readout", for: `${place.id}-scrub` });
@@ -58,6 +59,8 @@ export class Chart {
     this.fillLegend();
     this.fillTable();
     this.redraw();
+    // What was read out is read anew where it is still there; a reader is not told what moved on.
+    if (this.shown && data.xs[this.shown.index] === this.shown.x) this.read(this.shown.index);
   }
 
   redraw() {
@@ -136,7 +139,9 @@ export class Chart {
   }
 
   read(index) {
-    this.readout.textContent = this.at(index);
+    this.shown = { index, x: this.data.xs[index] };
+    const text = this.at(index);
+    if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
   moveTo(index) {
