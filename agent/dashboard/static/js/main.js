@@ -110,11 +110,16 @@ async function loadHistory() {
 
 async function loadSlow() {
   state.slowDue = Date.now() + RETRY_MS;
-  const [spend, sweeps, incidents, budgets] = await Promise.all([
-    ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d"), ask("/api/budgets")]);
-  showSpend(spend, state.now);
-  showBudgets(budgets);
-  showIncidents(incidents);
+  // Each is shown as it comes: the first look at budgets may read weeks.
+  await Promise.all([
+    ask("/api/spend").then((spend) => showSpend(spend, state.now)),
+    ask("/api/budgets").then(showBudgets),
+    ask("/api/incidents?since=7d").then(showIncidents),
+    ask("/api/sweeps").then(takeSweeps)]);
+  state.slowDue = Date.now() + SLOW_EVERY_MS;
+}
+
+function takeSweeps(sweeps) {
   state.curves = sweeps.curves;
   const choice = byId("sweep-choice");
   const names = seriesNames(state.curves.map((curve) => curve.tags));
@@ -123,7 +128,6 @@ async function loadSlow() {
   }
   byId("sweep-controls").hidden = names.length === 0;
   drawSweep();
-  state.slowDue = Date.now() + SLOW_EVERY_MS;
 }
 
 function showIncidents(answer) {
