@@ -67,7 +67,7 @@ export function axisMoments(splits, step_s) {
   return splits.map((seconds) => {
     const [date, clock] = moment(seconds * 1000).split(" ");
     const [words, more] = step_s >= DAY_S ? [date.slice(5), date.slice(0, 4)]
-      : [step_s < 60 ? clock : clock.slice(0, 5), date];
+      : [step_s < 60 ? clock : clock.slice(0, 5), date.slice(5)];
     const isNew = more !== last;
     last = more;
     return isNew ? `${words}\n${more}` : words;
