@@ -15,7 +15,7 @@ import random
 import sys
 import time
 
-from agent.cli.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from agent.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
 from agent.costing.budget_forecast import HourRate, rest_of, robust_forecast
 from agent.costing.periods import HOUR_NS
 

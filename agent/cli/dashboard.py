@@ -43,6 +43,7 @@ def command(
         raise click.ClickException(f"the page needs {' and '.join(missing)}: {INSTALL}")
     # What is imported here is not everywhere installed.
     from agent.dashboard.app import dashboard  # noqa: PLC0415 - as the comment says
+    from agent.dashboard.budgets import Budgets  # noqa: PLC0415 - as above
     from agent.dashboard.serving import (  # noqa: PLC0415 - as above
         ListenError,
         bound,
@@ -57,4 +58,6 @@ def command(
         raise bad_input(f"--listen: {error}") from error
     click.echo(f"store: {settings.store_path}")
     click.echo(f"page:  {address.url}  (Ctrl-C ends it)")
-    serve(dashboard(settings.store_path, SystemClock(), allowed_hosts), listening)
+    clock = SystemClock()
+    budgets = Budgets(clock, settings.path, settings.config)
+    serve(dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets), listening)

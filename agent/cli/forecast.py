@@ -11,17 +11,16 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from agent.budgeting.harmonic import MissingLibraryError, UnfitError
+from agent.budgeting.standings import standings_of
 from agent.cli.colour import Role, painted
 from agent.cli.completing import BUDGETS
-from agent.cli.harmonic import MissingLibraryError, UnfitError
 from agent.cli.lines import money
 from agent.cli.settings import Settings, bad_input, reader_of
-from agent.cli.standings import standings_of
 from agent.config_budget import BudgetConfig
 from agent.costing.budget import BudgetStatus, payers_of
 from agent.costing.periods import Span, local_time
 from agent.costing.spend import SpendBook
-from agent.daemon.budgets import budget_document
 from agent.model import NS_PER_S
 
 PLOT_ROWS = 14
@@ -53,11 +52,7 @@ def command(
             standings = standings_of(settings.config, reader, budgets, time.time_ns(), method)
         except (MissingLibraryError, UnfitError) as error:
             raise click.ClickException(str(error)) from error
-    found = []
-    for standing in standings:
-        document = budget_document(standing.status)
-        document["note"] = document["note"] or standing.note
-        found.append((standing.status, standing.book, document))
+    found = [(one.status, one.book, one.document()) for one in standings]
     if as_json:
         click.echo(json.dumps([document for *_, document in found]))
         return
@@ -127,11 +122,8 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name}: {document['method']}, from {document['hours']} h")
     if document["note"]:
         lines.append(f"{name}: {document['note']}")
-    expected, amount = document["forecast"], document["amount"]
-    if document["spent"] > amount:
-        lines.append(f"{name}: EXCEEDED")
-    elif expected is not None and expected > amount:
-        lines.append(f"{name}: WILL BE EXCEEDED")
+    if document["verdict"]:
+        lines.append(f"{name}: {document['verdict'].upper()}")
     return lines + [f"{name}: not in it: {words}" for words in document["missing"]]
 
 

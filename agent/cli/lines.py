@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 _CURRENCY_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -12,7 +13,7 @@ def money(amount: float, currency: str) -> str:
     """An amount with four significant digits: "$0.00158", "12.34 CHF"."""
     text = f"{amount:.4g}"
     if "e" in text:
-        text = f"{amount:.12f}".rstrip("0")
+        text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:.0f}"
     sign = _CURRENCY_SIGNS.get(currency)
     return f"{sign}{text}" if sign else f"{text} {currency}"
 

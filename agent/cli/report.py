@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
+from agent.budgeting.standings import standings_of
 from agent.cli.books import book_of
 from agent.cli.past import history_of
 from agent.cli.settings import Settings, bad_input, reader_of
-from agent.cli.standings import standings_of
 from agent.cli.timespan import Moment, local
 from agent.cli.what_if import plans_of
 from agent.report.gather import Past, report_of

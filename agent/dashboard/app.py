@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from agent.clock import Clock
+from agent.dashboard.budgets import Budgets
 from agent.dashboard.guard import Guard
 from agent.dashboard.history import (
     incidents_document,
@@ -55,6 +56,7 @@ def dashboard(
     clock: Clock,
     allowed_hosts: Collection[str] = (),
     listeners_max: int = LISTENERS_MAX,
+    budgets: Budgets | None = None,
 ) -> Dashboard:
     """Makes the application.
 
@@ -63,8 +65,14 @@ def dashboard(
         clock: What time it is.
         allowed_hosts: Names under which it is reached, beside localhost and addresses.
         listeners_max: How many pages may be live at once.
+        budgets: What is planned; nothing by default.
     """
     reads = BoundedSemaphore(READS_AT_ONCE)
+    planned = Budgets(clock) if budgets is None else budgets
+
+    def of_budgets(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:  # noqa: ARG001 - an Answer's arguments
+        known(pairs, ())
+        return planned.document(reader)
 
     def document() -> dict[str, Any]:
         with _reader(store) as reader:
@@ -84,6 +92,7 @@ def dashboard(
         routes=[
             Route("/", _page),
             *(route(path, answer) for path, answer in ANSWERS.items()),
+            route("/api/budgets", of_budgets),
             Route("/api/live", live.endpoint),
             Mount("/static", _Static(directory=STATIC)),
         ],

@@ -21,7 +21,7 @@ POINTS_MIN, POINTS_DEFAULT, POINTS_MAX = 10, 600, 1000
 ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
 VALUE_CHARS_MAX: Final = 200
 # A tag of the series that an answer may be narrowed to.
-TAGS: Final = ("device", "probe", "service", "currency")
+TAGS: Final = ("device", "probe", "service", "basis", "currency")
 # Within what a year of four digits can say, so that arithmetic on it stays within 64 bits.
 _TIME_S_MAX: Final = 4_102_444_800  # 2100-01-01
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent.cli.harmonic import UnfitError, harmonic_forecast
+from agent.budgeting.harmonic import UnfitError, harmonic_forecast
 from agent.costing.budget_forecast import HourRate, rest_of
 from agent.costing.periods import HOUR_NS
 

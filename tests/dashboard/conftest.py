@@ -2,7 +2,7 @@
 
 import pytest
 from dashboard_page import Page
-from dashboard_samples import filled
+from dashboard_samples import filled, planned
 from fakes.clock import FakeClock
 
 from agent.clock import SystemClock
@@ -37,7 +37,7 @@ def page_on():
 
 @pytest.fixture
 def page(page_on, store, clock):
-    return page_on(store.path, clock)
+    return page_on(store.path, clock, budgets=planned(store, clock))
 
 
 @pytest.fixture

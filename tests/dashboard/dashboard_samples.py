@@ -3,6 +3,7 @@
 import os
 
 from agent.costing.points import event_point
+from agent.dashboard.budgets import Budgets
 from agent.model import Event
 from agent.series import make_point
 from agent.storage.writer import Store
@@ -14,6 +15,20 @@ DEVICES = ("gpu0", "gpu1")
 PROBE_EVERY_S = 300
 DEVICE_EVERY_S = 60
 HOURS = 24
+# What two devices cost is far above the one, and far below the other.
+BUDGETS = """
+[[budget]]
+name = "both"
+amount = 1
+currency = "EUR"
+period = "month"
+[[budget]]
+name = "gpu1-day"
+amount = 100
+currency = "EUR"
+period = "day"
+device = "gpu1"
+"""
 
 
 def cost_rows(device, count, time_ns, cost=1.6e-6):
@@ -61,7 +76,14 @@ def device_row(device, count, time_ns):
     is_idle = count % 4 == 0
     return make_point(
         "device",
-        {**HOST, "device": device, "kind": "gpu", "uuid": f"GPU-{device}", "model": "H200"},
+        {
+            **HOST,
+            "device": device,
+            "kind": "gpu",
+            "uuid": f"GPU-{device}",
+            "model": "H200",
+            "currency": "EUR",
+        },
         {
             "power_w": 120.0 if is_idle else 640.0 + count % 20,
             "power_max_w": 700.0,
@@ -186,6 +208,13 @@ def status_document(path, now_ns):
 def write_status(store, now_ns):
     store.put_state("status", status_document(store.path, now_ns))
     store.put_state("alerts", alerts_document(now_ns))
+
+
+def planned(store, clock, text=BUDGETS):
+    """Budgets of a configuration file beside the store."""
+    file = store.path.parent / "infercost.toml"
+    file.write_text(f'[store]\npath = "{store.path}"\n{text}')
+    return Budgets(clock, file)
 
 
 def filled(path, clock):

@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
-from dashboard_samples import DEVICES, cost_rows
+from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,36 @@ def test_the_numbers_are_those_of_the_export(page, store, tmp_path):
     assert shown["gpu0"]["fields"]["cost_per_inference"] == exported[-1]
 
 
+def test_what_a_budget_has_spent_is_what_its_rows_cost(page, store, clock):
+    both, one = page.json("/api/budgets")["budgets"]
+    now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = [row for row in rows_of(store, "device") if row.time_ns / 1e9 > midnight.timestamp()]
+    own = [row.fields["cost"] for row in rows if row.tags["device"] == "gpu1"]
+    # The row over midnight belongs to both days.
+    assert one["spent"] == pytest.approx(sum(own), abs=0.05)
+    assert one["period_start_ms"] == midnight.timestamp() * 1000
+    assert (one["scope"], one["verdict"], one["coverage"]) == ("gpu1", "", pytest.approx(1, 0.02))
+    assert one["forecast_low"] <= one["forecast"] <= one["forecast_high"]
+    assert (both["verdict"], both["currency"]) == ("exceeded", "EUR")
+
+
+def test_budgets_are_made_for_all_who_ask_and_follow_their_file(page, store, clock):
+    first = page.json("/api/budgets")
+    planned(store, clock, BUDGETS.replace("amount = 100", "amount = 7"))
+    assert page.json("/api/budgets") == first
+    clock.move(61)
+    assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
+    # A file that cannot be used leaves the last one in force.
+    planned(store, clock, "[[budget]]\nname = 7")
+    clock.move(61)
+    assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
+
+
+def test_nothing_is_planned_by_default(page_on, store, clock):
+    assert page_on(store.path, clock).json("/api/budgets")["budgets"] == []
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -150,7 +181,7 @@ def test_what_cannot_be_answered_is_refused_with_words(page, path, words):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend"]),
+    st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]),
     st.lists(
         st.tuples(
             st.sampled_from(["field", "since", "until", "points", "device", "x"]),

@@ -1,11 +1,14 @@
 """The page in a real Chromium: the store's numbers, live, quiet, and open to everybody."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from dashboard_samples import cost_rows, write_status
+from dashboard_samples import cost_rows, planned, write_status
 
 from agent.clock import SystemClock
 from agent.storage.reader import StoreReader
@@ -75,7 +78,8 @@ class Tab:
 @pytest.fixture
 def open_tab(browser, page_on, today):
     opened = []
-    server = page_on(today.path, SystemClock())
+    clock = SystemClock()
+    server = page_on(today.path, clock, budgets=planned(today, clock))
 
     def start(**options):
         opened.append(Tab(browser, server.address.url, **options))
@@ -117,12 +121,48 @@ def test_it_shows_what_the_store_holds_and_each_change_as_it_comes(open_tab, tod
     assert max(tab.costs()) == pytest.approx(wanted)
 
 
+def test_the_budgets_are_those_of_forecast(open_tab, today):
+    tab = open_tab()
+    tab.page.wait_for_selector("#budgets data")
+    shown = tab.page.eval_on_selector_all(
+        "[data-budget]",
+        "cards => cards.map(card => [card.dataset.budget, card.querySelector('.state').textContent,"
+        " ...[...card.querySelectorAll('dl data')].map(data => Number(data.value))])",
+    )
+    said = {budget["budget"]: budget for budget in forecast(today)}
+    assert [name for name, *_ in shown] == list(said) == ["both", "gpu1-day"]
+    for name, verdict, spent, expected, low, high, amount in shown:
+        own = said[name]
+        assert (amount, verdict) == (own["amount"], own["verdict"] or "within the budget")
+        assert spent == pytest.approx(own["spent"], rel=1e-9)
+        # Some seconds lie between the two looks.
+        ends = [own["forecast"], own["forecast_low"], own["forecast_high"]]
+        assert [expected, low, high] == pytest.approx(ends, rel=1e-3)
+
+
+def forecast(store):
+    config = store.path.parent / "infercost.toml"
+    command = [sys.executable, "-m", "agent", "-c", str(config), "forecast", "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
 def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     tab = open_tab()
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '2'")
     tab.page.click("#marks-box summary")
     assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
+    tab.page.select_option("#trend-scale", "change")
+    tab.page.eval_on_selector(
+        "#trend-scrub", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }"
+    )
+    tab.page.wait_for_function(
+        "() => /€[0-9.]+ \\([+-]?[0-9.]+ %\\)/.test(document.querySelector('#trend .readout').textContent)"
+    )
+    tab.page.select_option("#trend-field", "cost.cost_per_inference&basis=serving")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend').textContent.includes('in production in the last')"
+    )
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")
     tab.page.check("input[name=range][value='6h']")
     tab.page.wait_for_function(
@@ -138,7 +178,7 @@ def test_the_keyboard_reaches_everything(open_tab):
     for _ in range(60):
         tab.page.keyboard.press("Tab")
         seen.add(tab.page.evaluate("document.activeElement.id || document.activeElement.name"))
-    assert {"trend-field", "range", "device-field", "sweep-choice"} <= seen
+    assert {"trend-field", "trend-scale", "range", "device-field", "sweep-choice"} <= seen
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -147,6 +187,7 @@ def test_everybody_can_use_it(open_tab, scheme, width_px):
     tab = open_tab(color_scheme=scheme, viewport={"width": width_px, "height": 800})
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_selector("#sweep canvas")
+    tab.page.wait_for_selector("#budgets data")
     for box in ("incidents-box", "marks-box"):
         tab.page.click(f"#{box} summary")
     assert tab.violations() == []

@@ -15,6 +15,7 @@ LAYERS = (
     ("agent.dashboard", 5),
     ("agent.report", 5),
     ("agent.client", 5),
+    ("agent.budgeting", 4),
     ("agent.daemon", 4),
     ("agent.telemetry", 3),
     ("agent.probing", 3),

@@ -2,12 +2,13 @@
 // without a mouse, and the same numbers as a table.
 
 import { el, show, svg, table } from "./dom.js";
-import { moment, number } from "./format.js";
+import { axisMoments, moment, number } from "./format.js";
 
 const COLOURS = 8;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const TABLE_ROWS = 400;
 const HEIGHT = 280;
+const LABEL_PX = 30;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const dashOf = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
@@ -20,6 +21,7 @@ export class Chart {
     this.plot = null;
     this.hidden = new Set();
     this.data = null;
+    this.shown = null;
     this.canvas = el("div", { class: "canvas", role: "img", "aria-label": name });
     this.legend = el("ul", { class: "legend" });
     this.readout = el("output", { class: "readout", for: `${place.id}-scrub` });
@@ -41,7 +43,7 @@ export class Chart {
   /**
    * Draws series over a common axis.
    * data: { xs, series: [{ name, values, lows?, highs?, scale?, write }], marks, summary,
-   *         writeX, axes: [{ scale, label, write, side }], time, heads, table, none }
+   *         writeX, labelX?, axes: [{ scale, label, write, side }], time, heads, table, none }
    */
   draw(data) {
     this.data = data;
@@ -57,6 +59,8 @@ export class Chart {
     this.fillLegend();
     this.fillTable();
     this.redraw();
+    // What was read out is read anew where it is still there; a reader is not told what moved on.
+    if (this.shown && data.xs[this.shown.index] === this.shown.x) this.read(this.shown.index);
   }
 
   redraw() {
@@ -77,9 +81,9 @@ export class Chart {
       width: this.width(), height: HEIGHT, scales, legend: { show: false },
       cursor: { drag: { x: false, y: false } },
       axes: [
-        { ...plain, ...(time ? {} : { values: (_, splits) => splits.map(writeX), splits: () => this.data.xs, filter: (_, splits) => splits }) },
+        { ...plain, ...(time ? { values: (_, splits, at, space, step) => axisMoments(splits, step) } : this.ownAxis(writeX)) },
         ...axes.map((axis) => ({
-          ...plain, scale: axis.scale, side: axis.side ?? 3, size: 72, label: axis.label,
+          ...plain, scale: axis.scale, side: axis.side ?? 3, size: 84, label: axis.label,
           labelFont: "12px system-ui, sans-serif", labelSize: 18,
           ...(axis.side === 1 ? { grid: { show: false } } : {}),
           values: (_, splits) => splits.map((value) => axis.write(value)),
@@ -97,6 +101,24 @@ export class Chart {
     };
   }
 
+  /** An axis with a mark at each value of its own, and a number where there is room for one. */
+  ownAxis(writeX) {
+    const roomy = (plot, splits) => {
+      let right = -Infinity;
+      return splits.map((value) => {
+        const left = plot.valToPos(value, "x");
+        if (left - right < LABEL_PX) return null;
+        right = left;
+        return value;
+      });
+    };
+    return {
+      label: this.data.labelX, labelFont: "12px system-ui, sans-serif", labelSize: 18,
+      splits: () => this.data.xs, filter: roomy,
+      values: (_, splits) => splits.map((value) => (value === null ? "" : writeX(value))),
+    };
+  }
+
   width() {
     return Math.max(240, this.place.clientWidth - 22);
   }
@@ -108,16 +130,18 @@ export class Chart {
   }
 
   at(index) {
-    const { xs, series, writeX } = this.data;
+    const { xs, series, writeX, labelX } = this.data;
     if (xs[index] === undefined) return "";
     const values = series
       .filter((one) => !this.hidden.has(one.name) && one.values[index] !== null && one.values[index] !== undefined)
       .map((one) => `${one.name} ${one.write(one.values[index])}`);
-    return [writeX(xs[index]), ...values].join(" · ");
+    return [`${labelX ?? ""} ${writeX(xs[index])}`.trim(), ...values].join(" · ");
   }
 
   read(index) {
-    this.readout.textContent = this.at(index);
+    this.shown = { index, x: this.data.xs[index] };
+    const text = this.at(index);
+    if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
   moveTo(index) {

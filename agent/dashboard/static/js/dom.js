@@ -56,6 +56,11 @@ export function bar(shares) {
     left += share * 100;
     return part;
   });
+  return strip(parts);
+}
+
+/** A place for a bar's parts: a hundred wide, ten high. */
+export function strip(parts) {
   return svg(
     "svg",
     { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },

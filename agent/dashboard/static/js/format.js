@@ -2,6 +2,7 @@
 
 const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
 export const PER_THOUSAND = 1000;
+const DAY_S = 86400;
 
 /** Four significant digits without an exponent where a person would not write one. */
 export function number(value, digits = 4) {
@@ -48,9 +49,27 @@ export function moment(ms) {
 }
 
 // What tells series apart for a reader; the other tags are the same on most hosts.
+const IDENTITY = ["device", "probe", "service"];
 const TELLING = ["device", "probe", "service", "batch", "concurrency", "basis", "plan", "currency"];
 
-export function seriesName(tags) {
-  const batch = tags.batch ? { ...tags, batch: `batch ${tags.batch}` } : tags;
-  return TELLING.filter((tag) => batch[tag]).map((tag) => batch[tag]).join(" ") || "all";
+/** A name for each of several series, from their tags: what all have in common is left out. */
+export function seriesNames(series) {
+  const differs = (tag) => new Set(series.map((tags) => tags[tag] ?? "")).size > 1;
+  const told = TELLING.filter((tag) => IDENTITY.includes(tag) || differs(tag));
+  const word = (tags, tag) => (tag === "batch" ? `batch ${tags.batch}` : tags[tag]);
+  return series.map((tags) =>
+    told.filter((tag) => tags[tag]).map((tag) => word(tags, tag)).join(" ") || "all");
+}
+
+/** What stands at an axis of time: the clock, and the date where it is another. */
+export function axisMoments(splits, step_s) {
+  let last = "";
+  return splits.map((seconds) => {
+    const [date, clock] = moment(seconds * 1000).split(" ");
+    const [words, more] = step_s >= DAY_S ? [date.slice(5), date.slice(0, 4)]
+      : [step_s < 60 ? clock : clock.slice(0, 5), date.slice(5)];
+    const isNew = more !== last;
+    last = more;
+    return isNew ? `${words}\n${more}` : words;
+  });
 }

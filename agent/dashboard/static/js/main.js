@@ -1,18 +1,24 @@
 // The page: asks for what it shows, listens for news, and draws.
 
+import { showBudgets } from "./budgets.js";
 import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
-import { moment, money, number, PER_THOUSAND, seriesName } from "./format.js";
+import { moment, money, number, PER_THOUSAND, seriesNames } from "./format.js";
+import { scaled } from "./scale.js";
 import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
 
-const HISTORY_EVERY_MS = 5000;
+// A longer history changes less with each row, and takes longer to read.
+const HISTORY_EVERY_MS = { "1h": 5000, "6h": 10000, "24h": 15000, "7d": 60000, "30d": 300000, "90d": 600000 };
+// After a load that took long the host's processor rests for so many times as long.
+const REST_FACTOR = 20;
+const RETRY_MS = 15000;
 const SLOW_EVERY_MS = 60000;
 const POLL_MS = 15000;
 const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F" };
 
 const state = {
   now: null, source: null, poll: null, timer: null, curves: [],
-  historyAt: 0, slowAt: 0, isLoading: false, isStale: false,
+  historyDue: 0, slowDue: 0, isLoading: false, isStale: false,
 };
 const trend = new Chart(byId("trend"), "Trend");
 const deviceTrend = new Chart(byId("device-trend"), "Devices over time");
@@ -37,29 +43,32 @@ function liveState(text, kind) {
   place.className = `state ${kind}`;
 }
 
+const CHOICES = ["trend-field", "trend-scale", "device-field"];
 const range = () => document.querySelector("input[name=range]:checked").value;
+const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
 const isMoney = (field) => field.startsWith("cost.");
 
 /** How a field's values are written, and what they are multiplied with. */
 function writing(field, answer) {
   const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
   const currency = currencies.size === 1 ? [...currencies][0] : "";
-  const factor = ["cost.cost_per_inference", "cost.cost_reference"].includes(field) ? PER_THOUSAND : 1;
+  const factor = /^cost\.cost_(per_inference|reference)\b/.test(field) ? PER_THOUSAND : 1;
   return { factor, write: isMoney(field) ? (value) => money(value, currency) : plainNumber };
 }
 
-function drawTrend(chart, field, label, answer, marks) {
+function drawTrend(chart, field, label, answer, marks, scale) {
   const { factor, write } = writing(field, answer);
-  const names = answer.series.map((one) => seriesName(one.tags));
+  const names = seriesNames(answer.series.map((one) => one.tags));
   const { xs, columns } = aligned(answer, factor);
+  const { lines, axis } = scaled(columns, { scale, label, write });
   const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
   const notes = [`${label} over ${range()}`, `${marks.length} marks`, ...last.slice(0, 8)];
   if (answer.left_out) notes.push(`${answer.left_out} series are left out`);
   if (answer.sampled) notes.push("sampled: rows spread evenly over the time were read");
   chart.draw({
     xs, time: true, logX: false, writeX: (seconds) => moment(seconds * 1000),
-    series: columns.map((values, index) => ({ name: names[index], values, write })),
-    axes: [{ scale: "y", label, write }],
+    series: lines.map((line, index) => ({ name: names[index], ...line })),
+    axes: [{ scale: "y", ...axis }],
     marks, summary: notes.join("; "),
     heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
     table: () => trendRows(answer, names, (value) => write(value * factor)),
@@ -81,28 +90,39 @@ function showMarks(answer) {
 const labelOf = (id) => byId(id).selectedOptions[0].textContent;
 
 async function loadHistory() {
-  state.historyAt = Date.now();
+  const chosen = choice();
+  const begun = Date.now();
+  state.historyDue = begun + RETRY_MS;
   const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
-  const query = (name) => `/api/trend?field=${encodeURIComponent(name)}&since=${range()}`;
+  const query = (name) => `/api/trend?field=${name}&since=${range()}`;
   byId("trend-json").href = query(field);
   const [costs, devices, marks] = await Promise.all([
     ask(query(field)), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
   const lines = marks.marks.map((mark) => ({
     x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
-  drawTrend(trend, field, labelOf("trend-field"), costs, lines);
-  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, []);
+  drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
+  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, [], "amount");
   showMarks(marks);
+  const rest = Math.max(HISTORY_EVERY_MS[range()], REST_FACTOR * (Date.now() - begun));
+  // Who chose something else meanwhile does not wait.
+  state.historyDue = choice() === chosen ? Date.now() + rest : 0;
 }
 
 async function loadSlow() {
-  state.slowAt = Date.now();
-  const [spend, sweeps, incidents] = await Promise.all([
-    ask("/api/spend"), ask("/api/sweeps"), ask("/api/incidents?since=7d")]);
-  showSpend(spend, state.now);
-  showIncidents(incidents);
+  state.slowDue = Date.now() + RETRY_MS;
+  // Each is shown as it comes: the first look at budgets may read weeks.
+  await Promise.all([
+    ask("/api/spend").then((spend) => showSpend(spend, state.now)),
+    ask("/api/budgets").then(showBudgets),
+    ask("/api/incidents?since=7d").then(showIncidents),
+    ask("/api/sweeps").then(takeSweeps)]);
+  state.slowDue = Date.now() + SLOW_EVERY_MS;
+}
+
+function takeSweeps(sweeps) {
   state.curves = sweeps.curves;
   const choice = byId("sweep-choice");
-  const names = state.curves.map((curve) => seriesName(curve.tags));
+  const names = seriesNames(state.curves.map((curve) => curve.tags));
   if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
     choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
   }
@@ -132,7 +152,7 @@ function drawSweep() {
   const cheapest = points.find((point) => point.cheapest);
   const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
   sweep.draw({
-    xs: points.map((point) => point.batch), time: false, logX: true, writeX: (batch) => `batch ${batch}`,
+    xs: points.map((point) => point.batch), time: false, logX: true, labelX: "batch", writeX: String,
     series: points.length === 0 ? [] : [
       { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
       { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
@@ -149,8 +169,8 @@ function drawSweep() {
   });
 }
 
-/** Loads what changed behind the tiles, at most once in HISTORY_EVERY_MS and once at a time. */
-function refresh(delay = Math.max(0, state.historyAt + HISTORY_EVERY_MS - Date.now())) {
+/** Loads what changed behind the tiles once it is due, and once at a time. */
+function refresh(delay = Math.max(0, Math.min(state.historyDue, state.slowDue) - Date.now())) {
   if (state.isLoading) {
     state.isStale = true;
     return;
@@ -165,8 +185,8 @@ async function load() {
   state.isLoading = true;
   state.isStale = false;
   try {
-    await loadHistory();
-    if (Date.now() - state.slowAt > SLOW_EVERY_MS) await loadSlow();
+    if (Date.now() >= state.historyDue) await loadHistory();
+    if (Date.now() >= state.slowDue) await loadSlow();
     trouble(null);
   } catch (error) {
     trouble(error.message);
@@ -176,7 +196,14 @@ async function load() {
   if (state.isStale) refresh();
 }
 
+/** A host without probes is looked at for its services. */
+function chooseField(now) {
+  const isOf = (basis) => now.costs.some((cost) => cost.tags.basis === basis);
+  if (!isOf("probe") && isOf("serving")) byId("trend-field").value = "cost.cost_per_inference&basis=serving";
+}
+
 function take(now) {
+  if (state.now === null) chooseField(now);
   state.now = now;
   showHeader(now);
   showWrong(now);
@@ -224,9 +251,9 @@ document.addEventListener("visibilitychange", () => {
     liveState("paused while hidden", "warn");
   }
 });
-for (const id of ["trend-field", "device-field", "range"]) {
+for (const id of [...CHOICES, "range"]) {
   byId(id).addEventListener("change", () => {
-    state.historyAt = 0;
+    state.historyDue = 0;
     refresh(0);
   });
 }

@@ -67,13 +67,19 @@ function costCard(cost, probe) {
     el("dt", { class: `key ${kind}` }, WORDS[kind]),
     el("dd", {}, perThousand(amount), ` (${percent(share)})`)]);
   if (split.length && !split.some(([kind]) => kind === "energy")) facts.push(pair("electricity", "in the price"));
-  if (Number.isFinite(fields.idle_share)) facts.push(pair("idle", percent(fields.idle_share)));
+  const idle = Number.isFinite(fields.idle_share) ? fields.idle_share : null;
+  if (idle !== null) {
+    facts.push([el("dt", { class: "key idle" }, "idle time of it"),
+      el("dd", {}, perThousand(fields.cost_per_inference * idle), ` (${percent(idle)})`)]);
+  }
   for (const name of ["1h", "24h", "7d"]) {
     const value = fields[`rolling_${name}`];
     if (!Number.isFinite(value)) continue;
     const covered = fields[`rolling_${name}_coverage`];
     const note = covered < 0.5 ? ` (${percent(covered)} covered)` : "";
-    facts.push([el("dt", {}, `median of ${name}`), el("dd", {}, perThousand(value), note)]);
+    // Of production it is what all cost over all that was served.
+    const word = tags.basis === "serving" ? "all of" : "median of";
+    facts.push([el("dt", {}, `${word} ${name}`), el("dd", {}, perThousand(value), note)]);
   }
   if (Number.isFinite(fields.cost_per_million_tokens_out)) {
     facts.push(pair("per million tokens out", money(fields.cost_per_million_tokens_out, tags.currency)));
@@ -83,6 +89,7 @@ function costCard(cost, probe) {
     el("h3", {}, name),
     el("p", { class: "big" }, perThousand(fields.cost_per_inference), el("small", {}, ` per 1,000 ${unit}`)),
     split.length ? bar(split) : null,
+    idle === null ? null : bar([["busy", 1 - idle], ["idle", idle]]),
     factList([...facts, ...probeFacts(probe)]),
     el("p", { class: cost.age_s > STALE_S ? "bad" : "muted" },
       `${String(tags.plan ?? "").replaceAll("_", " ")} price, measured ${moment(cost.time_ms)}`));
@@ -147,7 +154,9 @@ function deviceCard(device) {
   }
   if (fields.ecc_uncorrected > 0) facts.push(pair("memory errors", number(fields.ecc_uncorrected)));
   add("processes", "processes", "");
-  add("price", "price_rate_per_h", "an hour", 4);
+  if (Number.isFinite(fields.price_rate_per_h)) {
+    facts.push(pair("price", `${money(fields.price_rate_per_h, tags.currency)} an hour`));
+  }
   const isOld = device.age_s > SENSOR_STALE_S;
   return el("article", { class: "card", "data-device": tags.device },
     el("h3", {}, tags.device), el("p", { class: "muted" }, tags.model ?? ""),
@@ -161,10 +170,12 @@ export function showDevices(now) {
 }
 
 export function showSpend(spend, now) {
-  const currencyOf = (device) => now?.costs.find((cost) => cost.tags.device === device)?.tags.currency ?? "";
+  // Rows of before devices told their currency have none.
+  const currencyOf = (tags) => tags.currency
+    ?? now?.costs.find((cost) => cost.tags.device === tags.device)?.tags.currency ?? "";
   const rows = spend.devices.map((entry) => {
     const { cost, idle_share: idle, tags } = entry;
-    const currency = currencyOf(tags.device);
+    const currency = currencyOf(tags);
     const isKnown = idle !== null;
     return [tags.device, exact(cost, money(cost, currency)),
       isKnown ? money(cost * (1 - idle), currency) : "–", isKnown ? money(cost * idle, currency) : "–",
