@@ -158,7 +158,9 @@ class Pusher:
     def step(self) -> float:
         """Sends live rows that are due, and a batch of a backlog; seconds to wait before the next."""
         try:
-            self._outbox.set_apart(APART_BATCHES * self._batch_points)
+            # What an outage piles up has to wait for its own moment: all hosts of a fleet have some.
+            most = self._batch.points if self._failures else APART_BATCHES * self._batch_points
+            self._outbox.set_apart(most)
             sent, pause_s = self._push()
         except RetryLater as error:
             self._batch.failed()

@@ -15,8 +15,8 @@ from typing import Final
 
 from agent.model import NS_PER_S
 
-# A backlog begins within so many flush intervals: a minute at the defaults.
-BACKLOG_FLUSHES: Final = 6
+# A backlog begins within so many flush intervals: two minutes at the defaults.
+BACKLOG_FLUSHES: Final = 12
 # A thread that wakes so shortly before its moment has served it; as a share of the interval.
 _SERVED_SHARE: Final = 0.1
 _HASH_BYTES: Final = 8
