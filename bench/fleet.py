@@ -45,7 +45,7 @@ class Times:
     pushers: int
 
 
-LONG = Times(fill_s=12, send_s=8, settle_s=10, query_s=10, stamps_s=6, pushers=2_000)
+LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, stamps_s=6, pushers=2_000)
 SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, stamps_s=2, pushers=400)
 
 
@@ -117,7 +117,7 @@ def measured(server, rows, hosts, times):
 def run(times):
     """Everything that is measured: what a host sends, the fleets, timestamps, turns."""
     rows = fleet_rows.captured()
-    print(f"a host: {rows.series} series, {rows.numbers} numbers, {rows.per_s:.3f} rows/s")
+    print(f"a host: {rows.series} series, {rows.fields} fields, {rows.per_s:.3f} rows/s")
     results = []
     with tempfile.TemporaryDirectory(prefix="infercost-fleet-") as name:
         for kind in SERVERS:

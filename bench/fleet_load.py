@@ -8,11 +8,15 @@ having its share of the hosts, so that what is found is a rate that is sustained
 import random
 import threading
 import time
+import zlib
 from dataclasses import dataclass
 
 from fleet_rows import NS, line
 
+from agent.sinks.errors import RetryLater
+
 ROUND_S = 10
+PAUSE_S = 0.5
 SENDERS = 4
 BATCH_ROWS = 5000
 DAY_S = 86_400
@@ -32,6 +36,7 @@ class Sent:
         cpu_s: CPU seconds of the database.
         rss_bytes: Its resident memory at the end.
         slow_s: 99th percentile of a request's time.
+        put_off: Requests that the database was too busy for, and that were sent again.
     """
 
     rows: int = 0
@@ -41,6 +46,7 @@ class Sent:
     cpu_s: float = 0.0
     rss_bytes: int = 0
     slow_s: float = 0.0
+    put_off: int = 0
 
     @property
     def per_s(self):
@@ -50,7 +56,7 @@ class Sent:
     @property
     def cpu_per_million_s(self):
         """CPU seconds of the database for a million rows."""
-        return self.cpu_s / self.rows * 1e6
+        return self.cpu_s / self.rows * 1e6 if self.rows else float("nan")
 
 
 class Sender(threading.Thread):
@@ -66,6 +72,7 @@ class Sender(threading.Thread):
         self._load, self._number = load, number
         self._rng = random.Random(number)
         self.rows, self.requests, self.rounds, self.times = 0, 0, 0, []
+        self.put_off = 0
         self.error = None
 
     def run(self):
@@ -98,14 +105,24 @@ class Sender(threading.Thread):
     def _host(self, host, due, since_s):
         """A host's rows of a round: its sensors have a phase of their own."""
         rng, load = self._rng, self._load
-        phase_ns = hash((host, "phase")) % (ROUND_S * NS)
+        phase_ns = zlib.crc32(b"%d" % host) * 1_000_003 % (ROUND_S * NS)
         time_ns = (START_S + since_s) * NS + phase_ns + rng.choice(load.rows.wobble_ns)
         time_ns -= time_ns % load.grid_ns
         return [line(shape, host, time_ns, rng) for shape in due]
 
     def _send(self, sink, lines):
+        body = "\n".join(lines).encode()
         began_s = time.perf_counter()
-        sink.send("\n".join(lines).encode())
+        while True:
+            try:
+                sink.send(body)
+                break
+            except RetryLater:
+                # As the product does: what is not acknowledged is sent again.
+                self.put_off += 1
+                if self._load.is_over():
+                    return
+                time.sleep(PAUSE_S)
         self.times.append(time.perf_counter() - began_s)
         self.rows += len(lines)
         self.requests += 1
@@ -178,4 +195,5 @@ class Load:
             cpu_s=now_s - cpu_s,
             rss_bytes=rss_bytes,
             slow_s=times[int(len(times) * 0.99)] if times else 0.0,
+            put_off=sum(sender.put_off for sender in self._senders),
         )

@@ -23,7 +23,7 @@ from agent.config import TelemetryConfig
 from agent.config_probe import ProbeConfig
 from agent.config_service import ServiceConfig
 from agent.daemon.service import AGENT_EVERY_S
-from agent.lineprotocol import field_set, parse_field_set, series_key
+from agent.lineprotocol import field_set, series_key
 from agent.series import SCHEMA
 
 GPUS = 8
@@ -55,14 +55,14 @@ class Shape:
         key: Its series key, with a place where the host's number goes.
         measurement: Its measurement.
         every_s: How often it has a row at the defaults.
-        numbers: How many of its fields are numbers or bools: series of a VictoriaMetrics.
+        fields: How many fields it has: VictoriaMetrics makes a series of each, of a text one of zeros.
         variants: Field sets that a row of it takes one of.
     """
 
     key: tuple[str, ...]
     measurement: str
     every_s: float
-    numbers: int
+    fields: int
     variants: tuple[str, ...]
 
 
@@ -89,9 +89,9 @@ class Rows:
         return len(self.shapes)
 
     @property
-    def numbers(self):
+    def fields(self):
         """Series of a host, as VictoriaMetrics counts them."""
-        return sum(shape.numbers for shape in self.shapes)
+        return sum(shape.fields for shape in self.shapes)
 
     def due(self, round_s, step_s):
         """Shapes that have a row in a step of the simulated time that begins at `round_s`."""
@@ -171,7 +171,7 @@ def shape_of(row):
         key=tuple(series_key(row.measurement, tags).split(mark)),
         measurement=row.measurement,
         every_s=every_s,
-        numbers=sum(not isinstance(value, str) for value in row.fields.values()),
+        fields=len(row.fields),
         variants=tuple(field_set(varied(row.fields, rng)) for _ in range(VARIANTS)),
     )
 
@@ -206,8 +206,3 @@ def thin(rows, measurements):
     """The same without the series of other measurements."""
     kept = tuple(shape for shape in rows.shapes if shape.measurement in measurements)
     return Rows(kept, rows.wobble_ns)
-
-
-def values_in(text):
-    """Numbers and bools of a line's field set."""
-    return sum(not isinstance(value, str) for value in parse_field_set(text).values())
