@@ -31,6 +31,8 @@ from fleet_servers import Influx, Victoria  # noqa: E402 - as above
 
 SERVERS = (Influx, Victoria)
 FLEETS = (100, 1_000, 10_000)
+# What makes new series takes a database longer: in small pieces the time is kept.
+FILL_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,11 @@ class Result:
         server: Its name.
         short: Its name in a file.
         hosts: How many.
+        begun: How many of them had a row of each series in time; these sent the rounds.
         fill: The first row of each series, in large requests.
         each: Rounds in requests of one host each, as hosts send them.
         packed: Rounds in requests of 5,000 rows, as a relay sends them.
+        begun_bytes: What its files took when each series had a row.
         disk_bytes: What its files took at the end.
         empty_bytes: Its resident memory before the first row.
         series: Series that it counts.
@@ -70,9 +74,11 @@ class Result:
     server: str
     short: str
     hosts: int
+    begun: int
     fill: Sent
     each: Sent
     packed: Sent
+    begun_bytes: int
     disk_bytes: int
     empty_bytes: int
     series: int
@@ -84,18 +90,27 @@ class Result:
         """All rows that were acknowledged."""
         return self.fill.rows + self.each.rows + self.packed.rows
 
+    @property
+    def row_bytes(self):
+        """Disk bytes of a row of a series that is known."""
+        rows = self.each.rows + self.packed.rows
+        return max(0, self.disk_bytes - self.begun_bytes) / rows if rows else float("nan")
+
 
 def measured(server, rows, hosts, times):
     """A fleet's result in a server that holds nothing yet."""
     _, empty_bytes = server.usage()
     server.begin()
     fill = Load(
-        server, rows, hosts, times.fill_s, request_rows=BATCH_ROWS, rounds=1, everything=True
+        server, rows, hosts, times.fill_s, request_rows=FILL_ROWS, rounds=1, everything=True
     ).run()
-    each = Load(server, rows, hosts, times.send_s, from_round=1).run()
+    begun_bytes = server.settled_bytes(times.settle_s)
+    # A database that learns new series shows another rate than one that knows them.
+    begun = max(1, min(hosts, fill.rows // rows.series))
+    each = Load(server, rows, begun, times.send_s, from_round=1).run()
     from_round = 1 + each.rounds
     packed = Load(
-        server, rows, hosts, times.send_s, request_rows=BATCH_ROWS, from_round=from_round
+        server, rows, begun, times.send_s, request_rows=BATCH_ROWS, from_round=from_round
     ).run()
     disk_bytes = server.settled_bytes(times.settle_s)
     panel, query_s = fleet_queries.heaviest(server, from_round + packed.rounds, times.query_s)
@@ -103,9 +118,11 @@ def measured(server, rows, hosts, times):
         server=server.name,
         short=server.short,
         hosts=hosts,
+        begun=begun,
         fill=fill,
         each=each,
         packed=packed,
+        begun_bytes=begun_bytes,
         disk_bytes=disk_bytes,
         empty_bytes=empty_bytes,
         series=server.series(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fleet_rows import NS, line
 
+from agent.clock import NS_PER_MS
 from agent.sinks.errors import RetryLater
 
 ROUND_S = 10
@@ -107,6 +108,8 @@ class Sender(threading.Thread):
         rng, load = self._rng, self._load
         phase_ns = zlib.crc32(b"%d" % host) * 1_000_003 % (ROUND_S * NS)
         time_ns = (START_S + since_s) * NS + phase_ns + rng.choice(load.rows.wobble_ns)
+        # What a clock says beyond the millisecond; the product's rows leave it out.
+        time_ns += rng.randrange(NS_PER_MS)
         time_ns -= time_ns % load.grid_ns
         return [line(shape, host, time_ns, rng) for shape in due]
 
@@ -155,7 +158,7 @@ class Load:
         from_round=0,
         rounds=DAY_S // ROUND_S,
         everything=False,
-        grid_ns=1,
+        grid_ns=NS_PER_MS,
         database="fleet",
     ):
         self.server, self.rows, self.hosts, self.seconds = server, rows, hosts, seconds

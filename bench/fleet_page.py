@@ -80,7 +80,7 @@ def of_result(result, rows):
     """A fleet in a database."""
     who = f"{result.short}, {result.hosts:,} hosts"
     needed = rows.per_s * result.hosts
-    whole = "" if result.fill.rows >= rows.series * result.hosts else " (not all series begun)"
+    whole = "" if result.begun == result.hosts else f" ({result.begun:,} hosts begun in time)"
     # A goal on what ten thousand hosts need would ask it of this machine: it is for the page to say.
     goal = "at least what they make" if result.hosts <= FLEET // 10 else ""
     keeps_up = result.each.per_s >= needed
@@ -102,7 +102,7 @@ def of_result(result, rows):
         entry(
             f"{who}: resident", result.packed.rss_bytes / 1e6, "MB", note=f"{result.series} series"
         ),
-        entry(f"{who}: disk", result.disk_bytes / result.rows, "MB", note=million),
+        entry(f"{who}: disk", result.row_bytes, "MB", note=million),
         entry(f"{who}: {result.panel}", result.query_s, "s", note=f"over {result.rows} rows"),
     ]
 
@@ -139,6 +139,19 @@ def host_table(rows):
     return "\n".join(lines)
 
 
+def fleet_row(result, rows):
+    """A fleet in a database, as a row of the page."""
+    return (
+        f"| {result.server} | {result.hosts:,} | {rows.per_s * result.hosts:,.0f}"
+        f" | {result.each.per_s:,.0f} rows/s | {result.each.slow_s * 1000:,.0f} ms"
+        f" | {result.packed.per_s:,.0f} rows/s"
+        f" | {result.each.cpu_per_million_s:,.0f} / {result.packed.cpu_per_million_s:,.0f}"
+        f" | {result.packed.rss_bytes / 1e6:,.0f} MB | {result.row_bytes:,.0f} MB"
+        f" | {result.series:,} of {result.begun:,} hosts"
+        f" | {result.panel}: {result.query_s:.2f} s over {result.rows:,} rows |"
+    )
+
+
 def measured_table(rows, results):
     """What was measured, fleet by fleet."""
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
@@ -150,22 +163,12 @@ def measured_table(rows, results):
         "",
         (
             "| database | hosts | they make, rows/s | acknowledged, a request a host | p99 | acknowledged,"
-            " 5,000 rows a request | CPU s for 1 M rows | resident | disk for 1 M rows | series begun |"
+            " 5,000 rows a request | CPU s for 1 M rows | resident | disk for 1 M rows | series |"
             " slowest panel |"
         ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for result in results:
-        begun = result.fill.rows / (rows.series * result.hosts)
-        lines.append(
-            f"| {result.server} | {result.hosts:,} | {rows.per_s * result.hosts:,.0f}"
-            f" | {result.each.per_s:,.0f} rows/s | {result.each.slow_s * 1000:,.0f} ms"
-            f" | {result.packed.per_s:,.0f} rows/s"
-            f" | {result.each.cpu_per_million_s:,.0f} / {result.packed.cpu_per_million_s:,.0f}"
-            f" | {result.packed.rss_bytes / 1e6:,.0f} MB | {result.disk_bytes / result.rows:,.0f} MB"
-            f" | {result.series:,} ({min(begun, 1):.0%})"
-            f" | {result.panel}: {result.query_s:.2f} s over {result.rows:,} rows |"
-        )
+    lines += [fleet_row(result, rows) for result in results]
     return "\n".join(lines)
 
 
@@ -205,13 +208,13 @@ def sizing_table(rows, results):
         f"| requests a second | {FLEET / FLUSH_S:,.0f} | {FLEET / FLUSH_S:,.0f} | flush_every 10 s |",
     ]
     whole = {
-        short: [r for r in results if r.short == short and r.fill.rows >= rows.series * r.hosts]
+        short: [r for r in results if r.short == short and r.begun == r.hosts]
         for short in dict.fromkeys(r.short for r in results)
     }
     best = {s: max(f, key=lambda r: r.hosts) if f else first(results, s) for s, f in whole.items()}
     small = {s: first(results, s) for s in whole}
     lines.append(
-        row_of("series", best, lambda r: f"{r.series / r.hosts * FLEET:,.0f}", "counted at", whole)
+        row_of("series", best, lambda r: f"{r.series / r.begun * FLEET:,.0f}", "counted at", whole)
     )
     lines.append(
         row_of(
@@ -230,7 +233,7 @@ def sizing_table(rows, results):
         row_of(
             "disk a day, in full resolution",
             small,
-            lambda r: f"{r.disk_bytes / r.rows * per_s * DAY_S / 1e9:,.0f} GB",
+            lambda r: f"{r.row_bytes * per_s * DAY_S / 1e9:,.0f} GB",
             "in proportion to rows, from",
             whole,
         )
@@ -255,7 +258,7 @@ def first(results, short):
 def memory(result):
     """Memory of a large fleet: what a server takes without rows, and each series."""
     per_series = (result.packed.rss_bytes - result.empty_bytes) / result.series
-    all_bytes = result.empty_bytes + per_series * result.series / result.hosts * FLEET
+    all_bytes = result.empty_bytes + per_series * result.series / result.begun * FLEET
     return f"{all_bytes / 1e9:,.0f} GB"
 
 

@@ -82,6 +82,10 @@ class Influx(Measured, InfluxDB):
     def flush(self):
         """It packs by itself, soon."""
 
+    def packed_bytes(self, database):
+        """Bytes of a database's rows, once they are packed: not of its log or its table of series."""
+        return sum(path.stat().st_size for path in (self.folder / "data" / database).rglob("*.tsm"))
+
     def series(self, database=DATABASE):
         """How many series it counts."""
         found = self.query("SHOW SERIES EXACT CARDINALITY", db=database)

@@ -7,7 +7,7 @@ from fleet_load import Load
 from fleet_rows import thin
 
 GRIDS_NS = {"ns": 1, "ms": 1_000_000}
-HOSTS = 20
+HOSTS = 5
 
 
 def saved(server, rows, seconds, rounds):
@@ -34,14 +34,5 @@ def saved(server, rows, seconds, rounds):
             database=database,
         ).run()
         found[database] = sent.rows
-    server.settled_bytes(3 * seconds + 6)
-    return {
-        database: sum(
-            path.stat().st_size
-            for part in ("data", "wal")
-            for path in (server.folder / part / database).rglob("*")
-            if path.is_file()
-        )
-        / rows_sent
-        for database, rows_sent in found.items()
-    }
+    server.settled_bytes(seconds + 10)
+    return {database: server.packed_bytes(database) / sent for database, sent in found.items()}

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
 
-from agent.clock import Clock, utc_ns
+from agent.clock import Clock, row_ns
 from agent.costing.served import ServedWindow
 from agent.costing.serving_basis import service_cost
 from agent.costing.serving_carbon import served_emission
@@ -123,7 +123,7 @@ class ServingGroup:
             end_ns = min(self._costs.seen_ns(), self._clock.monotonic_ns())
             if end_ns > start_ns:
                 bill = self._costs.bill(start_ns, end_ns)
-                self._keep(self._allocated(bill, utc_ns(self._clock, end_ns)))
+                self._keep(self._allocated(bill, row_ns(self._clock, end_ns)))
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """Ends the window of every service, at once: none waits for another's slow endpoint."""
@@ -143,7 +143,7 @@ class ServingGroup:
     def _bill(self, pending: _Pending) -> None:
         """Makes the rows of a window and keeps them together."""
         bill = self._costs.bill(pending.start_ns, pending.end_ns)
-        time_ns = utc_ns(self._clock, pending.end_ns)
+        time_ns = row_ns(self._clock, pending.end_ns)
         points = self._allocated(bill, time_ns)
         for service in self.services:
             points += self._served(service, pending.served[service.name], bill, time_ns)
