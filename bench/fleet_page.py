@@ -14,6 +14,14 @@ FLUSH_S = 10.0
 DAY_S = 86_400
 FLEET = 10_000
 TURNS_MOST = 1.5
+BUSY = (
+    "The machine was busy with other work: the rates, times and CPU of this run say what it had left,"
+    " and not what a database can do."
+)
+TOO_SHORT = (
+    "CPU, memory and disk are worked out from fleets that had begun in full, which this run had no"
+    " time for: `python bench/fleet.py --keep` on a quiet machine adds them."
+)
 
 
 def line(result, rows):
@@ -169,6 +177,8 @@ def measured_table(rows, results):
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [fleet_row(result, rows) for result in results]
+    if os.getloadavg()[1] > 2 * (os.cpu_count() or 1):
+        lines += ["", BUSY]
     return "\n".join(lines)
 
 
@@ -211,11 +221,14 @@ def sizing_table(rows, results):
         short: [r for r in results if r.short == short and r.begun == r.hosts]
         for short in dict.fromkeys(r.short for r in results)
     }
-    best = {s: max(f, key=lambda r: r.hosts) if f else first(results, s) for s, f in whole.items()}
-    small = {s: first(results, s) for s in whole}
     lines.append(
-        row_of("series", best, lambda r: f"{r.series / r.begun * FLEET:,.0f}", "counted at", whole)
+        f"| series | {rows.series * FLEET:,} | {rows.fields * FLEET:,} | counted from a host's rows |"
     )
+    if not all(whole.values()):
+        # The smallest fleet had not begun in time: nothing may be worked out from it.
+        return "\n".join([*lines, "", TOO_SHORT])
+    best = {s: max(f, key=lambda r: r.hosts) for s, f in whole.items()}
+    small = {s: first(results, s) for s in whole}
     lines.append(
         row_of(
             "cores to write, a request a host / 5,000 rows a request",
