@@ -188,8 +188,9 @@ class Pusher:
                 self._look.set()
                 return live, 0.0
             self._live_due_s = self._now_s() + self._turn.live_wait_s(self._clock.time_ns())
-        if self._failures and not self._was_asked:
-            self._behind_due_s = self._now_s() + self._turn.backlog_wait_s()
+        if self._failures or self._was_asked:
+            spread_s = 0.0 if self._was_asked else self._turn.backlog_wait_s()
+            self._behind_due_s = self._now_s() + spread_s
         wait_s = max(self._pace.wait_s(self._now_s()), self._behind_due_s - self._now_s(), 0.0)
         behind = 0
         if not wait_s:
