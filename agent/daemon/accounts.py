@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
 
-from agent.clock import Clock, utc_ns
+from agent.clock import Clock, row_ns
 from agent.costing.carbon import Emission, emission
 from agent.costing.energy import LastKnownEnergy, ProbeEnergy, energy_per_inference
 from agent.costing.news import price_events, software_event
@@ -148,7 +148,7 @@ class Accounts:
 
     def take_reading(self, reading: Reading, device: Device) -> None:
         """Keeps a reading as a row of `device`, with its price."""
-        time_ns = utc_ns(self._clock, reading.end_ns)
+        time_ns = row_ns(self._clock, reading.end_ns)
         terms = self._terms(device.name, time_ns)
         energy_j = reading.fields.get("energy_j")
         emitted = emission(
@@ -168,7 +168,7 @@ class Accounts:
     def take_probe(self, measured: Measured) -> ProbeReport:
         """Prices a probe run and keeps it as rows of `probe` and `cost`, committed together."""
         result = measured.result
-        time_ns = utc_ns(self._clock, result.region_end_ns)
+        time_ns = row_ns(self._clock, result.region_end_ns)
         energy = self._energy(measured)
         points = [probe_point(result, energy, measured.activity, self._tags, time_ns)]
         terms = self._terms(result.device, time_ns)

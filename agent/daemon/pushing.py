@@ -16,6 +16,7 @@ from agent.model import NS_PER_S
 from agent.sinks.pusher import Pusher
 from agent.sinks.registry import build_sink
 from agent.sinks.settings import SinkSettings
+from agent.sinks.turn import Turn
 from agent.storage.sink_outbox import SinkOutbox
 from agent.storage.writer import Store
 
@@ -46,9 +47,10 @@ class Pushing:
         sinks: The sinks' configurations.
         store: The outbox.
         stop: Ends the threads.
+        host: Name of this host, which picks its moments.
     """
 
-    def __init__(self, sinks: Sequence[SinkConfig], store: Store, stop: Flag) -> None:
+    def __init__(self, sinks: Sequence[SinkConfig], store: Store, stop: Flag, host: str) -> None:
         self._store = store
         self._stop = stop
         self._outboxes: dict[str, SinkOutbox] = {}
@@ -65,6 +67,7 @@ class Pushing:
                 max_points=sink.max_backlog_points,
             )
             self._outboxes[sink.name] = outbox
+            rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
             self._pushers[sink.name] = Pusher(
                 sink.name,
                 outbox,
@@ -73,7 +76,8 @@ class Pushing:
                 batch_points=sink.batch_points,
                 flush_every_s=sink.flush_every_s,
                 drain_points_per_s=sink.drain_points_per_s,
-                rng=random.Random(),  # noqa: S311 - it spreads retries, it guards nothing
+                rng=rng,
+                turn=Turn(host, sink.name, sink.flush_every_s, rng),
             )
         self._threads = [
             Thread(target=pusher.run, name=f"sink {name}", daemon=True)

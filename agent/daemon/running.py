@@ -97,7 +97,7 @@ class Running:
         # A service's readings and its window may be due together.
         workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
         self.schedule = Schedule(workers=workers)
-        self.pushing = Pushing(config.sink, parts.store, self._stop)
+        self.pushing = Pushing(config.sink, parts.store, self._stop, self.tags["host"])
         self.notifying = Notifying(
             config.notifier,
             parts.store,

@@ -164,11 +164,22 @@ class Serving:
         )
         group.services = tuple(
             ServedService(
-                service, around.clock, lambda: group.edge_ns, around.on_event, self._history
+                service,
+                around.clock,
+                lambda: group.edge_ns,
+                around.on_event,
+                self._history,
+                self._served(service.name),
             )
             for service in together
         )
         return group
+
+    def _served(self, service: str) -> Mapping[str, int]:
+        """Served models that a service has rows of, and UTC in ns of the newest."""
+        with closing(StoreReader.open(self._around.store_path)) as reader:
+            rows = reader.last("serving", {"service": service})
+        return {row.tags.get("served_model", ""): row.time_ns for row in rows}
 
     def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
         tags = {"service": service, "basis": "serving", "currency": currency}

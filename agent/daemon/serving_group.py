@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
 
-from agent.clock import Clock, utc_ns
+from agent.clock import Clock, row_ns
 from agent.costing.served import ServedWindow
 from agent.costing.serving_basis import service_cost
 from agent.costing.serving_carbon import served_emission
@@ -92,7 +92,7 @@ class ServingGroup:
             for service in self.services:
                 stack.enter_context(service.lock)
             now_ns, start_ns = self._clock.monotonic_ns(), self.edge_ns
-            time_ns = utc_ns(self._clock, now_ns)
+            time_ns = row_ns(self._clock, now_ns)
             if now_ns - start_ns < SHORT_SHARE * self.window_s * NS_PER_S:
                 return
             self.edge_ns = now_ns
@@ -128,7 +128,7 @@ class ServingGroup:
             end_ns = min(self._costs.seen_ns(), self._clock.monotonic_ns())
             if end_ns > start_ns:
                 bill = self._costs.bill(start_ns, end_ns)
-                self._keep(self._allocated(bill, utc_ns(self._clock, end_ns)))
+                self._keep(self._allocated(bill, row_ns(self._clock, end_ns)))
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """Ends the window of every service, at once: none waits for another's slow endpoint."""

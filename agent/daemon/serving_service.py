@@ -39,6 +39,7 @@ class ServedService:
             for all services that share a device.
         on_event: Takes the fault of an endpoint that cannot be read, and its return.
         history: Its past, to fill the rolling windows after a start.
+        known: Served models that have series already, and UTC in ns of their newest rows.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ServedService:
         edge_ns: Callable[[], int],
         on_event: Callable[[Event], None],
         history: History,
+        known: Mapping[str, int] | None = None,
     ) -> None:
         self.config = config
         self.weights = Weights(config.weight_in, config.weight_out)
@@ -55,7 +57,7 @@ class ServedService:
         self._on_event = on_event
         self._history = history
         self._meter = ServiceMeter(
-            config, Fetcher(access_of(config, os.environ)), edge_ns, clock.time_ns
+            config, Fetcher(access_of(config, os.environ)), edge_ns, clock.time_ns, known
         )
         self.lock = Lock()
         self._scrape: Scrape | None = None

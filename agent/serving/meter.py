@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from agent.model import NS_PER_S
 from agent.serving.errors import ScrapeError
 from agent.serving.exposition import parse_exposition
 from agent.serving.increase import CounterHistory, Increases, Step
+from agent.serving.named import ModelNames
 from agent.serving.reading import Reading, engine_of, read_counters, wanted_names
 
 MAX_AT_ONCE = 8
@@ -60,6 +61,7 @@ class ServiceMeter:
         fetch: Reads an address; raises ScrapeError.
         now_ns: CLOCK_MONOTONIC ns.
         utc_ns: UTC ns, by which the servers say when a counter began.
+        known: Served models that have series already, and UTC in ns of their newest rows.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ServiceMeter:
         fetch: Callable[[str], bytes],
         now_ns: Callable[[], int],
         utc_ns: Callable[[], int],
+        known: Mapping[str, int] | None = None,
     ) -> None:
         self._service = service
         self._engine = engine_of(service)
@@ -75,6 +78,7 @@ class ServiceMeter:
         self._fetch = fetch
         self._now_ns = now_ns
         self._utc_ns = utc_ns
+        self._names = ModelNames(utc_ns, known)
         self._histories = {
             url: CounterHistory(counts_begin_at_zero=self._engine.counts_begin_at_zero)
             for url in service.url
@@ -126,7 +130,7 @@ class ServiceMeter:
             problems += [f"{url}: {told}" for told in step.problems]
             missing += [f"{url}: {told}" for told in outcome.missing]
             restarted = restarted or step.restarted
-            _add(window, outcome, step, self._engine.counters)
+            _add(window, outcome, step, self._engine.counters, self._names)
         if window.restarts > MAX_RESTARTS:
             problems.append(
                 f"counters began anew more than {MAX_RESTARTS} times: does it crash in a loop, or do"
@@ -155,12 +159,19 @@ class ServiceMeter:
             return error
 
 
-def _add(window: _Window, reading: Reading, step: Step, measures: Iterable[Measure]) -> None:
+def _add(
+    window: _Window,
+    reading: Reading,
+    step: Step,
+    measures: Iterable[Measure],
+    names: ModelNames,
+) -> None:
     window.readings += 1
     window.restarts += step.restarted
     window.seen.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
-    for place, grown in step.increases.items():
+    for (measure, model), grown in step.increases.items():
+        place = (measure, names.name(model))
         window.increases[place] = window.increases.get(place, 0.0) + grown
 
 

@@ -13,7 +13,6 @@ from agent.serving.engines import ENGINES, Counter, Engine
 from agent.serving.errors import ScrapeError
 from agent.serving.exposition import Exposition, Labels, Sample, family_of
 
-MAX_MODELS = 64
 MAX_MODEL_CHARS = 200
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
 _SCALES = (
@@ -104,7 +103,7 @@ def read_counters(
         unnamed: Name for what names no model, where the operator gave one.
 
     Raises:
-        ScrapeError: A counter that it must have is none, or there are too many models.
+        ScrapeError: A counter that it must have is none.
     """
     found: dict[Measure, Counted] = {}
     for measure, counters in engine.counters.items():
@@ -121,9 +120,6 @@ def read_counters(
         elif measure in engine.required:
             missing.append(_told(measure, counters, exposition, engine))
     missing += _absent_models(exposition, found, models)
-    seen = {value.model for counted in found.values() for value in counted.series.values()}
-    if len(seen) > MAX_MODELS:
-        raise ScrapeError(f"more than {MAX_MODELS} models; name those that count in models")
     return Reading(found, tuple(missing), exposition.started_s)
 
 

@@ -14,6 +14,7 @@ from agent.model import NS_PER_S
 from agent.sinks.batching import BatchSize, Pace
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.registry import Sink
+from agent.sinks.turn import AtOnce, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Pusher:
         drain_points_per_s: How fast a backlog leaves beside them, at most.
         rng: Spreads retries, so that a fleet does not stampede a database that comes back.
         clock: For the status; the host's by default.
+        turn: The host's moments among a fleet's; None to send at once, and then at the interval.
     """
 
     def __init__(  # noqa: PLR0913 - what a test gives in place of the host's own
@@ -95,6 +97,7 @@ class Pusher:
         drain_points_per_s: int,
         rng: Random,
         clock: Clock | None = None,
+        turn: Turn | None = None,
     ) -> None:
         self._name = name
         self._outbox = outbox
@@ -106,7 +109,10 @@ class Pusher:
         self._rng = rng
         self._clock = clock or SystemClock()
         self._pace = Pace(drain_points_per_s, self._now_s())
-        self._live_due_s = self._now_s()
+        self._turn = turn or AtOnce(flush_every_s)
+        self._live_due_s = self._now_s() + self._turn.first_wait_s(self._clock.time_ns())
+        self._behind_due_s = self._now_s() + self._turn.backlog_wait_s()
+        self._was_asked = False
         self._look = Event()
         self._wake = Event()
         self._failures = 0
@@ -137,6 +143,7 @@ class Pusher:
 
     def retry_now(self) -> None:
         """Ends a back-off: whoever mended the database need not wait for it."""
+        self._was_asked = True
         self._now.set()
         self._wake.set()
 
@@ -151,7 +158,9 @@ class Pusher:
     def step(self) -> float:
         """Sends live rows that are due, and a batch of a backlog; seconds to wait before the next."""
         try:
-            self._outbox.set_apart(APART_BATCHES * self._batch_points)
+            # What an outage piles up has to wait for its own moment: all hosts of a fleet have some.
+            most = self._batch.points if self._failures else APART_BATCHES * self._batch_points
+            self._outbox.set_apart(most)
             sent, pause_s = self._push()
         except RetryLater as error:
             self._batch.failed()
@@ -165,6 +174,7 @@ class Pusher:
             if self._failures:
                 logger.info("sink %s: delivers again", self._name)
             self._failures, self._last_error, self._retry_at_ns = 0, None, None
+            self._was_asked = False
             self._state = "delivering" if sent else "idle"
         return pause_s
 
@@ -177,8 +187,11 @@ class Pusher:
             if live == limit:
                 self._look.set()
                 return live, 0.0
-            self._live_due_s = self._now_s() + self._flush_every_s
-        wait_s = self._pace.wait_s(self._now_s())
+            self._live_due_s = self._now_s() + self._turn.live_wait_s(self._clock.time_ns())
+        if self._failures or self._was_asked:
+            spread_s = 0.0 if self._was_asked else self._turn.backlog_wait_s()
+            self._behind_due_s = self._now_s() + spread_s
+        wait_s = max(self._pace.wait_s(self._now_s()), self._behind_due_s - self._now_s(), 0.0)
         behind = 0
         if not wait_s:
             behind = self._deliver(self._outbox.backlog)
@@ -278,6 +291,7 @@ class Pusher:
                 logger.log(level, "sink %s: %s: %s", self._name, state, reason)
             self._state, self._last_error = state, reason
             self._failures += 1
+            self._was_asked = False
             ceiling_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures - 1, 10))
             pause_s = self._rng.uniform(0.1, ceiling_s)
             if after_s is not None:

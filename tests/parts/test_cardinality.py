@@ -1,0 +1,208 @@
+"""No tag takes what others choose without a bound: hostile input makes no more series."""
+
+import itertools
+import random
+from decimal import Decimal
+
+import pytest
+
+from agent.alert import Fault
+from agent.alerting.defaults import effective_rules
+from agent.alerting.engine import AlertEngine
+from agent.config_alerting import AlertingConfig
+from agent.config_service import ServiceConfig
+from agent.costing.allocation import Line
+from agent.costing.points import cost_point, device_point, event_point, probe_point
+from agent.costing.serving_basis import ServedCost, ServiceCost
+from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
+from agent.lineprotocol import series_key
+from agent.model import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
+from agent.series import SCHEMA
+from agent.serving.meter import ServiceMeter
+from agent.serving.named import MAX_NAMES
+
+HOST = {"host": "gpu-node-17", "rack": "r1"}
+START_NS = 1_780_000_000 * NS_PER_S
+ROUNDS = 300
+# What bounds each tag's values on a host. A tag that is not here has not been thought about.
+BOUNDED_BY = {
+    "device": "the host's devices, and sets of them that the configuration names",
+    "kind": "a literal: kinds of devices, kinds of events",
+    "uuid": "the host's devices: one for each that was ever put in, or MIG instance made",
+    "model": "the host's devices: the vendor's name of the product",
+    "currency": "the configuration's prices",
+    "probe": "the configuration's probes",
+    "batch": "the powers of two up to a probe's largest batch, and a sweep's, refined ones among them",
+    "cold": "a literal",
+    "compile": "a literal",
+    "cuda_graph": "a literal",
+    "weights": "a literal",
+    "concurrency": "the configuration's probes",
+    "service": "the configuration's services",
+    "served_model": f"{MAX_NAMES} of a service at a time, the rest as one",
+    "basis": "a literal",
+    "plan": "a literal, and sets of them that work as one",
+    "engine": "a literal",
+    "part": "a literal",
+    "budget": "the configuration's budgets",
+    "period": "a literal",
+    "metric": "a literal",
+    "rule": "the configuration's rules",
+    "state": "a literal",
+    "version": "releases that the host ever ran",
+}
+
+
+def hostile():
+    """Texts that are never the same."""
+    rng = random.Random(1)
+    return (f"{rng.random()}, a=b {number}\n" * 3 for number in itertools.count())
+
+
+def series_of(points):
+    return {series_key(point.measurement, point.tags) for point in points}
+
+
+def test_each_tag_of_the_schema_is_known_to_be_bounded():
+    assert {tag for family in SCHEMA.values() for tag in family.tags} == BOUNDED_BY.keys()
+
+
+def result(texts, number):
+    return ProbeResult(
+        probe="encoder",
+        device="gpu0",
+        batch=32,
+        latency_ms={"p50": 1.0 + number, "mean": 1.0, "cv": 0.1},
+        samples=300 + number,
+        stop_reason=next(texts),
+        region_start_ns=number,
+        region_end_ns=number + NS_PER_S,
+        inferences=100.0,
+        has_energy_window=True,
+        h2d_ms=0.1,
+        launch_overhead_pct=1.0,
+        busy_s=9.0,
+        fingerprint=next(texts),
+        software={"driver": next(texts), "model": next(texts)},
+    )
+
+
+def made_by_probe(texts, number):
+    measured = result(texts, number)
+    activity = {"contended": bool(number % 2), "throttled_pct": float(number)}
+    cost = CostSample("EUR", "owned", number + 1.0, 0.5, 1.0, is_stale=bool(number % 2))
+    time_ns = START_NS + number
+    return [
+        probe_point(measured, None, activity, HOST, time_ns),
+        cost_point(cost, measured, {}, "counter", HOST, time_ns),
+    ]
+
+
+def made_by_device(texts, number):
+    fields = {"power_w": float(number), "energy_method": next(texts)}
+    device = Device("gpu0", "gpu", "GPU-1", "NVIDIA H100")
+    reading = Reading("gpu0", number, number + 1, fields)
+    return [device_point(reading, device, None, HOST, START_NS + number)]
+
+
+def made_by_event(texts, number):
+    said = {name: next(texts) for name in ("title", "detail", "before", "after", "cause")}
+    own = {"device": "gpu0", "subject": {"probe": "encoder"}, "metric": "cost"}
+    event = Event("drift", "warning", time_ns=START_NS + number, change_pct=number, **said, **own)
+    return [event_point(event, HOST)]
+
+
+def made_by_allocation(texts, number):
+    line = Line("gpu0", "chat", "idle", Decimal(number), Decimal(number))
+    return allocation_points([line], "EUR", HOST, START_NS + number)
+
+
+@pytest.mark.parametrize(
+    ("made", "most"),
+    [(made_by_probe, 2), (made_by_device, 1), (made_by_event, 1), (made_by_allocation, 1)],
+)
+def test_texts_and_numbers_make_no_series(made, most):
+    texts = hostile()
+    found = series_of(point for number in range(ROUNDS) for point in made(texts, number))
+    assert len(found) == most
+
+
+def test_alerts_of_the_default_rules_make_no_series_of_what_is_said():
+    texts = hostile()
+    rules = effective_rules([], use_defaults=True)
+    engine = AlertEngine(rules, AlertingConfig(), (), (), HOST)
+    rows = []
+    for number in range(ROUNDS):
+        severity = "critical" if number % 2 else "warning"
+        fault = Fault("device_lost", "gpu0", next(texts), severity, {"device": "gpu0"})
+        faults = [fault] if number // 10 % 2 else []
+        rows += engine.tick(START_NS + 600 * number * NS_PER_S, faults).points
+    assert rows
+    states = 3
+    assert len(series_of(rows)) <= len(rules) * states
+
+
+class Engine:
+    """A server whose label names models of a tenant each, and which counts them all."""
+
+    def __init__(self):
+        self.second = 0
+
+    def __call__(self, _):
+        self.second += 1
+        kept = [f"tenant-{number}" for number in range(self.second * 20)][-200:]
+        odd = [f"{name}\\n\\u0007é{'x' * 300}" for name in kept[:20]]
+        rows = (
+            f'vllm:{counter}_total{{model_name="{name}"}} {self.second * 10}\n'
+            for counter in ("request_success", "prompt_tokens", "generation_tokens")
+            for name in kept + odd
+        )
+        return "".join(rows).encode()
+
+
+def served_rows(meter, number):
+    window = meter.close_window()
+    models = tuple(
+        ServedCost(model, counts, hardware=Decimal(1), energy=Decimal(0), idle=None)
+        for model, counts in window.models.items()
+    )
+    total = ServedCost("", window.total, hardware=Decimal(1), energy=Decimal(0), idle=None)
+    cost = ServiceCost(window, ("gpu0",), total, models)
+    time_ns = START_NS + number * NS_PER_S
+    return [
+        *serving_points(cost, 0.5, HOST, time_ns),
+        *serving_cost_points(cost, "owned", "EUR", {}, HOST, time_ns),
+    ]
+
+
+def test_a_servers_labels_make_a_bounded_number_of_series():
+    service = ServiceConfig.model_validate(
+        {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
+    )
+    times = itertools.count(START_NS, NS_PER_S)
+    meter = ServiceMeter(service, Engine(), lambda: next(times), lambda: next(times))
+    found = series_of(row for number in range(60) for row in served_rows(meter, number))
+    # A row of each named model, of the rest and of what names none, in each of two measurements.
+    assert MAX_NAMES < len(found) <= 2 * (MAX_NAMES + 2)
+
+
+def test_what_the_rest_served_is_counted_in_full():
+    class Steady:
+        seen = 0
+
+        def __call__(self, _):
+            self.seen += 1
+            return "".join(
+                f'vllm:request_success_total{{model_name="m{number}"}} {self.seen * 10}\n'
+                for number in range(100)
+            ).encode()
+
+    service = ServiceConfig.model_validate(
+        {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
+    )
+    times = itertools.count(START_NS, NS_PER_S)
+    meter = ServiceMeter(service, Steady(), lambda: next(times), lambda: next(times))
+    meter.close_window()
+    window = meter.close_window()
+    assert window.total.requests == 100 * 10
+    assert window.models["other"].requests == (100 - MAX_NAMES) * 10
