@@ -12,7 +12,7 @@ def code(text: str) -> str:
     """Text as code, also where it holds a pipe and stands in a table."""
     if "|" in text:
         # Backticks with an escaped pipe are shown differently by GitHub and by the site.
-        return f"<code>{escape(text)}</code>".replace("|", "&#124;")
+        return f"<code>{escape(text)}</code>".replace("|", "&#124;<wbr>")
     return f"`{text}`" if text else ""
 
 

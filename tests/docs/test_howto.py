@@ -12,6 +12,8 @@ from fakes.influx_v2 import TOKEN, InfluxV2
 from fakes.nvml import FakeNvml
 from fakes.servers import Alertmanager, Scripted, running
 
+from agent.grafana.boards import boards
+
 EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
 QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
 
@@ -107,7 +109,7 @@ def test_grafana(write, tmp_path):
     text = guide("grafana")
     export, provision, hourly = commands(text)
     run(export, tmp_path)
-    assert len(list((tmp_path / "dashboards").glob("*.json"))) == 7
+    assert {path.name for path in (tmp_path / "dashboards").iterdir()} == set(boards())
     run(provision, tmp_path)
     for named in re.findall(r"^\| `(provisioning/[^`]+)` \|", text, re.MULTILINE):
         found = list(tmp_path.glob(named))
