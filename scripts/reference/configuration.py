@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from agent.config import Config
 from agent.config_fields import Section
 from agent.units import format_duration
+from scripts.reference import rules
 from scripts.reference.docstrings import about, attributes
 from scripts.reference.kinds import kind_words, limit_words, sections_in
 from scripts.reference.markdown import MADE, code, table
@@ -85,6 +86,7 @@ def render() -> str:
         if part.keys:
             rows = [[code(key.name), key.kind, key.default, key.words] for key in part.keys]
             lines += [table(["key", "is", "default", "meaning"], rows), ""]
+    lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -34,6 +34,6 @@ def _own_attributes(docstring: str) -> dict[str, str]:
             found[name] = entry[2].strip()
         elif line.startswith(" " * 8) and name:
             found[name] += f" {line.strip()}"
-        elif line.strip():
-            name = ""
+        elif line and not line.startswith(" "):
+            break  # another section of the docstring
     return found

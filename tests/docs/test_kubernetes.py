@@ -63,6 +63,9 @@ def test_the_daemon_is_nobody_and_root_may_only_give_away_a_folder():
 
 def test_the_pod_shares_what_it_needs_with_the_node_and_no_more():
     assert POD["hostPID"] is True
+    # What the narrower Pod Security Standards refuse, so that it is said where it is asked for.
+    labels = DOCUMENTS["Namespace"]["metadata"]["labels"]
+    assert labels == {"pod-security.kubernetes.io/enforce": "privileged"}
     assert not POD.get("hostNetwork")
     assert not POD.get("hostIPC")
     assert POD["automountServiceAccountToken"] is False
