@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format bench bench-own soak install uninstall venv dev clean
+.PHONY: run test lint format docs bench bench-own soak install uninstall venv dev clean
 
 run: venv
 	@$(BIN)/infercost run
@@ -22,6 +22,11 @@ lint: dev
 format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The documentation as a site, in build/site; tests/docs builds it too and fails on any warning.
+docs: dev
+	$(BIN)/python -m scripts.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Ours beside others, one table; BENCH=--long for figures to be told. The rest has no peer.
 bench: dev

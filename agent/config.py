@@ -32,14 +32,29 @@ MAX_PORT = 65535
 
 
 class HostConfig(Section):
-    """Who this host is in the series."""
+    """Who this host is in the series.
+
+    Attributes:
+        name: The tag `host`; by default the host's own name.
+        labels: Further tags on every row, such as rack or team.
+    """
 
     name: str | None = None
     labels: dict[Name, str] = Field(default_factory=dict)
 
 
 class TelemetryConfig(Section):
-    """How the devices' sensors are read."""
+    """How the devices' sensors are read.
+
+    Attributes:
+        every_s: Time between two samples of a sensor.
+        aggregate_s: Time that a row of `device` stands for.
+        deadline_s: How long a driver's call may take before its process is started anew.
+        gpus: Whether GPUs are read.
+        cpu: Whether the processors are a device; "auto": where there is no GPU.
+        cpu_idle_w: Power of all processors at rest in W, where it has to be modelled.
+        cpu_max_w: Power of all processors at full load in W, likewise.
+    """
 
     every_s: Duration = key("every", 1.0)
     aggregate_s: Duration = key("aggregate", 10.0)
@@ -51,7 +66,11 @@ class TelemetryConfig(Section):
 
 
 class ProbingConfig(Section):
-    """What all probes share."""
+    """What all probes share.
+
+    Attributes:
+        duty: The most of a device's time that goes into probing, over an hour.
+    """
 
     duty: Share = 0.01
 
@@ -64,6 +83,13 @@ class StoreConfig(Section):
     rows of a minute do.
     Events, alerts and sweeps stay as long as rows of an hour do. What a sink has yet to be given
     outlives all these until `outbox_retention`, if that is longer.
+
+    Attributes:
+        path: The store's file; by default /var/lib/infercost/infercost.db.
+        retention_s: How long rows stay as they were measured.
+        rollup_1m_retention_s: Age up to which there is a row for each minute.
+        rollup_1h_retention_s: Age up to which there is a row for each hour.
+        outbox_retention_s: How long a row waits for a sink at most.
     """
 
     path: Path | None = None
@@ -77,6 +103,20 @@ class SinkConfig(Section):
     """One database that the series are pushed to.
 
     Attributes:
+        name: Commands and faults call it so.
+        api: "v2" for InfluxDB 2.x, 3.x and VictoriaMetrics, "v1" for InfluxDB 1.x.
+        url: Address of the server, without user and query.
+        org: Organization (v2).
+        bucket: Bucket, or database of 3.x (v2).
+        database: Database (v1).
+        retention_policy: Retention policy (v1); the database's default if absent.
+        user: User (v1).
+        token_file: File with a token that may write (v2).
+        token_credential: Name of the systemd credential with that token.
+        password_file: File with the user's password (v1).
+        password_credential: Name of the systemd credential with that password.
+        ca_file: Certificates of an authority of your own, for https.
+        from_beginning: Whether a new sink gets what is stored already.
         proxy: URL of an HTTP proxy to go through; the environment's are not used.
         batch_points: Most points of a request; fewer after a failure, until the server keeps up.
         backlog: What leaves first after an outage: the oldest, or the newest of what is neither a
@@ -84,6 +124,8 @@ class SinkConfig(Section):
         drain_points_per_s: How fast a backlog leaves beside live points, at most.
         max_backlog_points: The most points that wait; beyond it the oldest device rows are thinned
             to one a minute, then the oldest dropped, and counted.
+        flush_every_s: Time between two requests while there is no backlog.
+        timeout_s: Of each step of a request.
     """
 
     name: Name = "influxdb"

@@ -46,7 +46,13 @@ Match = dict[Name, str]
 
 
 class DetectionConfig(Section):
-    """What counts as a drift, for every watched series."""
+    """What counts as a drift, for every watched series.
+
+    Attributes:
+        enabled: Whether series are watched for drift and anomalies at all.
+        least_effect: Smallest lasting change that is looked for.
+        warm_up: Values of a series before anything is said of it.
+    """
 
     enabled: bool = True
     least_effect: Share = 0.02
@@ -54,7 +60,14 @@ class DetectionConfig(Section):
 
 
 class AlertingConfig(Section):
-    """What all rules share."""
+    """What all rules share.
+
+    Attributes:
+        defaults: Whether the built-in rules hold.
+        evaluate_every_s: Time between two looks at all rules.
+        flapping_changes: So many comings and goings within `flapping_window` are flapping.
+        flapping_window_s: Time in which they are counted, and quiet that ends it.
+    """
 
     defaults: bool = True
     evaluate_every_s: Duration = key("evaluate_every", 10.0)
@@ -91,7 +104,14 @@ class _RuleConfig(Section):
 
 
 class DriftRuleConfig(_RuleConfig):
-    """A lasting change of a watched series; ends when it has returned, or is accepted as normal."""
+    """A lasting change of a watched series; ends when it has returned, or is accepted as normal.
+
+    Attributes:
+        metrics: Which series of a probe.
+        at_least: Smallest change that is told.
+        direction: Which way; "up" is more, whatever that means for the metric.
+        accept_after_s: When a new level counts as normal and the incident ends.
+    """
 
     kind: Literal["drift"]
     metrics: tuple[Metric, ...] = ("cost", "latency", "energy", "throughput")
@@ -101,7 +121,13 @@ class DriftRuleConfig(_RuleConfig):
 
 
 class AnomalyRuleConfig(_RuleConfig):
-    """Single values far from all others; ends when none came for a while."""
+    """Single values far from all others; ends when none came for a while.
+
+    Attributes:
+        metrics: Which series of a probe.
+        at_least: How many it takes.
+        within_s: Time in which they are counted; quiet that ends the incident.
+    """
 
     kind: Literal["anomaly"]
     metrics: tuple[Metric, ...] = ("cost", "latency", "energy", "throughput")
@@ -110,7 +136,15 @@ class AnomalyRuleConfig(_RuleConfig):
 
 
 class ThresholdRuleConfig(_RuleConfig):
-    """A field above or below a fixed value; ends beyond `clear`, the same value by default."""
+    """A field above or below a fixed value; ends beyond `clear`, the same value by default.
+
+    Attributes:
+        measurement: Series it looks at.
+        field: Field of it.
+        above: Fires above this.
+        below: Fires below this.
+        clear: Ends once the value is back at this; by default at `above` or `below`.
+    """
 
     kind: Literal["threshold"]
     measurement: Name
@@ -132,7 +166,14 @@ class ThresholdRuleConfig(_RuleConfig):
 
 
 class BudgetRuleConfig(_RuleConfig):
-    """Money that matched devices cost over a rolling period, against what was planned."""
+    """Money that matched devices cost over a rolling period, against what was planned.
+
+    Attributes:
+        amount: Money for a period.
+        currency: ISO 4217 code; rows in another do not count.
+        per_s: Length of the rolling period.
+        warn_at: Share of the amount at which it fires.
+    """
 
     kind: Literal["budget"]
     amount: float = Field(gt=0)
@@ -157,7 +198,14 @@ class BudgetForecastRuleConfig(_RuleConfig):
 
 
 class AbsenceRuleConfig(_RuleConfig):
-    """A series that was there and has been silent for several of its own intervals."""
+    """A series that was there and has been silent for several of its own intervals.
+
+    Attributes:
+        measurement: Series it waits for.
+        intervals: How many of a series' usual intervals may pass.
+        at_least_s: Shortest silence that counts.
+        forget_after_s: When a silent series is given up.
+    """
 
     kind: Literal["absence"]
     measurement: Name
@@ -167,14 +215,26 @@ class AbsenceRuleConfig(_RuleConfig):
 
 
 class FaultRuleConfig(_RuleConfig):
-    """A part of infercost or of the host that does not work."""
+    """A part of infercost or of the host that does not work.
+
+    Attributes:
+        faults: Which ones; all of them if absent.
+    """
 
     kind: Literal["fault"]
     faults: tuple[FaultName, ...] | None = None
 
 
 class SloRuleConfig(_RuleConfig):
-    """A share of probe runs that must be within a latency, over a rolling window."""
+    """A share of probe runs that must be within a latency, over a rolling window.
+
+    Attributes:
+        field: Field of `probe` that is compared.
+        within_ms: Longest latency that is good, in ms.
+        objective: Share of runs that must be good.
+        window_s: Rolling time over which runs are counted.
+        min_runs: Fewer runs say nothing.
+    """
 
     kind: Literal["slo"]
     field: Name = "latency_p90_ms"
@@ -206,6 +266,14 @@ class MaintenanceConfig(Section):
     """A window that comes back every week, in which matched incidents notify nobody.
 
     A window that ends at or before the time at which it begins ends on the next day.
+
+    Attributes:
+        name: Of the window.
+        match: Incidents it holds for, by label; a pattern each.
+        days: Days on which it begins.
+        start: Beginning, by the clocks of `timezone`.
+        end: End, likewise.
+        timezone: IANA name of the place whose clocks these are.
     """
 
     name: Name
@@ -241,7 +309,19 @@ class _NotifierConfig(Section):
 
 
 class AlertmanagerConfig(_NotifierConfig):
-    """A Prometheus Alertmanager; told again so that a firing alert does not expire there."""
+    """A Prometheus Alertmanager; told again so that a firing alert does not expire there.
+
+    Attributes:
+        url: Address of the Alertmanager, without /api.
+        user: User, where it asks for one.
+        password_file: File with the user's password.
+        password_credential: Name of the systemd credential with that password.
+        token_file: File with a bearer token.
+        token_credential: Name of the systemd credential with that token.
+        ca_file: Certificates of an authority of your own, for https.
+        resend_every_s: How often a firing alert is told again; after four times that it ends there.
+        generator_url: Link that Alertmanager shows with each alert.
+    """
 
     kind: Literal["alertmanager"]
     url: str = Field(pattern=r"^https?://[^/@\s]+(/\S*)?$")
@@ -265,7 +345,18 @@ class AlertmanagerConfig(_NotifierConfig):
 
 
 class WebhookConfig(_NotifierConfig):
-    """Any HTTP address that takes JSON; signed with HMAC-SHA256 where a key is given."""
+    """Any HTTP address that takes JSON; signed with HMAC-SHA256 where a key is given.
+
+    Attributes:
+        url: Address, where it is no secret.
+        url_file: File with the address.
+        url_credential: Name of the systemd credential with the address.
+        key_file: File with the key that messages are signed with.
+        key_credential: Name of the systemd credential with that key.
+        token_file: File with a bearer token.
+        token_credential: Name of the systemd credential with that token.
+        ca_file: Certificates of an authority of your own, for https.
+    """
 
     kind: Literal["webhook"]
     url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$")
@@ -285,7 +376,13 @@ class WebhookConfig(_NotifierConfig):
 
 
 class AppriseConfig(_NotifierConfig):
-    """Mail, Slack, Teams, PagerDuty, Telegram and a hundred more, by an Apprise URL in a file."""
+    """Mail, Slack, Teams, PagerDuty, Telegram and a hundred more, by an Apprise URL in a file.
+
+    Attributes:
+        url_file: File with the Apprise URL.
+        url_credential: Name of the systemd credential with that URL.
+        timeout_s: Of one message.
+    """
 
     kind: Literal["apprise"]
     url_file: Path | None = None

@@ -15,7 +15,14 @@ GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
 
 
 class CarbonHoursConfig(Section):
-    """Hours of the week with an intensity of their own; the end may lie on the next day."""
+    """Hours of the week with an intensity of their own; the end may lie on the next day.
+
+    Attributes:
+        days: Days on which the hours begin.
+        start: Beginning, by the clocks of `timezone`.
+        end: End, likewise; at or before `start` it is on the next day.
+        g_per_kwh: Grams of CO2-equivalent per kWh in these hours.
+    """
 
     days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
     start: ClockTime

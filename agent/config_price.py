@@ -29,9 +29,12 @@ class _PlanConfig(Section):
     """What all plans have.
 
     Attributes:
+        currency: ISO 4217 code.
+        device: The only device that the plan is for, by name.
         per: What the price is for: the whole host, each accelerator, or each MIG slice.
         host_overhead: Share of a host's price that its processors, memory and network are taken to
             cost; it is in the price of each device, and shown apart.
+        valid_from: Day, in UTC, from which the plan holds.
     """
 
     currency: Currency = "USD"
@@ -55,7 +58,12 @@ class _PlanConfig(Section):
 
 
 class OnDemandPlanConfig(_PlanConfig):
-    """Rented by the hour; electricity is in the price unless said otherwise."""
+    """Rented by the hour; electricity is in the price unless said otherwise.
+
+    Attributes:
+        per_hour: Price an hour.
+        electricity_included: Whether the price holds the electricity.
+    """
 
     plan: Literal["on_demand"]
     per_hour: Money
@@ -71,6 +79,7 @@ class ReservedPlanConfig(_PlanConfig):
         effective_per_hour: Price an hour in its place, where the contract states one.
         upfront: Paid at the beginning, spread evenly over the term.
         term_s: Length of the term in seconds, from `valid_from` on.
+        electricity_included: Whether the price holds the electricity.
     """
 
     plan: Literal["reserved"]
@@ -95,6 +104,7 @@ class SpotPlanConfig(_PlanConfig, SourceConfig):
 
     Attributes:
         name: What the prices are remembered by.
+        electricity_included: Whether the price holds the electricity.
     """
 
     plan: Literal["spot"]
@@ -112,7 +122,12 @@ class OwnedPlanConfig(_PlanConfig):
     """Bought, written off over a lifetime, with monthly running costs beside electricity.
 
     Attributes:
+        purchase_price: Paid for it.
+        residual_value: Worth at the end of its lifetime.
+        lifetime_s: Time over which it is written off, from `valid_from` on.
         financing_rate: Yearly interest on the capital that is bound, as a share.
+        monthly_costs: Colocation, staff and the like in a month, without electricity.
+        electricity_included: Whether these costs hold the electricity.
     """
 
     plan: Literal["owned"]
@@ -144,7 +159,14 @@ PlanConfig = Annotated[
 
 
 class TariffHoursConfig(Section):
-    """Hours of the week with a tariff of their own; the end may lie on the next day."""
+    """Hours of the week with a tariff of their own; the end may lie on the next day.
+
+    Attributes:
+        days: Days on which the hours begin.
+        start: Beginning, by the clocks of `timezone`.
+        end: End, likewise; at or before `start` it is on the next day.
+        tariff_per_kwh: Currency per kWh at the meter in these hours.
+    """
 
     days: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
     start: ClockTime
@@ -182,6 +204,7 @@ class ElectricityConfig(TariffConfig):
     """The tariff of now, and those before it.
 
     Attributes:
+        currency: ISO 4217 code.
         earlier: Tariffs of the past, so that old samples keep the price of their day.
     """
 

@@ -21,7 +21,20 @@ BUSY_ABOVE = {"gpu": 0.1, "mig": 0.1, "cpu": 0.5}
 
 
 class _AnyProbeConfig(Section):
-    """What all probes have: where, how often, for how long, and beside whom."""
+    """What all probes have: where, how often, for how long, and beside whom.
+
+    Attributes:
+        name: The tag `probe`.
+        devices: Devices it runs on, each by itself; of a server, those that it holds, together.
+        every_s: Period; runs fall on its multiples of the clock, on every host of a fleet.
+        stagger_s: Spreads hosts over so much time, each by a fixed delay.
+        deadline_s: A run that takes longer is ended.
+        region_s: Length of the steady region that energy is measured over.
+        sample_cap_s: Longest time that latency is sampled for.
+        energy: Whether energy is measured; without it a run is shorter.
+        quality: How good the answers are, by your own measure, for `infercost compare`.
+        python: Interpreter that the probe runs under, such as the serving stack's own.
+    """
 
     name: Name
     devices: Literal["all"] | list[Name] = "all"
@@ -42,7 +55,14 @@ class _AnyProbeConfig(Section):
 
 
 class InputConfig(Section):
-    """One input of a model, for one item: without the batch dimension."""
+    """One input of a model, for one item: without the batch dimension.
+
+    Attributes:
+        name: The model's name of it, where it takes its inputs by name.
+        shape: Lengths of its dimensions.
+        dtype: Type of its elements.
+        below: Whole numbers are drawn from 0 to this, without it.
+    """
 
     name: str | None = Field(None, max_length=100)
     shape: tuple[Annotated[int, Field(ge=1, le=1 << 24)], ...] = Field(max_length=8)
@@ -51,7 +71,28 @@ class InputConfig(Section):
 
 
 class ProbeConfig(_AnyProbeConfig):
-    """One controlled inference of a model, run again and again."""
+    """One controlled inference of a model, run again and again.
+
+    Attributes:
+        kind: What is run: "transformer", "cnn", "module", or a source with what it loads.
+        module: "package.mod:factory", a function that returns (torch module, example inputs).
+        weights: File of weights for "torchvision" and "timm"; random ones if absent.
+        inputs: The inputs of a model that brings none, or others than its own.
+        dtype: Type that model and inputs are brought to.
+        batch: Items a pass, or "auto" for the best throughput within `latency_bound`.
+        max_batch: Largest batch that the search tries.
+        min_samples: Fewest timed passes, unless `sample_cap` ends them.
+        latency_bound_s: Slowest pass that the search may choose.
+        memory_cap_bytes: Most device memory that a probe may take.
+        threads: Intra-op threads on a CPU; as torch has it if absent.
+        cold: Whether caches are flushed before every timed pass; then there is no energy.
+        compile: Whether the model goes through torch.compile.
+        cuda_graph: Whether a pass is recorded once as a CUDA graph and replayed.
+        keep_alive: Whether the worker stays between runs; it then keeps its device memory.
+        when_busy: What a run does on a device that others use: wait, be left out, or run.
+        defer_at_most_s: Longest wait for a quiet device; 30 s, or half of `every` if that is less.
+        busy_above: Share of time above which a device is busy; 10 % of a GPU, 50 % of a CPU.
+    """
 
     kind: str = "transformer"
     module: str | None = Field(None, pattern=_MODULE)
@@ -147,7 +188,18 @@ _EXAMPLES = {
 
 
 class _ServedProbeConfig(_AnyProbeConfig):
-    """Requests to a server that runs on this host's devices."""
+    """Requests to a server that runs on this host's devices.
+
+    Attributes:
+        url: Address of the server.
+        requests: Fewest timed requests of a run.
+        warmup_requests: Requests before them, which do not count.
+        concurrency: Clients that ask at the same time.
+        timeout_s: Of one request.
+        token_file: File with a bearer token.
+        token_credential: Name of the systemd credential with that token.
+        ca_file: Certificates of an authority of your own, for https.
+    """
 
     url: str = Field(pattern=r"^https?://[^/@\s?#]+(/[^\s?#]*)?$", max_length=500)
     requests: int = Field(20, ge=1, le=100_000)
@@ -171,7 +223,14 @@ class _ServedProbeConfig(_AnyProbeConfig):
 
 
 class OpenAiProbeConfig(_ServedProbeConfig):
-    """A server that speaks OpenAI's protocol, as vLLM, SGLang, TGI, llama.cpp and Triton do."""
+    """A server that speaks OpenAI's protocol, as vLLM, SGLang, TGI, llama.cpp and Triton do.
+
+    Attributes:
+        api: Which of the protocol's two ways to ask.
+        model: The model's name, as the server knows it.
+        prompt: What is asked, the same each time.
+        max_tokens: Longest answer in tokens.
+    """
 
     kind: Literal["openai"]
     api: Literal["chat", "completions"] = "chat"
@@ -183,7 +242,15 @@ class OpenAiProbeConfig(_ServedProbeConfig):
 
 
 class TensorConfig(Section):
-    """A tensor of the open inference protocol, with its values in row-major order."""
+    """A tensor of the open inference protocol, with its values in row-major order.
+
+    Attributes:
+        name: The model's name of it.
+        datatype: Type of its elements, by the protocol's name.
+        shape: Lengths of its dimensions, the batch included.
+        data: All its values; by default `fill` for each.
+        fill: Value of every element where `data` is absent.
+    """
 
     name: str = Field(min_length=1, max_length=200)
     datatype: Literal[
@@ -221,7 +288,13 @@ MAX_ELEMENTS = 4096
 
 
 class KserveProbeConfig(_ServedProbeConfig):
-    """A server that speaks the open inference protocol v2, as Triton and KServe do."""
+    """A server that speaks the open inference protocol v2, as Triton and KServe do.
+
+    Attributes:
+        model: The model's name, as the server knows it.
+        version: Version of the model; the server's choice if absent.
+        inputs: The tensors of a request.
+    """
 
     kind: Literal["kserve"]
     model: str = Field(min_length=1, max_length=200, pattern=r"^[\w.:@+-]+$")

@@ -50,7 +50,20 @@ Selector = Annotated[str, BeforeValidator(_selector), Field(max_length=500)]
 
 
 class CountersConfig(Section):
-    """The counters of a server that no engine of ours describes, as it writes them."""
+    """The counters of a server that no engine of ours describes, as it writes them.
+
+    Attributes:
+        requests: Counter of requests that were answered.
+        errors: Counter of those that failed.
+        inferences: Counter of inferences, where a request may hold several.
+        tokens_in: Counter of tokens that were read.
+        tokens_out: Counter of tokens that were written.
+        cached_tokens: Counter of tokens that a cache spared reading.
+        prefill_s: Counter of the time of reading; its unit is the end of its name, else seconds.
+        decode_s: Counter of the time of writing, likewise.
+        compute_s: Counter of the time of computing, likewise.
+        model_label: Label that names the model; empty: none does.
+    """
 
     requests: Selector
     errors: Selector | None = None
@@ -65,7 +78,28 @@ class CountersConfig(Section):
 
 
 class ServiceConfig(Section):
-    """One service: where it says what it served, and the devices that it holds."""
+    """One service: where it says what it served, and the devices that it holds.
+
+    Attributes:
+        name: The tag `service`.
+        url: Address of the metrics of each process; without a path it is /metrics.
+        engine: Whose counters they are.
+        devices: All devices that the service holds.
+        share: Its part of them, where several services share and busy time is not known.
+        processes: Its processes by the names in /proc/PID/comm, to tell whose busy time is whose.
+        models: Models that count; all of them if absent.
+        model: Name of the only model, where the engine names none.
+        quality: How good the answers are, by your own measure: one figure, or one for each model.
+        counters: What to read, for `engine = "generic"`.
+        weight_in: What a token that is read weighs, where no times are measured.
+        weight_out: What a token that is written weighs, likewise.
+        every_s: Time between two readings.
+        window_s: Time over which cost and use are counted together.
+        timeout_s: Of a whole reading.
+        token_file: File with a bearer token.
+        token_credential: Name of the systemd credential with that token.
+        ca_file: Certificates of an authority of your own, for https.
+    """
 
     name: Name
     url: Annotated[tuple[str, ...], BeforeValidator(_urls)]

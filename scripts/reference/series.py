@@ -1,0 +1,69 @@
+"""The page of the series: every measurement, tag and field, from the schema that rows are made by."""
+
+from __future__ import annotations
+
+from agent.series import SCHEMA, Measurement
+from scripts.reference.markdown import MADE, code, table
+from scripts.reference.series_words import FIELDS, MEASUREMENTS, TAGS, Words
+
+_HEAD = """\
+# The series
+
+Every row has the tags `host` and your labels beside those below, and a time in UTC nanoseconds. A tag
+that does not apply is absent, and so is a field that is not known: absent is never zero. A row's
+identity is its measurement, tags and time, so sending it twice makes one row.
+
+The same names hold in InfluxDB 1.x, 2.x and 3.x, in VictoriaMetrics, in `infercost export`, and as
+`infercost_<measurement>_<field>` at `/metrics`. Units are the ends of names: `_s`, `_ms`, `_ns`, `_j`,
+`_w`, `_bytes`, `_mhz`, `_c` (degrees Celsius), `_pct`, `_g` (grams); money is in the unit of `currency`;
+shares are from 0 to 1.
+"""
+_KINDS = {float: "float", int: "integer", str: "text", bool: "boolean"}
+_NO_WORDS = Words("", {})
+
+
+def render() -> str:
+    """The page."""
+    lines = [MADE, _HEAD]
+    for name, measurement in SCHEMA.items():
+        words = MEASUREMENTS.get(name, _NO_WORDS)
+        tags = [[code(tag), tag_words(name, tag)] for tag in measurement.tags]
+        fields = [
+            [code(field), _KINDS[kind], field_words(name, field)]
+            for field, kind in measurement.fields.items()
+        ]
+        lines += [f"## {code(name)}", "", words.about, ""]
+        lines += [table(["tag", "meaning"], tags), ""]
+        lines += [table(["field", "type", "meaning"], fields), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def tag_words(measurement: str, tag: str) -> str:
+    """What a tag means; empty if nobody wrote it."""
+    return MEASUREMENTS.get(measurement, _NO_WORDS).tags.get(tag, TAGS.get(tag, ""))
+
+
+def field_words(measurement: str, field: str) -> str:
+    """What a field means; empty if nobody wrote it."""
+    return MEASUREMENTS.get(measurement, _NO_WORDS).fields.get(field, FIELDS.get(field, ""))
+
+
+def without_words() -> list[str]:
+    """Measurements, tags and fields of the schema that nobody wrote words for."""
+    missing = [name for name in SCHEMA if not MEASUREMENTS.get(name, _NO_WORDS).about]
+    for name, measurement in SCHEMA.items():
+        missing += [f"{name}: tag {tag}" for tag in measurement.tags if not tag_words(name, tag)]
+        missing += [
+            f"{name}: field {field}" for field in measurement.fields if not field_words(name, field)
+        ]
+    return missing
+
+
+def without_meaning() -> list[str]:
+    """Words for what the schema does not have any more."""
+    gone = [name for name in MEASUREMENTS if name not in SCHEMA]
+    for name, words in MEASUREMENTS.items():
+        known = SCHEMA.get(name, Measurement((), {}))
+        gone += [f"{name}: tag {tag}" for tag in words.tags if tag not in known.tags]
+        gone += [f"{name}: field {field}" for field in words.fields if field not in known.fields]
+    return gone

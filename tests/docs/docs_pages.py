@@ -1,0 +1,125 @@
+"""The pages of the documentation: their blocks, the commands in them, and a terminal to type these in."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BIN = Path(sys.executable).parent
+TIMEOUT_S = 240.0
+_BLOCK = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def pages():
+    """All pages of the site, and the README."""
+    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def page_name(path):
+    return str(path.relative_to(ROOT))
+
+
+def section(page, heading):
+    """A page's text below a heading, up to the next of its level or above."""
+    text = (DOCS / page).read_text()
+    marks, _, _ = heading.partition(" ")
+    _, found, rest = text.partition(f"\n{heading}\n")
+    assert found, f"{page} has no heading {heading!r} any more"
+    return re.split(rf"^#{{1,{len(marks)}}} ", rest, flags=re.MULTILINE)[0]
+
+
+def blocks(text, language):
+    """The blocks of a language, in order: their texts by their titles, or by their numbers."""
+    found = [m for m in _BLOCK.finditer(text) if m["language"] == language]
+    return {m["title"] or number: m["text"] for number, m in enumerate(found)}
+
+
+def commands(text):
+    """The lines that a reader types, in order."""
+    return [line for block in blocks(text, "sh").values() for line in block.splitlines() if line]
+
+
+def replaced(text, changes):
+    """A text with what differs in a test; each change must be possible."""
+    for old, new in changes.items():
+        assert old in text, f"{old!r} is not on the page any more"
+        text = text.replace(old, str(new))
+    return text
+
+
+def run(line, folder, *, codes=(0,), env=()):
+    """Runs a command of a page as `infercost` on the path would; what it says."""
+    words = shlex.split(line)
+    assert words[0] == "infercost", line
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", *words[1:]],
+        cwd=folder,
+        env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), **dict(env)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode in codes, (line, done)
+    return done.stdout + done.stderr
+
+
+class Terminal:
+    """A shell of one's own, in which jobs in the background keep their numbers.
+
+    Args:
+        folder: Where it is opened.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self._shell = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            cwd=folder,
+            env={**environ, "XDG_STATE_HOME": str(folder / "state")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def type(self, line):
+        """Types a line, waits until it is done, and gives what it said; its exit code must be 0."""
+        self._shell.stdin.write(f'{line}\necho "--- done $?"\n')
+        self._shell.stdin.flush()
+        said = []
+        for answer in self._shell.stdout:
+            if answer.startswith("--- done "):
+                assert answer == "--- done 0\n", (line, "".join(said))
+                return "".join(said)
+            said.append(answer)
+        raise AssertionError(f"the shell ended at {line!r}: {''.join(said)}")
+
+    def until(self, name, words):
+        """Waits until a file holds some words; what it holds."""
+        ends_s = time.monotonic() + TIMEOUT_S
+        file = self.folder / name
+        while words not in (text := file.read_text() if file.exists() else ""):
+            assert time.monotonic() < ends_s, f"{words!r} never came into {name}: {text}"
+            time.sleep(0.2)
+        return text
+
+    def close(self):
+        """Ends the shell and all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGTERM)
+        self._shell.stdin.close()
+        self._shell.wait(30)
+        self._shell.stdout.close()

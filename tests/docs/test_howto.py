@@ -1,0 +1,232 @@
+"""The how-to guides do what they say: their commands on real servers, and on scripted ones."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from docs_pages import DOCS, blocks, commands, replaced, run, section
+from fakes.daemon import DaemonProcess
+from fakes.influx_v2 import TOKEN, InfluxV2
+from fakes.nvml import FakeNvml
+from fakes.servers import Alertmanager, Scripted, running
+
+from agent.grafana.boards import boards
+
+EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
+QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def guide(name):
+    return (DOCS / "howto" / f"{name}.md").read_text()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes infercost.toml with a store beside it."""
+
+    def write(text):
+        store = f'\n[store]\npath = "{tmp_path}/infercost.db"\n'
+        (tmp_path / "infercost.toml").write_text(text + store)
+
+    return write
+
+
+@pytest.fixture
+def daemon_with(tmp_path):
+    """Starts a daemon whose file is infercost.toml in the test's folder."""
+    made = []
+
+    def start(text, **env):
+        daemon = DaemonProcess(tmp_path, env)
+        made.append(daemon)
+        daemon.start(QUICK + text)
+        return daemon
+
+    yield start
+    for daemon in made:
+        daemon.stop()
+
+
+def known(daemon, name):
+    """What a daemon last wrote of itself; None before it did."""
+    try:
+        return daemon.state(name)
+    except KeyError:
+        return None
+
+
+def test_influxdb_1x(write, tmp_path, own_influxdb):
+    part = section("howto/influxdb.md", "## InfluxDB 1.x")
+    password = tmp_path / "influxdb.password"
+    changes = {
+        "http://influx.example.com:8086": own_influxdb.url,
+        "/etc/infercost/influxdb.password": password,
+    }
+    write(replaced(blocks(part, "toml")[0], changes))
+    show, apply = commands(part)
+    assert "would make: database infercost, kept for 30d" in run(show, tmp_path)
+    assert "made: " in run(apply, tmp_path)
+    assert "nothing is missing" in run(apply, tmp_path)
+    assert password.stat().st_mode & 0o777 == 0o600
+    check, doctor, status = commands(guide("influxdb").split("## InfluxDB 1.x")[0])
+    assert "good" in run(check, tmp_path)
+    assert re.search(r"ok\s+sink influxdb", run(doctor, tmp_path, codes=(0, 1)))
+    run(status, tmp_path, codes=(0, 1))
+
+
+def test_influxdb_2x(write, tmp_path):
+    part = section("howto/influxdb.md", "## InfluxDB 2.x")
+    token, admin = tmp_path / "influxdb.token", tmp_path / "admin.token"
+    admin.write_text(TOKEN)
+    with InfluxV2() as server:
+        changes = {
+            "https://influx.example.com:8086": server.url,
+            "/etc/infercost/influxdb.token": token,
+        }
+        write(replaced(blocks(part, "toml")[0], changes))
+        lines = [replaced(line, {"/root/influxdb-admin.token": admin}) for line in commands(part)]
+        show, apply = lines
+        assert "would make" in run(show, tmp_path)
+        assert server.changes == []
+        assert "made: " in run(apply, tmp_path)
+        assert {kind: len(made) for kind, made in server.kept.items()} == {
+            "buckets": 2,
+            "dbrps": 2,
+            "tasks": 2,
+            "authorizations": 1,
+        }
+    assert token.stat().st_mode & 0o777 == 0o600
+    run("infercost -c infercost.toml influx tasks flux", tmp_path)
+    assert {path.name for path in (tmp_path / "flux").iterdir()} == {"hourly.flux", "deadman.flux"}
+
+
+def test_grafana(write, tmp_path):
+    write(blocks(section("howto/influxdb.md", "## InfluxDB 2.x"), "toml")[0])
+    text = guide("grafana")
+    export, provision, hourly = commands(text)
+    run(export, tmp_path)
+    assert {path.name for path in (tmp_path / "dashboards").iterdir()} == set(boards())
+    run(provision, tmp_path)
+    for named in re.findall(r"^\| `(provisioning/[^`]+)` \|", text, re.MULTILINE):
+        found = list(tmp_path.glob(named))
+        assert found, named
+        assert not any("influxdb.token" in path.read_text() for path in found if "boards" in named)
+    run(hourly, tmp_path)
+    sources = yaml.safe_load((tmp_path / "provisioning/datasources/infercost.yaml").read_text())
+    assert [source["name"] for source in sources["datasources"]] == [
+        "infercost",
+        "infercost_hourly",
+    ]
+    assert "$__file{/etc/grafana/influxdb.token}" in json.dumps(sources)
+
+
+class RoutedAlertmanager(Alertmanager):
+    """An Alertmanager with the routing of the guide."""
+
+    def __init__(self, folder, *, routing):
+        super().__init__(folder)
+        self._config.write_text(routing)
+
+
+def test_alertmanager(daemon_with, tmp_path):
+    text = guide("alertmanager")
+    routing = blocks(text, "yaml")["alertmanager.yml"]
+    with (
+        Scripted(lambda *_: (200, {}, b"")) as receiver,
+        running(
+            RoutedAlertmanager,
+            tmp_path / "alertmanager",
+            "prometheus-alertmanager",
+            routing=replaced(
+                routing,
+                {"http://127.0.0.1:9377": receiver.url, "group_wait: 30s": "group_wait: 0s"},
+            ),
+        ) as alertmanager,
+    ):
+        config = replaced(blocks(text, "toml")[0], {"http://127.0.0.1:9093": alertmanager.url})
+        daemon = daemon_with(config)
+        check, test, alerts = commands(text)
+        assert "good" in run(check, tmp_path)
+        daemon.wait_for((tmp_path / "control.sock").exists)
+        assert "pager: sent" in run(test, tmp_path)
+        (found,) = alertmanager.active(alertname="test")
+        assert {"alertname", "severity", "host"} <= set(found["labels"])
+        assert {"summary", "id"} <= set(found["annotations"])
+        daemon.wait_for(lambda: any(request[1] == "/team" for request in receiver.requests))
+        daemon.wait_for(lambda: known(daemon, "alerts"))
+        run(alerts, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "service", "port"), [("vllm", "chat", 8000), ("triton", "ranker", 8002)]
+)
+def test_engines(daemon_with, tmp_path, name, service, port):
+    text = guide(name)
+    exposition = (EXPOSITIONS / f"{name}.txt").read_bytes()
+    kind = {"Content-Type": "text/plain; version=0.0.4"}
+    env = FakeNvml(tmp_path, gpus=2).env()
+    with Scripted(lambda *_: (200, kind, exposition)) as server:
+        there = f"http://127.0.0.1:{port}"
+        config = blocks(text, "toml")[0]
+        daemon = daemon_with(replaced(config, {there: server.url}), **env)
+        check, doctor, *looks = commands(text)
+        assert "good" in run(check, tmp_path)
+        said = run(doctor, tmp_path, codes=(0, 1), env=env)
+        (line,) = (line for line in said.splitlines() if f"service {service}: http" in line)
+        assert line.startswith("ok "), said
+        for shown in blocks(text, "text").values():
+            assert shown.split() == line.replace(server.url, there).split()
+        daemon.wait_for(lambda: known(daemon, "status"))
+        status, *series = looks
+        assert f"service  {service}" in run(status, tmp_path)
+        for look in series:
+            # Rows come with the first window; until then that is what is said.
+            run(look, tmp_path)
+
+
+def test_mig(tmp_path):
+    text = guide("mig")
+    fake = FakeNvml(tmp_path, gpus=1)
+    fake.gpus[0].split(3, 2)
+    prices = [block for block in blocks(text, "toml").values() if "[[price]]" in block]
+    (tmp_path / "infercost.toml").write_text(prices[0])
+    env = {**fake.env(), "INFERCOST_CONFIG": str(tmp_path / "infercost.toml")}
+    status, show = commands(text)
+    said = run(show, tmp_path, env=env)
+    assert "gpu0.mig0" in said
+    assert "$1.8/h" in said, "three slices at 0.60"
+    assert "$2.4/h" in said
+    run(status, tmp_path, codes=(0, 1), env=env)
+
+
+def test_spot_prices(tmp_path):
+    text = guide("spot_prices")
+    (tmp_path / "spot.csv").write_text(blocks(text, "csv")["spot.csv"])
+    first = next(iter(blocks(text, "toml").values()))
+    (tmp_path / "infercost.toml").write_text(f"[telemetry]\ngpus = false\n{first}")
+    check, show, *past = commands(text)
+    assert "good" in run(check, tmp_path)
+    assert "$2.98/h (spot)" in run(show, tmp_path)
+    for line in past:
+        run(line, tmp_path, codes=(0, 1))
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_spot_prices_from_elsewhere(tmp_path, block):
+    text = list(blocks(guide("spot_prices"), "toml").values())[block]
+    (shape,) = re.findall(r'`(\{"time": [^`]+\})`', guide("spot_prices"))
+    aws = {"SpotPriceHistory": [{"Timestamp": "2026-05-28T14:00:00Z", "SpotPrice": "3.21"}]}
+    with Scripted(lambda *_: (200, {}, shape.encode())) as server:
+        if block == 1:
+            command = f'command = ["echo", {json.dumps(json.dumps(aws))}]'
+            text = re.sub(
+                r"command = \[.*?^\]", lambda _: command, text, flags=re.DOTALL | re.MULTILINE
+            )
+        else:
+            text = replaced(text, {"https://prices.example.com": server.url})
+        (tmp_path / "infercost.toml").write_text(f"[telemetry]\ngpus = false\n{text}")
+        assert "$3.21/h (spot)" in run("infercost -c infercost.toml price show", tmp_path)

@@ -1,0 +1,160 @@
+"""The manifest is one that Kubernetes takes, gives no more than is needed, and does what it says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+from docs_pages import DOCS, ROOT
+from fakes.daemon import DaemonProcess
+from fakes.servers import free_port
+
+from agent.config_file import parse
+
+HOWTO = DOCS / "howto"
+DOCUMENTS = {
+    document["kind"]: document
+    for document in yaml.safe_load_all((HOWTO / "infercost-daemonset.yaml").read_text())
+}
+POD = DOCUMENTS["DaemonSet"]["spec"]["template"]["spec"]
+(MAIN,) = POD["containers"]
+(PREPARE,) = POD["initContainers"]
+CONTAINERS = pytest.mark.parametrize("container", [MAIN, PREPARE], ids=lambda c: c["name"])
+# The oldest that is still patched and the newest whose schemas there are.
+VERSIONS = ("1.31", kubernetes_validate.latest_version())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_kubernetes_takes_it(kind, version):
+    kubernetes_validate.validate(DOCUMENTS[kind], version, strict=True)
+
+
+def test_the_schemas_find_what_is_wrong():
+    wrong = json.loads(json.dumps(DOCUMENTS["DaemonSet"]))
+    wrong["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
+
+
+@CONTAINERS
+def test_no_container_gains_or_writes_what_it_need_not(container):
+    context = container["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"]["drop"] == ["ALL"]
+    assert "privileged" not in context
+    assert container["resources"]["limits"].keys() >= {"memory", "ephemeral-storage"}
+    assert container["resources"]["requests"].keys() >= {"memory", "cpu"}
+    # A quota of processor time would be measured as latency; devices are not taken.
+    assert not {"cpu", "nvidia.com/gpu"} & container["resources"]["limits"].keys()
+
+
+def test_the_daemon_is_nobody_and_root_may_only_give_away_a_folder():
+    assert MAIN["securityContext"]["runAsNonRoot"] is True
+    assert MAIN["securityContext"]["runAsUser"] >= 10_000
+    assert "add" not in MAIN["securityContext"]["capabilities"]
+    assert PREPARE["securityContext"]["capabilities"]["add"] == ["CHOWN"]
+
+
+def test_the_pod_shares_what_it_needs_with_the_node_and_no_more():
+    assert POD["hostPID"] is True
+    # What the narrower Pod Security Standards refuse, so that it is said where it is asked for.
+    labels = DOCUMENTS["Namespace"]["metadata"]["labels"]
+    assert labels == {"pod-security.kubernetes.io/enforce": "privileged"}
+    assert not POD.get("hostNetwork")
+    assert not POD.get("hostIPC")
+    assert POD["automountServiceAccountToken"] is False
+    assert DOCUMENTS["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not any("hostPort" in port for c in (MAIN, PREPARE) for port in c.get("ports", ()))
+    paths = [volume["hostPath"]["path"] for volume in POD["volumes"] if "hostPath" in volume]
+    assert paths == ["/var/lib/infercost"]
+
+
+def test_secrets_are_files_and_the_store_is_on_the_node():
+    for container in (MAIN, PREPARE):
+        assert "envFrom" not in container
+        sources = [one.get("valueFrom", {}) for one in container["env"]]
+        assert not any("secretKeyRef" in source for source in sources)
+    mounts = {mount["name"]: mount for mount in MAIN["volumeMounts"]}
+    assert mounts["secrets"]["readOnly"] is True
+    assert mounts["configuration"]["readOnly"] is True
+    (secret,) = (volume["secret"] for volume in POD["volumes"] if "secret" in volume)
+    # YAML 1.1 reads 0440 as octal, as Kubernetes does: the owner and the group may read.
+    assert secret["defaultMode"] == 0o440
+    config = configuration("node-1")
+    assert str(config.sink[0].token_file.parent) == mounts["secrets"]["mountPath"]
+    assert config.store.path.is_relative_to(mounts["store"]["mountPath"])
+
+
+def configuration(node):
+    text = DOCUMENTS["ConfigMap"]["data"]["infercost.toml"].replace("NODE_NAME", node)
+    return parse(text, Path("infercost.toml"))
+
+
+def test_volumes_and_mounts_fit():
+    there = {volume["name"] for volume in POD["volumes"]}
+    for container in (MAIN, PREPARE):
+        assert {mount["name"] for mount in container["volumeMounts"]} <= there
+    named = {source["name"]: source for source in MAIN["env"]}
+    assert named["INFERCOST_CONFIG"]["value"] == "/etc/infercost/infercost.toml"
+    assert POD["serviceAccountName"] == DOCUMENTS["ServiceAccount"]["metadata"]["name"]
+    spec = DOCUMENTS["DaemonSet"]["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+
+
+def test_the_init_script_writes_a_configuration_with_the_nodes_name(tmp_path):
+    folders = {"/var/lib/infercost": "store", "/config": "template", "/etc/infercost": "made"}
+    shell, options, script = PREPARE["command"]
+    for path, name in folders.items():
+        (tmp_path / name).mkdir()
+        assert path in script
+        script = script.replace(path, str(tmp_path / name))
+    script = script.replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
+    template = DOCUMENTS["ConfigMap"]["data"]["infercost.toml"]
+    (tmp_path / "template" / "infercost.toml").write_text(template)
+    subprocess.run(
+        [shell, options, script], env={**os.environ, "NODE_NAME": "gpu-node-7"}, check=True
+    )
+    made = (tmp_path / "made" / "infercost.toml").read_text()
+    assert parse(made, Path("infercost.toml")).host.name == "gpu-node-7"
+
+
+def test_liveness_is_of_the_daemon_and_not_of_its_database(tmp_path):
+    port = free_port()
+    daemon = DaemonProcess(tmp_path, {})
+    program, *arguments = MAIN["livenessProbe"]["exec"]["command"]
+    assert program == "python"
+    assert configuration("n").http.listen == "127.0.0.1:9101"
+    command = [sys.executable, *(a.replace("9101", str(port)) for a in arguments)]
+    assert subprocess.run(command, check=False, capture_output=True).returncode != 0
+    daemon.start(
+        f'[http]\nlisten = "127.0.0.1:{port}"\n[telemetry]\ngpus = false\n'
+        f'[[sink]]\napi = "v2"\nbucket = "b"\nurl = "http://127.0.0.1:{free_port()}"\n'
+    )
+    try:
+        daemon.wait_for(lambda: subprocess.run(command, check=False).returncode == 0)
+    finally:
+        daemon.stop()
+
+
+def test_the_image_is_built_from_what_there_is():
+    lines = (HOWTO / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
+    for name in [name for names in copied for name in names]:
+        assert (ROOT / name).exists(), name
+    from fakes.wheels import SHIPPED
+
+    assert {name for names in copied for name in names} >= set(SHIPPED)
+    installs = " ".join(line for line in lines if line.startswith("RUN "))
+    assert "--require-hashes --requirement /src/requirements/run.txt" in installs
+    assert "USER 10001:10001" in lines
+    assert MAIN["securityContext"]["runAsUser"] == 10_001
+    assert MAIN["image"] == PREPARE["image"]
+    assert MAIN["args"] == ["run"]
+    assert 'ENTRYPOINT ["infercost"]' in lines
