@@ -13,12 +13,16 @@ from agent.sinks.settings import SinkSettings
 class Sink(Protocol):
     """Something that takes lines.
 
-    It is made once, sends from one thread, and is closed at the end. It connects at the first
-    send, and again after a failure; it keeps nothing: what it raises for is sent again.
+    It is made once, posts from one thread, and is closed at the end. It connects at the first
+    post, and again after a failure; it keeps nothing: what it raises for is posted again.
     """
 
-    def send(self, lines: bytes) -> None:
-        """Hands lines over; returns when they are acknowledged.
+    def pack(self, lines: bytes) -> bytes:
+        """What `post` sends for lines, which line ends separate; any thread may ask."""
+        ...
+
+    def post(self, body: bytes) -> None:
+        """Hands over what `pack` made; returns when it is acknowledged.
 
         Raises:
             RetryLater: The same bytes may pass later.
@@ -28,7 +32,7 @@ class Sink(Protocol):
         ...
 
     def check(self) -> str:
-        """Says what was reached, or raises as `send` does; writes nothing."""
+        """Says what was reached, or raises as `post` does; writes nothing."""
         ...
 
     def close(self) -> None:

@@ -63,6 +63,25 @@ class Database:
         with self._lock, translated(operation, self.path):
             yield self._connection
 
+    @contextmanager
+    def snapshot(self, operation: str) -> Iterator[sqlite3.Connection]:
+        """The connection of a reader for queries that see the store as it was at one instant.
+
+        Raises:
+            StoreError: It could not be read.
+        """
+        with self._lock, translated(operation, self.path):
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def limit_cache(self, kilobytes: int) -> None:
+        """Keeps no more of the file than so much in memory."""
+        with self._lock:
+            self._connection.execute(f"PRAGMA cache_size = -{kilobytes}")
+
     def close(self) -> None:
         """Closes the file; the last one to close it folds the write-ahead log into it."""
         with self._lock, translated("close", self.path):
