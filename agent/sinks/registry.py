@@ -72,9 +72,11 @@ def check_sink(settings: SinkSettings) -> CheckResult:
     """Tries a sink without leaving a point behind."""
     sink = build_sink(settings)
     try:
-        return CheckResult(True, sink.check(), "")
+        return CheckResult(True, sink.check() + _said(settings), "")
     except Misconfigured as error:
-        return CheckResult(False, error.reason, "see the sink's section in the configuration")
+        return CheckResult(
+            False, error.reason + _said(settings), "see the sink's section in the configuration"
+        )
     except RetryLater as error:
         return CheckResult(False, error.reason, f"is the database at {settings.url} up?")
     except Rejected as error:
@@ -83,3 +85,13 @@ def check_sink(settings: SinkSettings) -> CheckResult:
         return CheckResult(False, words_of(error), "see the sink's section in the configuration")
     finally:
         sink.close()
+
+
+def _said(settings: SinkSettings) -> str:
+    """What a v2 server says that it is: InfluxDB 1.6 answers there too, and takes no such write."""
+    if settings.api != "v2":
+        return ""
+    from agent.sinks.server_version import server_version  # noqa: PLC0415 - only who asks pays for it
+
+    version = server_version(settings)
+    return f" (the server says it is InfluxDB {version})" if version else ""
