@@ -29,6 +29,8 @@ bench: dev
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py
+	$(BIN)/python bench/pushing.py
+	$(BIN)/python bench/committing.py
 
 # As root: the service, its user and its sandbox; `make uninstall PURGE=--purge` leaves nothing.
 install: venv
