@@ -38,7 +38,6 @@ bench-own: dev
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py
-	$(BIN)/python bench/fleet.py
 
 # As root: the service, its user and its sandbox; `make uninstall PURGE=--purge` leaves nothing.
 install: venv

@@ -57,6 +57,12 @@ def series_key(measurement: str, tags: Mapping[str, str]) -> str:
     Raises:
         ValueError: The measurement has no name.
     """
+    return _series_key(measurement, tuple(tags.items()))
+
+
+@lru_cache(maxsize=1024)
+def _series_key(measurement: str, tags: tuple[tuple[str, str], ...]) -> str:
+    """The same; a host's rows are of some dozens of series, each written again and again."""
     if not measurement:
         raise ValueError("a point needs the name of its measurement")
     name = _plain(measurement)
@@ -64,7 +70,7 @@ def series_key(measurement: str, tags: Mapping[str, str]) -> str:
         name = "_" + name[1:]
     pairs = (
         f",{name.translate(_KEY)}={value.translate(_KEY)}"
-        for name, value in written_tags(tags).items()
+        for name, value in written_tags(dict(tags)).items()
     )
     return name.translate(_MEASUREMENT) + "".join(pairs)
 
@@ -108,8 +114,22 @@ def field_set(fields: Mapping[str, FieldValue]) -> str:
     A value that no database can hold (NaN, an infinity, an integer beyond 64 bits) and a field
     without a name are left out: absent is absent.
     """
-    written = {field_key(name): _value(value) for name, value in fields.items() if name}
-    return ",".join(f"{name}={text}" for name, text in sorted(written.items()) if text)
+    parts = []
+    for head, name in _layout(tuple(fields)):
+        value = fields[name]
+        if type(value) is float:  # as most are, of all that is ever stored
+            if math.isfinite(value):
+                parts.append(f"{head}{value!r}")
+        elif text := _value(value):
+            parts.append(head + text)
+    return ",".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _layout(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """What stands before each value, and whose value it is, in the order of a field set."""
+    written = {field_key(name): name for name in names if name}
+    return tuple((f"{key}=", name) for key, name in sorted(written.items()))
 
 
 def _value(value: FieldValue) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 MAX_BATCH_BYTES: Final = 4 << 20
 MIN_BATCH_BYTES: Final = 16 << 10
 MIN_BATCH_POINTS: Final = 100
+# Of a device's row, until some were seen.
+FIRST_LINE_BYTES: Final = 500
 # A share of the largest batch that each one that was taken adds.
 STEP_SHARE: Final = 0.05
 # A refusal for its size costs a request, and the limit behind it rarely moves.
@@ -32,6 +34,15 @@ class BatchSize:
         self.points = max_points
         self.size_bytes = MAX_BATCH_BYTES
         self._taken = 0
+        self._line_bytes = float(FIRST_LINE_BYTES)
+
+    def limit(self) -> int:
+        """How many points to ask for, so that they will not be too many bytes."""
+        return max(1, min(self.points, int(self.size_bytes / self._line_bytes)))
+
+    def saw(self, points: int, lines_bytes: int) -> None:
+        """Lines were made ready: those to come will be about as long."""
+        self._line_bytes = max(1.0, lines_bytes / points)
 
     def taken(self) -> None:
         """A request was acknowledged."""

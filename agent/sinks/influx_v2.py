@@ -1,37 +1,14 @@
-"""InfluxDB 2.x and 3.x, and what takes their writes: influxdb-client to /api/v2/write."""
+"""InfluxDB 2.x and 3.x, and what takes their writes: line protocol to /api/v2/write.
+
+Without the library of InfluxDB's makers, which would hold 13 MB for the life of the daemon.
+"""
 
 from __future__ import annotations
 
-import gzip
-import importlib
-import sys
-from typing import Any, NoReturn
-
-import urllib3
-
-from agent.sinks.answers import judge, words_of
-from agent.sinks.bounded import bounded
-from agent.sinks.errors import Misconfigured, RetryLater
+from agent.sinks.answers import judge
+from agent.sinks.endpoint import Endpoint
+from agent.sinks.errors import Misconfigured
 from agent.sinks.settings import SinkSettings
-
-# The client's own is level 9, which takes twelve times the processor time for a quarter less.
-GZIP_LEVEL = 1
-
-
-def load_client() -> Any:  # noqa: ANN401 - a module
-    """The influxdb_client package, without the numpy that it would load for data frames.
-
-    An entry of None makes an import fail as if numpy were not installed, which the client
-    provides for; it saves the daemon some 12 MB, and nothing else in it uses numpy.
-    """
-    had = "numpy" in sys.modules
-    if not had:
-        sys.modules["numpy"] = None  # type: ignore[assignment] # as the import system defines it
-    try:
-        return importlib.import_module("influxdb_client")
-    finally:
-        if not had:
-            del sys.modules["numpy"]
 
 
 class InfluxV2:
@@ -43,29 +20,31 @@ class InfluxV2:
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
-        self._library = load_client()
-        self._exception = importlib.import_module("influxdb_client.rest").ApiException
-        self._client: Any = None
-        # What no message may hold.
-        self._secrets: tuple[str, ...] = ()
+        query = {"org": settings.org, "bucket": settings.bucket or "", "precision": "ns"}
+        self._endpoint = Endpoint(settings, "/api/v2/write", query)
 
-    def send(self, lines: bytes) -> None:
-        """Writes lines, separated by line ends.
+    def pack(self, lines: bytes) -> bytes:
+        """The body of a request from lines, separated by line ends."""
+        return self._endpoint.pack(lines)
+
+    def post(self, body: bytes) -> None:
+        """Writes what `pack` made.
 
         Raises:
             RetryLater: The server is away or busy.
             Rejected: It refuses something in the lines.
             Misconfigured: Credentials, bucket or address are wrong.
         """
-        try:
-            answer = self._post(gzip.compress(lines, GZIP_LEVEL))
-        except self._exception as error:
-            self._refused(error)
-        except urllib3.exceptions.HTTPError as error:
-            raise RetryLater(f"{self._settings.url}: {words_of(error)}") from error
-        except UnicodeDecodeError as error:
-            raise RetryLater(f"{self._settings.url}: the answer is no text") from error
-        judge(answer.status, answer.getheaders(), answer.data.encode(), self._secrets)
+        # Read anew each time: it may have been rotated.
+        token = self._settings.secret() or ""
+        if not token.isascii():
+            raise Misconfigured("the token has characters that no HTTP header can carry")
+        answer = self._endpoint.post(body, f"Token {token}" if token else None)
+        judge(answer.status, answer.headers, answer.body, [token] if token else [])
+
+    def send(self, lines: bytes) -> None:
+        """Packs lines and posts them; raises as `post` does."""
+        self.post(self.pack(lines))
 
     def check(self) -> str:
         """Asks whether the bucket is there and we may write to it; says what it found.
@@ -82,54 +61,4 @@ class InfluxV2:
 
     def close(self) -> None:
         """Closes the connection."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
-    def _post(self, body: bytes) -> Any:  # noqa: ANN401 - the client's answer
-        if self._client is None:
-            self._client = self._connected()
-        settings, api = self._settings, self._client.api_client
-        self._library.WriteService(api).post_write(
-            settings.org,
-            settings.bucket,
-            body,
-            precision="ns",
-            content_encoding="gzip",
-            content_type="text/plain; charset=utf-8",
-        )
-        return api.last_response
-
-    def _connected(self) -> Any:  # noqa: ANN401 - the client
-        settings = self._settings
-        token = settings.secret() or ""
-        if not token.isascii():
-            raise Misconfigured("the token has characters that no HTTP header can carry")
-        self._secrets = (token,) if token else ()
-        client = self._library.InfluxDBClient(
-            url=settings.url,
-            token=token,
-            org=settings.org,
-            # No time at all would mean no limit at all to the client.
-            timeout=max(1, int(settings.timeout_s * 1000)),
-            verify_ssl=True,
-            ssl_ca_cert=str(settings.ca_file) if settings.ca_file else None,
-            retries=False,
-            proxy=settings.proxy,
-        )
-        bounded(client.api_client.rest_client.pool_manager)
-        return client
-
-    def _refused(self, error: Any) -> NoReturn:  # noqa: ANN401 - the client's exception
-        if not error.status:
-            reason = " ".join(str(error.reason).split())
-            raise Misconfigured(f"{reason}; is ca_file the server's authority?") from error
-        body = error.body or ""
-        try:
-            judge(int(error.status), error.headers or {}, body.encode(), self._secrets)
-        except Misconfigured as misconfigured:
-            if misconfigured.unauthorized:
-                # The token may have been rotated: the next attempt reads it anew.
-                self.close()
-            raise
-        raise RetryLater(f"HTTP {error.status}: the client takes it for a failure") from error
+        self._endpoint.close()

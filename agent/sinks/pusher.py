@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import Any
 
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
+from agent.sinks.ahead import Ahead
 from agent.sinks.batching import BatchSize, Pace
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.registry import Sink
+from agent.sinks.streams import Outbox, Row, Rows
 from agent.sinks.turn import AtOnce, Turn
 
 logger = logging.getLogger(__name__)
@@ -23,50 +25,6 @@ LOOK_EVERY_S = 0.2
 MAX_BACKOFF_S = 60.0
 # More live rows than so many batches are a backlog, which waits for none that come now.
 APART_BATCHES = 2
-
-
-class Row(Protocol):
-    """A point in the outbox."""
-
-    @property
-    def seq(self) -> int:
-        """Its place."""
-        ...
-
-    @property
-    def line(self) -> str:
-        """Its line protocol."""
-        ...
-
-
-class Rows(Protocol):
-    """Rows that leave one after the other."""
-
-    def rows(self, limit: int) -> Sequence[Row]:
-        """The next of them."""
-        ...
-
-    def done(self, seq: int, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
-        """Moves on to behind a row, counts what was sent, and puts aside what was refused."""
-        ...
-
-
-class Outbox(Protocol):
-    """What the store is to a sink."""
-
-    @property
-    def live(self) -> Rows:
-        """Rows as they come."""
-        ...
-
-    @property
-    def backlog(self) -> Rows:
-        """Rows that an outage left behind."""
-        ...
-
-    def set_apart(self, over_points: int) -> None:
-        """Makes a backlog of the live rows, where they are more than `over_points`."""
-        ...
 
 
 class Pusher:
@@ -105,6 +63,7 @@ class Pusher:
         self._stop = stop
         self._batch_points = batch_points
         self._batch = BatchSize(batch_points)
+        self._ahead = Ahead(sink.pack, f"sink {name} ahead")
         self._flush_every_s = flush_every_s
         self._rng = rng
         self._clock = clock or SystemClock()
@@ -134,6 +93,7 @@ class Pusher:
             elif pause_s:
                 self._wake.wait(pause_s)
                 self._wake.clear()
+        self._ahead.close()
         self._sink.close()
 
     def wake(self) -> None:
@@ -180,11 +140,11 @@ class Pusher:
 
     def _push(self) -> tuple[int, float]:
         """How many rows left, and for how long nothing else is to be done, in seconds."""
-        live, limit = 0, self._batch.points
+        live = 0
         if self._look.is_set() or self._failures or self._now_s() >= self._live_due_s:
             self._look.clear()
-            live = self._deliver(self._outbox.live)
-            if live == limit:
+            live, has_more = self._deliver(self._outbox.live)
+            if has_more:
                 self._look.set()
                 return live, 0.0
             self._live_due_s = self._now_s() + self._turn.live_wait_s(self._clock.time_ns())
@@ -194,7 +154,7 @@ class Pusher:
         wait_s = max(self._pace.wait_s(self._now_s()), self._behind_due_s - self._now_s(), 0.0)
         behind = 0
         if not wait_s:
-            behind = self._deliver(self._outbox.backlog)
+            behind, _ = self._deliver(self._outbox.backlog)
             self._pace.take(behind)
             wait_s = self._pace.wait_s(self._now_s()) if behind else self._flush_every_s
         until_live_s = max(0.0, self._live_due_s - self._now_s())
@@ -217,43 +177,86 @@ class Pusher:
                 "rejected": self._rejected,
             }
 
-    def _deliver(self, stream: Rows) -> int:
-        """Sends the next rows, splitting what is refused down to the point that is to blame.
+    def _deliver(self, stream: Rows) -> tuple[int, bool]:
+        """Sends the next rows; how many they were, and whether there may be more.
+
+        While they are on their way the ones behind them are made ready.
+        """
+        request = self._ahead.take(stream, self._batch.limit())
+        if request is None:
+            return 0, False
+        pack, size_bytes = request.pack, len(request.pack.lines)
+        self._batch.saw(pack.points, size_bytes)
+        if size_bytes > self._batch.size_bytes and pack.points > 1:
+            pieces = self._within_bytes(stream.rows(pack.points))
+            return self._split(stream, deque(pieces)), request.is_full
+        if request.is_full:
+            self._ahead.begin(stream, pack.seq, self._batch.limit())
+        try:
+            self._sink.post(request.body)
+        except Rejected as refusal:
+            if refusal.too_large:
+                self._batch.too_large(size_bytes)
+            rows = stream.rows(pack.points)
+            pieces = [rows] if len(rows) == 1 else list(_halves(rows))
+            said = refusal if len(rows) == 1 else None
+            return self._split(stream, deque(pieces), said), request.is_full
+        except BaseException:
+            self._ahead.drop()
+            raise
+        self._acknowledged(stream, pack.seq, pack.points)
+        return pack.points, request.is_full
+
+    def _split(
+        self, stream: Rows, pieces: deque[Sequence[Row]], refusal: Rejected | None = None
+    ) -> int:
+        """Sends pieces, splitting what is refused down to the point that is to blame.
 
         The outbox moves on behind every piece that is done, so that a failure in the middle sends
         little twice; twice is harmless, because a point's identity is its own.
+
+        Args:
+            stream: Whose they are.
+            pieces: Rows in order; what of them is refused is split.
+            refusal: What was said of the first piece, if it was sent already.
         """
-        rows = stream.rows(self._batch.points)
-        pieces, refused, reason = deque(self._within_bytes(rows)), 0, ""
+        self._ahead.drop()
+        total, refused, reason = sum(map(len, pieces)), 0, ""
         try:
             while pieces and not self._stop.is_set():
                 piece = pieces.popleft()
-                payload = "\n".join(row.line for row in piece).encode()
-                try:
-                    self._sink.send(payload)
-                except Rejected as refusal:
-                    if refusal.too_large:
-                        self._batch.too_large(len(payload))
-                    if len(piece) > 1:
-                        middle = len(piece) // 2
-                        pieces.extendleft((piece[middle:], piece[:middle]))
-                    else:
-                        self._put_aside(stream, piece[0], refusal)
-                        refused, reason = refused + 1, refusal.reason
+                refusal = refusal or self._refusal_of(piece)
+                if refusal is None:
+                    self._acknowledged(stream, piece[-1].seq, len(piece))
+                elif len(piece) > 1:
+                    pieces.extendleft(reversed(_halves(piece)))
                 else:
-                    self._acknowledged(stream, piece)
+                    self._put_aside(stream, piece[0], refusal)
+                    refused, reason = refused + 1, refusal.reason
+                refusal = None
         finally:
             if refused:
                 logger.warning(
                     "sink %s: refuses %d points, put aside; last: %s", self._name, refused, reason
                 )
-        return len(rows)
+        return total
 
-    def _acknowledged(self, stream: Rows, piece: Sequence[Row]) -> None:
-        stream.done(piece[-1].seq, len(piece), ())
+    def _refusal_of(self, piece: Sequence[Row]) -> Rejected | None:
+        """Sends rows; what the server said if it refuses something in them."""
+        lines = "\n".join(row.line for row in piece).encode()
+        try:
+            self._sink.post(self._sink.pack(lines))
+        except Rejected as refusal:
+            if refusal.too_large:
+                self._batch.too_large(len(lines))
+            return refusal
+        return None
+
+    def _acknowledged(self, stream: Rows, seq: int, points: int) -> None:
+        stream.done(seq, points, ())
         self._batch.taken()
         with self._lock:
-            self._sent += len(piece)
+            self._sent += points
             self._last_success_ns = self._clock.time_ns()
 
     def _put_aside(self, stream: Rows, row: Row, refusal: Rejected) -> None:
@@ -298,3 +301,8 @@ class Pusher:
                 pause_s = after_s + min(pause_s, 1.0)
             self._retry_at_ns = self._clock.monotonic_ns() + int(pause_s * NS_PER_S)
         return pause_s
+
+
+def _halves(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]

@@ -13,12 +13,16 @@ from agent.sinks.settings import SinkSettings
 class Sink(Protocol):
     """Something that takes lines.
 
-    It is made once, sends from one thread, and is closed at the end. It connects at the first
-    send, and again after a failure; it keeps nothing: what it raises for is sent again.
+    It is made once, posts from one thread, and is closed at the end. It connects at the first
+    post, and again after a failure; it keeps nothing: what it raises for is posted again.
     """
 
-    def send(self, lines: bytes) -> None:
-        """Hands lines over; returns when they are acknowledged.
+    def pack(self, lines: bytes) -> bytes:
+        """What `post` sends for lines, which line ends separate; any thread may ask."""
+        ...
+
+    def post(self, body: bytes) -> None:
+        """Hands over what `pack` made; returns when it is acknowledged.
 
         Raises:
             RetryLater: The same bytes may pass later.
@@ -28,7 +32,7 @@ class Sink(Protocol):
         ...
 
     def check(self) -> str:
-        """Says what was reached, or raises as `send` does; writes nothing."""
+        """Says what was reached, or raises as `post` does; writes nothing."""
         ...
 
     def close(self) -> None:
@@ -68,9 +72,11 @@ def check_sink(settings: SinkSettings) -> CheckResult:
     """Tries a sink without leaving a point behind."""
     sink = build_sink(settings)
     try:
-        return CheckResult(True, sink.check(), "")
+        return CheckResult(True, sink.check() + _said(settings), "")
     except Misconfigured as error:
-        return CheckResult(False, error.reason, "see the sink's section in the configuration")
+        return CheckResult(
+            False, error.reason + _said(settings), "see the sink's section in the configuration"
+        )
     except RetryLater as error:
         return CheckResult(False, error.reason, f"is the database at {settings.url} up?")
     except Rejected as error:
@@ -79,3 +85,13 @@ def check_sink(settings: SinkSettings) -> CheckResult:
         return CheckResult(False, words_of(error), "see the sink's section in the configuration")
     finally:
         sink.close()
+
+
+def _said(settings: SinkSettings) -> str:
+    """What a v2 server says that it is: InfluxDB 1.6 answers there too, and takes no such write."""
+    if settings.api != "v2":
+        return ""
+    from agent.sinks.server_version import server_version  # noqa: PLC0415 - only who asks pays for it
+
+    version = server_version(settings)
+    return f" (the server says it is InfluxDB {version})" if version else ""

@@ -80,6 +80,11 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
+    def limit_cache(self, kilobytes: int) -> None:
+        """Keeps no more of the file than so much in memory."""
+        with self._lock:
+            self._connection.execute(f"PRAGMA cache_size = -{kilobytes}")
+
     def close(self) -> None:
         """Closes the file; the last one to close it folds the write-ahead log into it."""
         with self._lock, translated("close", self.path):

@@ -25,6 +25,20 @@ class OutboxRow(NamedTuple):
     line: str
 
 
+class Pack(NamedTuple):
+    """Rows that leave together, as one text.
+
+    Attributes:
+        seq: The place of the one that leaves last.
+        points: How many they are.
+        lines: Line protocol, with line ends between.
+    """
+
+    seq: int
+    points: int
+    lines: bytes
+
+
 class RejectedLine(NamedTuple):
     """A row that a sink will never take.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from agent.storage import outbox
-from agent.storage.outbox import Backlog, OutboxRow, SinkStatus
+from agent.storage.outbox import Backlog, OutboxRow, Pack, SinkStatus
 
 Kind = Literal["all", "important", "rest"]
 SPANS_MAX = 32
@@ -26,6 +26,8 @@ _LATER_IN_ITS_MINUTE = """series.measurement = 'device' AND EXISTS (
     SELECT 1 FROM points AS earlier WHERE earlier.series_id = points.series_id
     AND earlier.time_ns >= points.time_ns - points.time_ns % 60000000000
     AND earlier.time_ns < points.time_ns)"""
+_PACKED_UP = "SELECT max(seq), count(*), CAST(group_concat(line, char(10)) AS BLOB) FROM ("
+_PACKED_DOWN = _PACKED_UP.replace("max", "min")
 _LINE = "series.key || ' ' || points.fields || ' ' || points.time_ns"
 
 
@@ -135,8 +137,29 @@ def rows_of(
     return [OutboxRow(*row) for row in rows]
 
 
+def pack_of(
+    connection: sqlite3.Connection, span: Span, limit: int, *, newest_first: bool
+) -> Pack | None:
+    """Up to `limit` rows of a span as one text, from its old or its new end on; None without any.
+
+    SQLite puts them together itself: it takes half the time, and other threads run meanwhile.
+    """
+    where, ends = _where(span)
+    order, head = ("DESC", _PACKED_DOWN) if newest_first else ("ASC", _PACKED_UP)
+    seq, points, lines = connection.execute(
+        f"{head}SELECT points.seq AS seq, {_LINE} AS line{where} ORDER BY points.seq {order} LIMIT ?)",
+        (*ends, limit),
+    ).fetchone()
+    return Pack(seq, points, lines) if points else None
+
+
 def count_of(connection: sqlite3.Connection, span: Span) -> int:
     """How many rows a span has."""
+    if span.kind == "all" and not span.thinned:
+        # Each acknowledgement asks this, and needs no row's series for it.
+        query = "SELECT count(*) FROM points WHERE seq > ? AND seq <= ?"
+        (found,) = connection.execute(query, (span.after, span.until)).fetchone()
+        return int(found)
     where, ends = _where(span)
     (found,) = connection.execute(f"SELECT count(*){where}", ends).fetchone()
     return int(found)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from agent.clock import Clock
 from agent.storage import outbox, outbox_bound, outbox_order
 from agent.storage.database import Database
-from agent.storage.outbox import OutboxRow, RejectedLine
+from agent.storage.outbox import OutboxRow, Pack, RejectedLine
 from agent.storage.outbox_order import Kind, Progress, Span
 
 _LOOKS_MAX = 20
 _STEPS_MAX = 100
+_NO_END = 2**63 - 1
+_Found = TypeVar("_Found")
 
 
 class LiveRows:
@@ -20,20 +23,39 @@ class LiveRows:
 
     Args:
         database: The store's file, to write to.
+        reader: The same file, to read from: a long look delays no commit.
         clock: For the time of progress.
         sink: Who gets them; registered.
     """
 
-    def __init__(self, database: Database, clock: Clock, sink: str) -> None:
+    def __init__(self, database: Database, reader: Database, clock: Clock, sink: str) -> None:
         self._database = database
+        self._reader = reader
         self._clock = clock
         self._sink = sink
 
     def rows(self, limit: int) -> list[OutboxRow]:
         """Up to `limit` rows that come next."""
-        with self._database.reading("read") as connection:
+        with self._reader.snapshot("read") as connection:
             live_seq = outbox_order.load(connection, self._sink).live_seq
             return outbox.rows_after(connection, live_seq, limit)
+
+    def pack(self, limit: int) -> Pack | None:
+        """Up to `limit` rows that come next, as one text; None if there are none."""
+        with self._reader.snapshot("read") as connection:
+            live_seq = outbox_order.load(connection, self._sink).live_seq
+            live = Span("all", live_seq, _NO_END)
+            return outbox_order.pack_of(connection, live, limit, newest_first=False)
+
+    def pack_behind(self, seq: int, limit: int) -> Pack | None:
+        """None: live rows are too few to be packed beforehand."""
+        del seq, limit
+        return None
+
+    def is_next(self, seq: int) -> bool:
+        """False: none was packed beforehand."""
+        del seq
+        return False
 
     def done(self, seq: int, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
         """Records that every live row up to the one with `seq` is done with.
@@ -58,6 +80,7 @@ class BacklogRows:
 
     Args:
         database: The store's file, to write to.
+        reader: The same file, to read from: a long look delays no commit.
         clock: For the time of progress.
         sink: Who gets them; registered.
         important_first: Whether they leave newest first, and device and agent rows last; else in
@@ -65,31 +88,88 @@ class BacklogRows:
     """
 
     def __init__(
-        self, database: Database, clock: Clock, sink: str, *, important_first: bool
+        self,
+        database: Database,
+        reader: Database,
+        clock: Clock,
+        sink: str,
+        *,
+        important_first: bool,
     ) -> None:
         self._database = database
+        self._reader = reader
         self._clock = clock
         self._sink = sink
         self._important_first = important_first
         self._kind: Kind = "all"
+        # The seq of the pack that was made beforehand, and where it begins.
+        self._packed: tuple[int, Span] | None = None
 
     def rows(self, limit: int) -> list[OutboxRow]:
         """The next rows; none if there is no backlog, or none was found yet in a long one."""
+        return self._look(limit, outbox_order.rows_of) or []
+
+    def pack(self, limit: int) -> Pack | None:
+        """The next rows as one text; None where `rows` gives none."""
+        return self._look(limit, outbox_order.pack_of)
+
+    def pack_behind(self, seq: int, limit: int) -> Pack | None:
+        """What will be next once all up to the row with `seq` is done; any thread may ask.
+
+        None where that is not known without changing anything.
+        """
+        with self._reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            span = self._next(progress)
+            if span is None or not span.after < seq <= span.until:
+                return None
+            _, left = self._divided(span, seq)
+            behind = self._next(progress.replaced(span, left))
+            if behind is None:
+                return None
+            looked = outbox_order.window(behind, newest_first=self._important_first)
+            found = outbox_order.pack_of(
+                connection, looked, limit, newest_first=self._important_first
+            )
+        self._packed = (found.seq, self._begin(behind)) if found else None
+        return found
+
+    def is_next(self, seq: int) -> bool:
+        """Whether the pack that `pack_behind` gave last, with its seq, is what comes next."""
+        with self._reader.snapshot("read") as connection:
+            span = self._next(outbox_order.load(connection, self._sink))
+        if span is None or self._packed != (seq, self._begin(span)):
+            return False
+        self._kind = span.kind
+        return True
+
+    def _look(self, limit: int, read: Callable[..., _Found]) -> _Found | None:
+        """What is found first from here on, in a bounded number of windows."""
         for _ in range(_LOOKS_MAX):
-            with self._database.reading("read") as connection:
-                progress = outbox_order.load(connection, self._sink)
-                span = outbox_order.next_span(progress, important_first=self._important_first)
+            with self._reader.snapshot("read") as connection:
+                span = self._next(outbox_order.load(connection, self._sink))
                 if span is None:
-                    return []
+                    return None
                 looked = outbox_order.window(span, newest_first=self._important_first)
-                rows = outbox_order.rows_of(
-                    connection, looked, limit, newest_first=self._important_first
-                )
+                found = read(connection, looked, limit, newest_first=self._important_first)
             self._kind = span.kind
-            if rows:
-                return rows
+            if found:
+                return found
             self.done(looked.after + 1 if self._important_first else looked.until, 0, ())
-        return []
+        return None
+
+    def _next(self, progress: Progress) -> Span | None:
+        return outbox_order.next_span(progress, important_first=self._important_first)
+
+    def _begin(self, span: Span) -> Span:
+        """A span without its other end, which may move while the rows here wait."""
+        return span._replace(after=0) if self._important_first else span._replace(until=0)
+
+    def _divided(self, span: Span, seq: int) -> tuple[Span, Span]:
+        """The part of a span that leaves up to a row, and what is left."""
+        if self._important_first:
+            return span._replace(after=seq - 1), span._replace(until=seq - 1)
+        return span._replace(until=seq), span._replace(after=seq)
 
     def done(self, seq: int, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
         """Records that what `rows` gave last is done with, up to the row with `seq`.
@@ -107,10 +187,7 @@ class BacklogRows:
             )
             if span is None:
                 return  # an earlier configuration's thread was faster, and counted them
-            if self._important_first:
-                done, left = span._replace(after=seq - 1), span._replace(until=seq - 1)
-            else:
-                done, left = span._replace(until=seq), span._replace(after=seq)
+            done, left = self._divided(span, seq)
             there = outbox_order.count_of(connection, done)
             progress = progress.replaced(span, left)
             time_ns = self._clock.time_ns()
@@ -125,6 +202,7 @@ class SinkOutbox:
 
     Args:
         database: The store's file, to write to.
+        reader: The same file, to read from.
         clock: For the time of progress.
         sink: Its name; registered.
         important_first: How a backlog leaves; see BacklogRows.
@@ -138,6 +216,7 @@ class SinkOutbox:
     def __init__(
         self,
         database: Database,
+        reader: Database,
         clock: Clock,
         sink: str,
         *,
@@ -145,16 +224,17 @@ class SinkOutbox:
         max_points: int,
     ) -> None:
         self._database = database
+        self._reader = reader
         self._clock = clock
         self._sink = sink
         self._important_first = important_first
         self._max_points = max_points
-        self.live = LiveRows(database, clock, sink)
-        self.backlog = BacklogRows(database, clock, sink, important_first=important_first)
+        self.live = LiveRows(database, reader, clock, sink)
+        self.backlog = BacklogRows(database, reader, clock, sink, important_first=important_first)
 
     def set_apart(self, over_points: int) -> None:
         """Makes a backlog of the live rows, where they are more than `over_points`."""
-        with self._database.reading("read") as connection:
+        with self._reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._sink)
             if self._apart(progress, outbox.newest_seq(connection), over_points) == progress:
                 return
@@ -169,7 +249,7 @@ class SinkOutbox:
         The oldest goes first: of devices' rows all but one a minute, then whole rows, and what
         is neither a device's nor the agent's last.
         """
-        with self._database.reading("read") as connection:
+        with self._reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._sink)
             over = outbox_bound.excess(connection, progress, self._max_points)
         dropped = 0

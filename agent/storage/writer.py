@@ -13,7 +13,7 @@ from agent.clock import Clock
 from agent.model import Point
 from agent.storage import notices as queue
 from agent.storage import outbox, outbox_order, retention, rollup
-from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_writer, size_bytes
+from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_reader, open_writer, size_bytes
 from agent.storage.notices import NotifierStatus, QueuedNotice
 from agent.storage.outbox import Backlog, OutboxRow, RejectedLine, SinkStatus
 from agent.storage.retention import Pruned
@@ -22,6 +22,8 @@ from agent.storage.rows import Row, SeriesIds, insert, rendered
 from agent.storage.sink_outbox import SinkOutbox
 
 RETAIN_ROWS = 500
+# The outbox is read from one end to the other: what was read is not wanted again.
+OUTBOX_CACHE_KB = 512
 
 
 class Store:
@@ -37,6 +39,8 @@ class Store:
         self._clock = clock
         self._ids = SeriesIds()
         self._series_lock = Lock()
+        self._outbox_reader: Database | None = None
+        self._outbox_lock = Lock()
 
     @classmethod
     def open(
@@ -98,8 +102,13 @@ class Store:
             important_first: Whether a backlog leaves newest first, and device and agent rows last.
             max_points: The most rows that may wait for it.
         """
+        with self._outbox_lock:
+            if self._outbox_reader is None:
+                self._outbox_reader = open_reader(self.path)
+                self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
         return SinkOutbox(
             self._database,
+            self._outbox_reader,
             self._clock,
             sink,
             important_first=important_first,
@@ -297,6 +306,9 @@ class Store:
 
     def close(self) -> None:
         """Closes the file; what is committed stays."""
+        with self._outbox_lock:
+            if self._outbox_reader is not None:
+                self._outbox_reader.close()
         self._database.close()
 
 

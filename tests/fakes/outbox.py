@@ -8,6 +8,12 @@ class OutboxRow(NamedTuple):
     line: str
 
 
+class Pack(NamedTuple):
+    seq: int
+    points: int
+    lines: bytes
+
+
 class MemoryRows:
     """Lines in order, and how far they are done with."""
 
@@ -15,9 +21,25 @@ class MemoryRows:
         self.outbox = outbox
         self.lines = []
         self.done_seq = 0
+        self._behind = None
 
     def rows(self, limit):
         return self.lines[self.done_seq : self.done_seq + limit]
+
+    def pack(self, limit):
+        return self._pack(self.done_seq, limit)
+
+    def pack_behind(self, seq, limit):
+        self._behind = seq
+        return self._pack(seq, limit)
+
+    def is_next(self, _seq):
+        return self._behind == self.done_seq
+
+    def _pack(self, seq, limit):
+        rows = self.lines[seq : seq + limit]
+        text = "\n".join(row.line for row in rows).encode()
+        return Pack(rows[-1].seq, len(rows), text) if rows else None
 
     def done(self, seq, sent, rejected):
         assert seq >= self.done_seq

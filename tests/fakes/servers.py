@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -222,7 +223,7 @@ class VictoriaMetrics(Server):
         found = {}
         body = get(f"{self.url}/api/v1/export", **{"match[]": '{__name__!=""}'})
         for line in body.splitlines():
-            series = json.loads(line)
+            series = _exported(line.decode())
             labels = series["metric"]
             name = labels.pop("__name__")
             for time_ms, value in zip(series["timestamps"], series["values"], strict=True):
@@ -230,6 +231,16 @@ class VictoriaMetrics(Server):
                 assert key not in found, f"doubled: {key}"
                 found[key] = value
         return found
+
+
+def _exported(line):
+    """A line of an export, which says infinities as Go does and not as JSON readers take them.
+
+    VictoriaMetrics keeps text as the number that it looks like, and "-Infinity" looks like one.
+    """
+    series, found, samples = line.rpartition('},"values":')
+    samples = re.sub(r"([-+]?)Inf\b", lambda sign: sign[1].strip("+") + "Infinity", samples)
+    return json.loads(series + found + samples)
 
 
 class Alertmanager(Server):

@@ -7,7 +7,6 @@ take: they are put aside, each with the database's words, and hold up no other. 
 take rows, requests stay as few as the back-off allows, however long that is.
 """
 
-import gzip
 import random
 import threading
 import time
@@ -40,7 +39,7 @@ POISONED_EVERY = 97
 def forwarded(database, body):
     """The database's own answer."""
     request = urllib.request.Request(  # noqa: S310 - our own server
-        f"{database.url}/write?db=d&precision=ns", body, {"Content-Encoding": "gzip"}
+        f"{database.url}/write?db=d&precision=ns", body
     )
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server
@@ -95,10 +94,9 @@ class Moody:
         raise ConnectionResetError
 
     def taking_half(self, body):
-        lines = gzip.decompress(body).split(b"\n")
-        status, headers, said = forwarded(
-            self._database, gzip.compress(b"\n".join(lines[: (len(lines) + 1) // 2]))
-        )
+        lines = body.split(b"\n")
+        half = b"\n".join(lines[: (len(lines) + 1) // 2])
+        status, headers, said = forwarded(self._database, half)
         if len(lines) == 1:
             return status, headers, said
         return 400, {}, b'{"error":"partial write: points beyond the limit dropped=1"}'

@@ -269,3 +269,9 @@ def test_the_doctor_tells_a_database_that_is_there_from_one_that_is_not(influxdb
     away = check_sink(SinkSettings(api="v1", url="http://127.0.0.1:9", database="d"))
     assert not away.ok
     assert away.fix
+
+
+def test_a_v2_sink_at_a_server_without_that_api_is_told_what_the_server_is(influxdb):
+    found = check_sink(v2(influxdb.url))
+    assert not found.ok
+    assert "the server says it is InfluxDB 1." in found.detail

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent.lineprotocol import field_set, parse_field_set, parse_series_key, render, series_key
@@ -13,7 +13,20 @@ from agent.sinks.settings import SinkSettings
 
 START_NS = 1_700_000_000 * 10**9
 MARKS = ",= \"\\'#\n\t\r\0é😀\x85\u2028/_:."
-WORDS = ["time", "_field", "_measurement", "name", "#x", "-1", "1i", "true", " a", "NaN"]
+WORDS = [
+    "time",
+    "_field",
+    "_measurement",
+    "name",
+    "#x",
+    "-1",
+    "1i",
+    "true",
+    " a",
+    "NaN",
+    "-Infinity",
+    "inf",
+]
 TEXT = st.one_of(
     st.text(max_size=30), st.text(alphabet=MARKS, max_size=8), st.sampled_from(["", *WORDS])
 )
@@ -56,6 +69,7 @@ def test_every_text_arrives_as_written(influxdb, victoria):
     sink = build_sink(SinkSettings("v2", victoria.url, org="o", bucket="b"))
     number, expected = itertools.count(), {}
 
+    @example([("m", {}, {"text": text, "n": 1.5}) for text in WORDS])
     @settings(max_examples=60, database=None, suppress_health_check=list(HealthCheck))
     @given(POINTS)
     def send(drawn):

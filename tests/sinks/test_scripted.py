@@ -9,6 +9,7 @@ import pytest
 from fakes.outbox import MemoryOutbox
 from fakes.servers import Scripted
 
+from agent.sinks.endpoint import is_loopback
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.pusher import Pusher
 from agent.sinks.registry import build_sink
@@ -94,17 +95,47 @@ def test_a_slow_server_is_retried_later(api):
         sink.close()
 
 
-def test_what_is_sent_is_compressed_and_whole(api):
-    with Scripted(lambda *_: (204, {}, b"")) as server:
-        sink = sink_of(api, server.url)
+def test_what_leaves_the_host_is_compressed_and_whole(api):
+    with Scripted(lambda *_: (204, {}, b"")) as proxy:
+        sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
         payload = "\n".join(lines(1000)).encode()
         sink.send(payload)
         sink.close()
-    ((method, path, _, body),) = server.requests
+    ((method, path, headers, body),) = proxy.requests
     assert method == "POST"
-    assert path.startswith("/write" if api == "v1" else "/api/v2/write")
+    path = path.removeprefix("http://influx.invalid:8086")
+    assert path.startswith("/write?" if api == "v1" else "/api/v2/write?")
     assert "precision=ns" in path
+    assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body) == payload
+
+
+def test_what_stays_on_the_host_is_not_compressed(api):
+    payload = "\n".join(lines(1000)).encode()
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
+            sink = sink_of(api, url)
+            sink.send(payload)
+            sink.close()
+    for _, _, headers, body in server.requests:
+        assert body == payload
+        assert "Content-Encoding" not in headers
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("http://127.0.0.1:8086", True),
+        ("http://127.9.9.9", True),
+        ("https://[::1]:8086/x", True),
+        ("http://localhost", True),
+        ("http://10.0.0.1:8086", False),
+        ("http://localhost.example.com", False),
+        ("http://influx", False),
+    ],
+)
+def test_only_a_loopback_address_is_this_host(url, is_own):
+    assert is_loopback(url) is is_own
 
 
 def test_a_server_that_is_away_is_retried_later(api):
@@ -135,7 +166,7 @@ def test_one_poisoned_point_among_a_thousand_is_put_aside_and_the_rest_arrives_o
     stored[617] = "poison v=1 1"
 
     def answer(_method, _path, _headers, body):
-        found = gzip.decompress(body).decode().split("\n")
+        found = body.decode().split("\n")
         if "poison v=1 1" in found:
             return 400, {}, b'{"error":"partial write: it is poison dropped=1"}'
         taken.extend(found)
@@ -156,7 +187,7 @@ def test_a_server_with_a_limit_is_given_smaller_requests(api):
     def answer(_method, _path, _headers, body):
         if len(body) > 2000:
             return 413, {}, b"<html>Request Entity Too Large</html>"
-        taken.extend(gzip.decompress(body).decode().split("\n"))
+        taken.extend(body.decode().split("\n"))
         return 204, {}, b""
 
     with Scripted(answer) as server:
