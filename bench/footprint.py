@@ -37,7 +37,7 @@ STEPS_MAX = 1800
 def script_power(fake, seconds):
     """Lets the power of each GPU change every second."""
     now_ns = fake.clock.monotonic_ns()
-    for step in range(min(STEPS_MAX, int(seconds + SETTLE_MAX_S))):
+    for step in range(min(STEPS_MAX, int(seconds + 3 * SETTLE_MAX_S))):
         for gpu in fake.gpus:
             power_w = 250.0 + (37 * step + 11 * gpu.index) % 100
             gpu.set_power(power_w, at_ns=now_ns + step * 10**9)
@@ -73,15 +73,28 @@ def started(folder, fake, wanted):
     for peer in wanted:
         try:
             command = peers.command_of(peer, free_port())
-        except peers.Missing as error:
+        except peers.MissingError as error:
             missing[peer.name] = str(error)
         else:
-            processes[peer.name] = start(command, fake.env(), folder / f"{peer.name}.log")
-            settle(processes)
+            log = folder / f"{peer.name}.log"
+            processes[peer.name] = start(command, fake.env(), log)
+            if peer.script and not is_ready(log):
+                processes.pop(peer.name).terminate()
+                missing[peer.name] = f"it was not ready within {SETTLE_MAX_S:.0f} s"
     processes = {OURS: start(ours, fake.env(), folder / f"{OURS}.log"), **processes}
     time.sleep(SETTLE_S)
     settle(processes)
     return processes, missing
+
+
+def is_ready(log):
+    """Whether a peer says in time that it has begun to measure."""
+    ends_s = time.monotonic() + SETTLE_MAX_S
+    while time.monotonic() < ends_s:
+        if b"READY" in log.read_bytes():
+            return True
+        time.sleep(0.5)
+    return False
 
 
 def settle(processes):

@@ -19,6 +19,7 @@ if __name__ == "__main__":
             break
         except RuntimeError:  # its processes take more than the ten seconds that it gives them
             time.sleep(1)
+    print("READY", flush=True)
     while True:
         time.sleep(10)
         monitor.get_all_power_timelines()
@@ -31,6 +32,7 @@ if __name__ == "__main__":
         country_iso_code="USA", measure_power_secs=1, save_to_file=False, log_level="error"
     )
     tracker.start()
+    print("READY", flush=True)
     while True:
         time.sleep(3600)
 """
@@ -70,7 +72,7 @@ ALL = (
 )
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """A peer cannot be had; the text says why."""
 
 
@@ -78,7 +80,7 @@ def python_of(peer):
     """The interpreter that has the peer; installs it on first use.
 
     Raises:
-        Missing: It cannot be installed.
+        MissingError: It cannot be installed.
     """
     folder = PEERS / peer.name
     done, python = folder / "installed", folder / "bin" / "python"
@@ -87,7 +89,7 @@ def python_of(peer):
             _run([sys.executable, "-m", "venv", str(folder)])
             _run([str(python), "-m", "pip", "install", "--quiet", peer.package])
         except (OSError, subprocess.SubprocessError) as error:
-            raise Missing(f"pip install {peer.package}: {_reason(error)}") from error
+            raise MissingError(f"pip install {peer.package}: {_reason(error)}") from error
         done.write_text(peer.package)
     return str(python)
 
@@ -95,7 +97,9 @@ def python_of(peer):
 def version_of(peer):
     """The version that is installed."""
     code = f"from importlib.metadata import version; print(version({peer.package!r}))"
-    found = subprocess.run([python_of(peer), "-c", code], capture_output=True, text=True)
+    found = subprocess.run(
+        [python_of(peer), "-c", code], check=True, capture_output=True, text=True
+    )
     return found.stdout.strip()
 
 
