@@ -26,6 +26,7 @@ format: dev
 bench: dev
 	$(BIN)/python bench/agreement.py
 	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/starting.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py

@@ -11,7 +11,8 @@ from agent.cli.config_template import render
 from agent.cli.discovery import discovered_devices
 from agent.cli.settings import Settings, bad_input
 from agent.cli.shown_config import shown
-from agent.config_file import SYSTEM_PATH, as_toml_tables
+from agent.config_file import as_toml_tables
+from agent.config_place import SYSTEM_PATH
 
 
 @click.group()

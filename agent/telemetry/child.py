@@ -41,10 +41,10 @@ from agent.telemetry.wire import (
 )
 from agent.telemetry.worker import DeviceWorker, pace
 
-# The daemon is told of life twice in the time that a call may take, but no more than once a second.
-BEAT_NS_MIN: Final = NS_PER_S
-BEAT_NS_MAX: Final = 5 * NS_PER_S // 2
+# This thread looks whether a call hangs, and tells the daemon that it lives after so many looks,
+# at least twice in the time that a call may take.
 LOOK_NS: Final = NS_PER_S
+LOOKS_A_BEAT_MAX: Final = 2
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
 PR_SET_PDEATHSIG: Final = 1
 
@@ -74,8 +74,7 @@ class SensorChild:
         self._read_fd = read_fd
         self._outlet = Outlet(clock, write_fd)
         self._emit = self._outlet.emit
-        beat_ns = int(settings.deadline_s * NS_PER_S) // 2
-        self._beat_ns = min(BEAT_NS_MAX, max(BEAT_NS_MIN, beat_ns))
+        self._looks_a_beat = min(LOOKS_A_BEAT_MAX, max(1, int(settings.deadline_s / 2)))
         self._base_ns = clock.monotonic_ns()
         self._crew = Crew(clock, self._outlet.ring)
         self._library = Library()
@@ -155,7 +154,8 @@ class SensorChild:
         return devices
 
     def _serve(self) -> NoReturn:
-        start_ns = next_look_ns = next_beat_ns = self._clock.monotonic_ns()
+        start_ns = next_look_ns = self._clock.monotonic_ns()
+        looks = 0
         while True:
             now_ns = self._clock.monotonic_ns()
             if now_ns >= next_look_ns:
@@ -163,11 +163,11 @@ class SensorChild:
                 self._leave_if_hung()
                 self._look_again(now_ns)
                 next_look_ns = pace(start_ns, LOOK_NS, now_ns)
-            if now_ns >= next_beat_ns:
-                self._beat(now_ns)
-                next_beat_ns = pace(start_ns, self._beat_ns, now_ns)
+                if looks % self._looks_a_beat == 0:
+                    self._beat(now_ns)
+                looks += 1
             # What was said together goes out together, so that it wakes the daemon once.
-            message = self._outlet.next(min(next_look_ns, next_beat_ns))
+            message = self._outlet.next(next_look_ns)
             while message is not None:
                 self._handle(message)
                 message = self._outlet.next(0)
@@ -187,7 +187,7 @@ class SensorChild:
                 self._outlet.add(message)
 
     def _start_part(self, board: str, number: int) -> None:
-        """Gives a MIG device that was found its own thread, once."""
+        """Has a MIG device that was found looked after, once."""
         index, name = gpu_index(board), part_name(board, number)
         if index is not None and name not in self._workers:
             tell = functools.partial(self._tell, name)
