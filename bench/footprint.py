@@ -78,20 +78,21 @@ def started(folder, fake, wanted):
         else:
             log = folder / f"{peer.name}.log"
             processes[peer.name] = start(command, fake.env(), log)
-            if peer.script and not is_ready(log):
+            if peer.script and not until(lambda log=log: b"READY" in log.read_bytes()):
                 processes.pop(peer.name).terminate()
                 missing[peer.name] = f"it was not ready within {SETTLE_MAX_S:.0f} s"
     processes = {OURS: start(ours, fake.env(), folder / f"{OURS}.log"), **processes}
+    until(lambda: children_of(processes[OURS].pid) or processes[OURS].poll() is not None)
     time.sleep(SETTLE_S)
     settle(processes)
     return processes, missing
 
 
-def is_ready(log):
-    """Whether a peer says in time that it has begun to measure."""
+def until(condition):
+    """Waits for a condition; whether it came about in time."""
     ends_s = time.monotonic() + SETTLE_MAX_S
     while time.monotonic() < ends_s:
-        if b"READY" in log.read_bytes():
+        if condition():
             return True
         time.sleep(0.5)
     return False
@@ -221,8 +222,8 @@ def main():
     wanted = () if arguments.without_peers else peers.ALL
     with tempfile.TemporaryDirectory() as folder:
         found, missing = measured(Path(folder), arguments.seconds, wanted)
-    if OURS not in found:
-        sys.exit(f"the daemon did not run: {missing[OURS]}")
+    if OURS not in found or found[OURS]["processes"] < 2:
+        sys.exit(f"the daemon did not run with its sensor child: {missing.get(OURS, '')}")
     lines = results(found, missing, arguments.seconds)
     show(found, missing, lines)
     if arguments.json:

@@ -139,12 +139,13 @@ class DeviceWorker:
 
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
-        questions = [question.give_up_ns for question in self._questions]
         if self._ended:
-            return min([self._clock.monotonic_ns() + NS_PER_S, *questions])
-        if not self.opened:
-            return min([self._retry_ns, *questions])
-        return min([self._next_sample_ns, *self._metering.wakes_ns(), *questions])
+            wake_ns = self._clock.monotonic_ns() + NS_PER_S
+        elif self.opened:
+            wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
+        else:
+            wake_ns = self._retry_ns
+        return min([wake_ns, *(question.give_up_ns for question in self._questions)])
 
     def step(self) -> None:
         """Does what is due."""
@@ -244,6 +245,8 @@ class DeviceWorker:
 
     def _answer(self) -> None:
         """Answers the questions whose samples are in, or that have waited long enough."""
+        if not self._questions:
+            return
         now_ns = self._clock.monotonic_ns()
         waiting: list[_Question] = []
         for question in self._questions:
