@@ -56,16 +56,29 @@ class Place:
         try:
             return named_store(self.path) or default_store(self.path)
         except (OSError, ValueError, RecursionError):
-            # Here, and not at the top: only what is wrong with a file takes its validation.
-            from agent.cli.settings import Settings  # noqa: PLC0415
+            self.check()
+            raise
 
-            return Settings(str(self.path)).store_path
+    def check(self) -> None:
+        """Validates the whole file, where there is one.
+
+        Raises:
+            click.ClickException: With exit code 2 and every error of the file.
+        """
+        # Here, and not at the top: this is what takes its time.
+        from agent.config_file import ConfigError, load  # noqa: PLC0415
+
+        if self.path is not None:
+            try:
+                load(self.path)
+            except ConfigError as error:
+                raise bad_input(str(error)) from error
 
 
 @contextmanager
 def reader_of(place: HasStore) -> Iterator[StoreReader]:
     """Opens the store for reading, also while the daemon writes to it."""
-    # Here, and not at the top: see above.
+    # Here, and not at the top: see `StoreReader` above.
     from agent.storage.errors import StoreError  # noqa: PLC0415
     from agent.storage.reader import StoreReader  # noqa: PLC0415
 

@@ -51,11 +51,7 @@ def _stored(place: Place) -> dict[str, Any] | None:
             states = reader.states()
             sinks = reader.sinks()
     except click.ClickException as error:
-        if place.path is not None:
-            # Here, and not at the top: a file is validated only where nothing can be shown.
-            from agent.cli.settings import Settings  # noqa: PLC0415
-
-            Settings(str(place.path))
+        place.check()
         click.echo(error.message, err=True)
         return None
     found = states.get("status")
