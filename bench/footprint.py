@@ -9,11 +9,13 @@ Usage: python bench/footprint.py [--seconds 600] [--json FILE] [--without-peers]
 import argparse
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,8 +58,21 @@ def start(command, env, log):
     """A process in the background; what it says goes to a file."""
     with log.open("wb") as out:
         return subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **env}, stdout=out, stderr=subprocess.STDOUT
+            command,
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
+
+
+def stop(process):
+    """Ends a process, and what it leaves behind."""
+    process.terminate()
+    process.wait(30)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def started(folder, fake, wanted):
@@ -79,7 +94,7 @@ def started(folder, fake, wanted):
             log = folder / f"{peer.name}.log"
             processes[peer.name] = start(command, fake.env(), log)
             if peer.script and not until(lambda log=log: b"READY" in log.read_bytes()):
-                processes.pop(peer.name).terminate()
+                stop(processes.pop(peer.name))
                 missing[peer.name] = f"it was not ready within {SETTLE_MAX_S:.0f} s"
     processes = {OURS: start(ours, fake.env(), folder / f"{OURS}.log"), **processes}
     until(lambda: children_of(processes[OURS].pid) or processes[OURS].poll() is not None)
@@ -127,9 +142,7 @@ def measured(folder, seconds, wanted):
         return {name: usage.taken() for name, usage in usages.items()}, missing
     finally:
         for process in processes.values():
-            process.terminate()
-        for process in processes.values():
-            process.wait(30)
+            stop(process)
 
 
 def parts_of(daemon):
