@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from agent.cli.settings import resolve_store
 from agent.config import TRY_OUT
-from agent.config_file import SYSTEM_PATH, load
+from agent.config_file import load
+from agent.config_place import SYSTEM_PATH
 from agent.model import Point
 from agent.series import SCHEMA
 from agent.storage.reader import StoreReader

@@ -14,11 +14,10 @@ from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 from agent.config import Config
 from agent.config_alerting import NotifierConfig, RuleConfig
 from agent.config_contradictions import contradictions
+from agent.config_place import MAX_FILE_BYTES
 from agent.config_price import PlanConfig
 from agent.config_probe import AnyProbeConfig
 
-SYSTEM_PATH = Path("/etc/infercost/infercost.toml")
-MAX_FILE_BYTES = 1 << 20
 # The unions of the file: the key that tells their branches apart, and the branches by its value.
 _UNIONS: dict[str, tuple[str, Any]] = {
     "probe": ("kind", AnyProbeConfig),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agent.cli.settings import Settings, bad_input
+from agent.cli.place import HasStore, bad_input
 from agent.control_wire import MAX_LINE_BYTES, control_path, decoded, encoded
 
 SYSTEM_SOCKET = Path("/run/infercost/control.sock")
@@ -20,7 +20,7 @@ class NoDaemonError(click.ClickException):
     """No daemon answers."""
 
 
-def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
+def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
     """The daemon's answer to a request.
 
     Args:

@@ -13,7 +13,8 @@ from agent.cli.config_template import render
 from agent.cli.discovery import discovered_devices
 from agent.cli.settings import BadInputError, Settings, bad_input
 from agent.cli.shown_config import shown
-from agent.config_file import SYSTEM_PATH, ConfigError, as_toml_tables
+from agent.config_file import ConfigError, as_toml_tables
+from agent.config_place import SYSTEM_PATH
 
 
 @click.group()

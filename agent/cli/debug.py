@@ -18,7 +18,7 @@ from agent.cli.bundle import Host, Source, gathered, sources
 from agent.cli.bundle_secrets import known_secrets
 from agent.cli.settings import Settings, bad_input, resolve_store
 from agent.config import TRY_OUT
-from agent.config_file import SYSTEM_PATH
+from agent.config_place import SYSTEM_PATH
 from agent.redaction import Redactor
 
 FILE_MODE: Final = 0o600

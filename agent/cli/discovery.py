@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agent.clock import SystemClock
@@ -14,9 +14,9 @@ from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 TIMEOUT_S = 15.0
 
 
-def ignore_reading(reading: Reading) -> None:
+def ignore_readings(readings: Sequence[Reading]) -> None:
     """For a caller that wants the devices and not their telemetry."""
-    del reading
+    del readings
 
 
 def ignore_event(event: Event) -> None:
@@ -28,7 +28,7 @@ def ignore_event(event: Event) -> None:
 def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
     """A sensor child that has found its devices, stopped at the end of the block."""
     sensor = SensorSupervisor(
-        CHILD_COMMAND, sensor_settings(telemetry), ignore_reading, ignore_event, SystemClock()
+        CHILD_COMMAND, sensor_settings(telemetry), ignore_readings, ignore_event, SystemClock()
     )
     sensor.start()
     try:

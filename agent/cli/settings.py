@@ -1,21 +1,23 @@
-"""Which configuration a command works with, where its store is, and how it fails."""
+"""Which configuration a command works with, and where its store is."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
+from agent.cli.place import BAD_INPUT, BadInputError, bad_input, reader_of
 from agent.config import TRY_OUT, Config
-from agent.config_file import SYSTEM_PATH, ConfigError, load
-from agent.storage.errors import StoreError
-from agent.storage.reader import StoreReader
+from agent.config_file import ConfigError, load
+from agent.config_place import SYSTEM_STORE, config_path, default_store
 
-SYSTEM_STORE = Path("/var/lib/infercost/infercost.db")
-BAD_INPUT = 2
+__all__ = [
+    "BAD_INPUT",
+    "SYSTEM_STORE",
+    "BadInputError",
+    "Settings",
+    "bad_input",
+    "reader_of",
+    "resolve_store",
+]
 
 
 class Settings:
@@ -27,7 +29,7 @@ class Settings:
     """
 
     def __init__(self, named: str | None) -> None:
-        self.path = Path(named) if named else SYSTEM_PATH if SYSTEM_PATH.exists() else None
+        self.path = config_path(named)
         self.config: Config = TRY_OUT
         if self.path is not None:
             try:
@@ -43,35 +45,4 @@ class Settings:
 
 def resolve_store(config: Config, path: Path | None) -> Path:
     """The store of a configuration: its own, the service's, or the user's in a try-out."""
-    if config.store.path is not None:
-        return config.store.path
-    if path is not None:
-        return SYSTEM_STORE
-    state_home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_home) / "infercost" / "infercost.db"
-
-
-class BadInputError(click.ClickException):
-    """What the operator gave cannot be used."""
-
-    exit_code = BAD_INPUT
-
-
-def bad_input(message: str) -> click.ClickException:
-    """An error of the operator's input: one clear text and exit code 2."""
-    return BadInputError(message)
-
-
-@contextmanager
-def reader_of(settings: Settings) -> Iterator[StoreReader]:
-    """Opens the store for reading, also while the daemon writes to it."""
-    try:
-        reader = StoreReader.open(settings.store_path)
-    except StoreError as error:
-        raise click.ClickException(str(error)) from error
-    try:
-        yield reader
-    except StoreError as error:
-        raise click.ClickException(str(error)) from error
-    finally:
-        reader.close()
+    return config.store.path if config.store.path is not None else default_store(path)

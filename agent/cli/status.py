@@ -7,17 +7,19 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent.cli.asking import ask
 from agent.cli.colour import Role, painted
 from agent.cli.lines import money, probe_line
+from agent.cli.place import Place, reader_of
 from agent.cli.serving_lines import service_lines
-from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import ago, local
-from agent.storage.outbox import SinkStatus
+
+if TYPE_CHECKING:  # the command is to answer at once
+    from agent.storage.outbox import SinkStatus
 
 STALE_S = 45.0
 NOT_RUNNING = 3
@@ -42,12 +44,12 @@ _PAINTED: tuple[tuple[str, Role], ...] = (
 @click.pass_obj
 def command(config: str | None, *, as_json: bool) -> None:
     """Shows what the daemon says of itself, or last said; exit code 3 if it is not running."""
-    settings = Settings(config)
-    stored, told = _stored(settings), _told(settings)
+    place = Place(config)
+    stored, told = _stored(place), _told(place)
     # A store that cannot be written tells of the past alone; what is asked tells of now.
     status = {**(stored or {"alerts": [], "outbox": {}}), **told} if told else stored
     if status is None:
-        raise click.ClickException(f"{settings.store_path}: no daemon has written here yet")
+        raise click.ClickException(f"{place.store_path}: no daemon has written here yet")
     if as_json:
         click.echo(json.dumps(status))
     else:
@@ -55,13 +57,14 @@ def command(config: str | None, *, as_json: bool) -> None:
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
-def _stored(settings: Settings) -> dict[str, Any] | None:
+def _stored(place: Place) -> dict[str, Any] | None:
     """What the daemon last wrote of itself; None if it has written nothing that can be read."""
     try:
-        with reader_of(settings) as reader:
+        with reader_of(place) as reader:
             states = reader.states()
             sinks = reader.sinks()
     except click.ClickException as error:
+        place.check()
         click.echo(error.message, err=True)
         return None
     found = states.get("status")
@@ -77,13 +80,13 @@ def _stored(settings: Settings) -> dict[str, Any] | None:
     return status
 
 
-def _told(settings: Settings) -> dict[str, Any] | None:
+def _told(place: Place) -> dict[str, Any] | None:
     """What the daemon says of itself when it is asked; None where none answers."""
     try:
-        status: dict[str, Any] = ask(settings, {"do": "status"}, ANSWER_S)
+        status: dict[str, Any] = ask(place, {"do": "status"}, ANSWER_S)
     except click.ClickException:
         return None
-    if Path(status["store"]["path"]).resolve() != settings.store_path.resolve():
+    if Path(status["store"]["path"]).resolve() != place.store_path.resolve():
         return None  # the daemon of another store
     return {**status, "age_s": 0.0, "running": True}
 

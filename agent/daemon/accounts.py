@@ -148,6 +148,15 @@ class Accounts:
 
     def take_reading(self, reading: Reading, device: Device) -> None:
         """Keeps a reading as a row of `device`, with its price."""
+        self.take_readings([(reading, device)])
+
+    def take_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
+        """Keeps readings as rows of `device`, with their prices, committed together."""
+        rows = [self._device_row(reading, device) for reading, device in readings]
+        if rows:
+            self._ledger.append(rows)
+
+    def _device_row(self, reading: Reading, device: Device) -> Point:
         time_ns = row_ns(self._clock, reading.end_ns)
         terms = self._terms(device.name, time_ns)
         energy_j = reading.fields.get("energy_j")
@@ -155,7 +164,7 @@ class Accounts:
             energy_j if isinstance(energy_j, float) else None,
             self._carbon.intensity(device.name, time_ns),
         )
-        self._ledger.append([device_point(reading, device, terms, self._tags, time_ns, emitted)])
+        return device_point(reading, device, terms, self._tags, time_ns, emitted)
 
     def keep(self, rows: Iterable[Point]) -> None:
         """Keeps rows that were measured and priced elsewhere."""

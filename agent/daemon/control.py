@@ -18,7 +18,6 @@ from agent.control_wire import MAX_LINE_BYTES, MAX_PATH_BYTES, decoded, encoded
 
 logger = logging.getLogger(__name__)
 
-ACCEPT_S = 0.5
 CLIENT_S = 5.0
 BACKLOG = 8
 JOIN_S = 1.0
@@ -81,7 +80,6 @@ class ControlServer:
         finally:
             os.umask(before)
         listening.listen(BACKLOG)
-        listening.settimeout(ACCEPT_S)
         self._socket = listening
         self._thread.start()
 
@@ -90,6 +88,8 @@ class ControlServer:
         if self._socket is None:
             return
         self._stop.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends the wait for a client
         self._thread.join(JOIN_S)
         self._socket.close()
         self._socket = None
@@ -100,8 +100,6 @@ class ControlServer:
         while listening is not None and not self._stop.is_set():
             try:
                 client, _ = listening.accept()
-            except TimeoutError:
-                continue
             except OSError:
                 return
             with client, suppress(OSError):

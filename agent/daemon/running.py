@@ -159,11 +159,12 @@ class Running:
         self.notifying.stop()
         self.pushing.stop()
 
-    def take_reading(self, reading: Reading, device: Device) -> None:
-        """Keeps a device's reading, and bills services by it."""
-        self.accounts.take_reading(reading, device)
+    def take_readings(self, readings: Sequence[tuple[Reading, Device]]) -> None:
+        """Keeps devices' readings, in one commit, and bills services by them."""
+        self.accounts.take_readings(readings)
         if self._serving is not None:
-            self._serving.take_reading(reading)
+            for reading, _ in readings:
+                self._serving.take_reading(reading)
 
     def service_status(self) -> list[dict[str, Any]]:
         """What each service last said."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -37,7 +37,8 @@ from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 1.0
+# How soon a new device or a step of the clock is noticed; a stop or a reload is at once.
+TICK_S = 2.0
 STATUS_EVERY_S = 10.0
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
@@ -81,6 +82,7 @@ class Daemon:
         )
         self._stop = Flag()
         self._reload = Flag()
+        self._woken = Flag()
         self._started_ns = clock.time_ns()
         set_aside_as = self._healed(store_path)
         self._store = Store.open(store_path, clock)
@@ -117,10 +119,12 @@ class Daemon:
     def request_stop(self) -> None:
         """Ends `run`; safe in a signal handler."""
         self._stop.set()
+        self._woken.set()
 
     def request_reload(self) -> None:
         """Makes `run` read the file again; safe in a signal handler."""
         self._reload.set()
+        self._woken.set()
 
     def run(self, on_ready: Callable[[Daemon], None]) -> None:
         """Runs until `request_stop`.
@@ -138,8 +142,10 @@ class Daemon:
             self._resume()
             self._notifier.ready(self._summary())
             step = ClockStep(self._clock.time_ns(), self._clock.monotonic_ns())
-            while not self._stop.wait(TICK_S):
+            while not self._stop.is_set():
                 self._tick(step)
+                self._woken.wait(TICK_S)
+                self._woken.clear()
         finally:
             self._close()
 
@@ -283,13 +289,14 @@ class Daemon:
     def _new_sensor(self) -> SensorSupervisor:
         settings = sensor_settings(self._config.telemetry, self._config.service)
         return SensorSupervisor(
-            CHILD_COMMAND, settings, self._on_reading, self._on_event, self._clock
+            CHILD_COMMAND, settings, self._on_readings, self._on_event, self._clock
         )
 
-    def _on_reading(self, reading: Reading) -> None:
-        device = next((found for found in self._devices if found.name == reading.device), None)
-        if device is not None and self._running is not None:
-            self._running.take_reading(reading, device)
+    def _on_readings(self, readings: Sequence[Reading]) -> None:
+        devices = {device.name: device for device in self._devices}
+        known = [(found, devices[found.device]) for found in readings if found.device in devices]
+        if self._running is not None:
+            self._running.take_readings(known)
 
     def _on_event(self, event: Event) -> None:
         logger.log(

@@ -26,7 +26,9 @@ class _Mean:
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
-    return max((value for value in (a, b) if value is not None), default=None)
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)
 
 
 def _advance(before: float | None, after: float | None) -> float | None:

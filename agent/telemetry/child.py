@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import queue
 import signal
 import sys
 import threading
@@ -20,10 +19,12 @@ from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
 from agent.telemetry.activity import UNKNOWN
 from agent.telemetry.cpu import CpuSensor
+from agent.telemetry.crew import Crew
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.gpu import GpuSensor, part_name
 from agent.telemetry.nvml import NO_DRIVER, DriverInfo, Library
+from agent.telemetry.outlet import Outlet
 from agent.telemetry.sample import Sensor
 from agent.telemetry.wire import (
     LineSplitter,
@@ -32,7 +33,6 @@ from agent.telemetry.wire import (
     SensorSettings,
     activity_message,
     decode,
-    encode,
     energy_message,
     fault_message,
     gpu_index,
@@ -41,14 +41,16 @@ from agent.telemetry.wire import (
 )
 from agent.telemetry.worker import DeviceWorker, pace
 
-BEAT_NS: Final = NS_PER_S
+# This thread looks whether a call hangs, and tells the daemon that it lives after so many looks,
+# at least twice in the time that a call may take.
+LOOK_NS: Final = NS_PER_S
+LOOKS_A_BEAT_MAX: Final = 2
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
-OUTBOX_MAX: Final = 4096
 PR_SET_PDEATHSIG: Final = 1
 
 
 class SensorChild:
-    """Owns the process: one worker thread a device, and this thread, which alone writes.
+    """Owns the process: a crew that visits the devices, and this thread, which alone writes.
 
     Args:
         settings: What the daemon asks for.
@@ -70,12 +72,14 @@ class SensorChild:
         self._retry_after_s = {f"gpu{entry.index}": entry.retry_after_s for entry in quarantined}
         self._clock = clock
         self._read_fd = read_fd
-        self._write_fd = write_fd
-        self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._outlet = Outlet(clock, write_fd)
+        self._emit = self._outlet.emit
+        self._looks_a_beat = min(LOOKS_A_BEAT_MAX, max(1, int(settings.deadline_s / 2)))
+        self._base_ns = clock.monotonic_ns()
+        self._crew = Crew(clock, self._outlet.ring)
         self._library = Library()
         self._workers: dict[str, DeviceWorker] = {}
         self._look_again_ns: int | None = None
-        self._dropped = 0
 
     def run(self) -> NoReturn:
         """Finds the devices, says hello, and serves until told to stop."""
@@ -121,25 +125,15 @@ class SensorChild:
     def _tell(self, device: str, fault: SensorFault) -> None:
         self._emit(fault_message(device, fault))
 
-    def _emit(self, message: Message) -> None:
-        """Takes a message from any thread; the oldest news is worth more than a blocked sensor."""
-        if self._outbox.qsize() >= OUTBOX_MAX:
-            self._dropped += 1
-        else:
-            self._outbox.put(message)
-
     def _start(self, sensors: list[Sensor]) -> None:
-        """Gives each device its thread, their samples spread evenly over the sampling period."""
-        every_ns = int(self._settings.sample_every_s * NS_PER_S)
-        base_ns = self._clock.monotonic_ns()
-        for i, sensor in enumerate(sensors):
+        """Has each device looked after; all are sampled together, so that all wake the host once."""
+        for sensor in sensors:
             retry_after_s = self._retry_after_s.get(sensor.name)
-            start_ns = base_ns + i * every_ns // len(sensors)
             worker = DeviceWorker(
-                sensor, self._settings, self._clock, self._emit, start_ns, retry_after_s
+                sensor, self._settings, self._clock, self._emit, self._base_ns, retry_after_s
             )
             self._workers[sensor.name] = worker
-            threading.Thread(target=worker.run, name=sensor.name, daemon=True).start()
+            self._crew.add(worker)
 
     def _settle(self) -> list[Message]:
         """Waits until each device was opened, set aside, or found to hang; gives those opened."""
@@ -148,8 +142,11 @@ class SensorChild:
         while pending:
             # Asked for before the outbox is emptied: what a settled device said is in it.
             pending = not all(worker.settled for worker in self._workers.values())
+            self._crew.relieve()
             self._leave_if_hung()
-            while (message := self._next(self._clock.monotonic_ns() + NS_PER_S // 50)) is not None:
+            while (
+                message := self._outlet.next(self._clock.monotonic_ns() + NS_PER_S // 50)
+            ) is not None:
                 if message["type"] == "device":
                     devices.append(message["device"])
                 else:
@@ -157,25 +154,24 @@ class SensorChild:
         return devices
 
     def _serve(self) -> NoReturn:
-        start_ns = next_beat_ns = self._clock.monotonic_ns()
+        start_ns = next_look_ns = self._clock.monotonic_ns()
+        looks = 0
         while True:
             now_ns = self._clock.monotonic_ns()
-            if now_ns >= next_beat_ns:
+            if now_ns >= next_look_ns:
+                self._crew.relieve()
                 self._leave_if_hung()
-                self._beat(now_ns)
                 self._look_again(now_ns)
-                next_beat_ns = pace(start_ns, BEAT_NS, now_ns)
-            message = self._next(next_beat_ns)
-            if message is not None:
+                next_look_ns = pace(start_ns, LOOK_NS, now_ns)
+                if looks % self._looks_a_beat == 0:
+                    self._beat(now_ns)
+                looks += 1
+            # What was said together goes out together, so that it wakes the daemon once.
+            message = self._outlet.next(next_look_ns)
+            while message is not None:
                 self._handle(message)
-
-    def _next(self, until_ns: int) -> Message | None:
-        """The next message of any thread, or None once it is that late."""
-        try:
-            wait_s = (until_ns - self._clock.monotonic_ns()) / NS_PER_S
-            return self._outbox.get(timeout=max(0.0, wait_s))
-        except queue.Empty:
-            return None
+                message = self._outlet.next(0)
+            self._outlet.send()
 
     def _handle(self, message: Message) -> None:
         match message["type"]:
@@ -188,10 +184,10 @@ class SensorChild:
             case "flushed":
                 pass
             case _:
-                self._write(message)
+                self._outlet.add(message)
 
     def _start_part(self, board: str, number: int) -> None:
-        """Gives a MIG device that was found its own thread, once."""
+        """Has a MIG device that was found looked after, once."""
         index, name = gpu_index(board), part_name(board, number)
         if index is not None and name not in self._workers:
             tell = functools.partial(self._tell, name)
@@ -201,10 +197,11 @@ class SensorChild:
         """Passes a command of the daemon on to its device, or answers for one that is not there."""
         if command["cmd"] == "stop":
             self._leave("stop", None)
-        worker = self._workers.get(str(command["device"]))
-        if worker is not None and worker.offer(command):
+        device = str(command["device"])
+        if self._crew.offer(device, command):
             return
-        reason = "no such device" if worker is None else "too many questions at once"
+        is_known = device in self._workers
+        reason = "too many questions at once" if is_known else "no such device"
         if command["cmd"] == "energy":
             self._write(energy_message(int(command["id"]), Absent(reason)))
         elif command["cmd"] == "activity":
@@ -216,7 +213,7 @@ class SensorChild:
             for name, worker in self._workers.items()
             if worker.opened and worker.sampled_ns is not None
         }
-        beat = {"type": "beat", "t_ns": now_ns, "ages_s": ages_s, "dropped": self._dropped}
+        beat = {"type": "beat", "t_ns": now_ns, "ages_s": ages_s, "dropped": self._outlet.dropped}
         self._write(beat)
 
     def _look_again(self, now_ns: int) -> None:
@@ -246,13 +243,16 @@ class SensorChild:
 
     def _leave(self, reason: str, device: str | None) -> NoReturn:
         """Writes what the other devices have of their interval, says bye, and exits at once."""
+        self._crew.relieve(0)
         until_ns = self._clock.monotonic_ns() + FLUSH_WAIT_NS
         flushing = {
             name
             for name, worker in self._workers.items()
-            if worker.opened and worker.busy_since_ns is None and worker.offer({"cmd": "flush"})
+            if worker.opened
+            and worker.busy_since_ns is None
+            and self._crew.offer(name, {"cmd": "flush"})
         }
-        while flushing and (message := self._next(until_ns)) is not None:
+        while flushing and (message := self._outlet.next(until_ns)) is not None:
             if message["type"] == "flushed":
                 flushing.discard(message["device"])
             elif message["type"] not in ("command", "part", "restart"):
@@ -261,12 +261,8 @@ class SensorChild:
         os._exit(0)
 
     def _write(self, message: Message) -> None:
-        line = encode(message)
-        try:
-            while line:
-                line = line[os.write(self._write_fd, line) :]
-        except OSError:
-            os._exit(0)  # the daemon is gone
+        self._outlet.add(message)
+        self._outlet.send()
 
     def _listen(self) -> None:
         """Reads the daemon's commands; a closed pipe means that it died."""
@@ -276,9 +272,10 @@ class SensorChild:
                 try:
                     command = parse_command(line)
                 except ValueError:
-                    self._dropped += 1
+                    self._outlet.dropped += 1
                 else:
                     self._emit({"type": "command", "command": command})
+            self._outlet.ring()
         os._exit(0)
 
 

@@ -20,7 +20,7 @@ class Conversation:
     """Listens to a child until it ends or misses its deadline.
 
     The child must say hello within its start-up time, and then something at least each
-    `deadline_s` and two seconds: it beats once a second.
+    `deadline_s` and two seconds: it beats every second or two.
 
     Args:
         process: The child, to which the settings were sent.
@@ -29,6 +29,7 @@ class Conversation:
         on_message: Takes each message; raises an AttributeError, KeyError, TypeError or ValueError
             for one that is not as the wire says, which then counts as rubbish.
         wake_fd: Becomes readable when the child is to be told to stop.
+        on_pause: Called when all that the child has said so far was taken.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class Conversation:
         clock: Clock,
         on_message: Callable[[Message], None],
         wake_fd: int,
+        *,
+        on_pause: Callable[[], None],
     ) -> None:
         self.process = process
         self.said_hello = threading.Event()
@@ -46,6 +49,7 @@ class Conversation:
         self._clock = clock
         self._on_message = on_message
         self._wake_fd = wake_fd
+        self._on_pause = on_pause
         self._said_bye = False
         self._patience_s = settings.deadline_s + BEAT_MARGIN_S
         first_s = max(settings.startup_s, settings.deadline_s) + BEAT_MARGIN_S
@@ -79,6 +83,7 @@ class Conversation:
                         return "" if self._said_bye else "ended"
                     for line in lines:
                         self._hear(line)
+                    self._on_pause()
 
     def _miss(self) -> str:
         if self.said_hello.is_set():

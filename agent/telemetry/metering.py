@@ -21,6 +21,7 @@ COUNTER_SPACING_NS: Final = NS_PER_S // 5
 POLL_EVERY_NS: Final = NS_PER_S // 10
 SAMPLES_EVERY_NS: Final = NS_PER_S // 2
 POLL_AT_MOST_NS: Final = 120 * NS_PER_S
+NEVER_NS: Final = 2**63 - 1
 
 
 class Metering:
@@ -69,11 +70,15 @@ class Metering:
         after_edge_ns = self._edge_ns + EDGE_SPACING_NS
         self._edge_due_ns = max(now_ns, after_edge_ns, self._counter_ns + COUNTER_SPACING_NS)
 
-    def wakes_ns(self) -> list[int]:
-        """When there is something to do, in CLOCK_MONOTONIC ns."""
+    @property
+    def wake_ns(self) -> int:
+        """When there is something to do, in CLOCK_MONOTONIC ns; NEVER_NS for never."""
         selftest_ns = None if self._selftest is None else self._selftest.due_ns
-        dues = (self._edge_due_ns, self._poll_ns, selftest_ns)
-        return [due for due in dues if due is not None]
+        wake_ns = NEVER_NS
+        for due_ns in (self._edge_due_ns, self._poll_ns, selftest_ns):
+            if due_ns is not None and due_ns < wake_ns:
+                wake_ns = due_ns
+        return wake_ns
 
     def due(self, now_ns: int) -> Callable[[], None] | None:
         """The visit to the driver that is due, if any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agent.clock import Clock
 from agent.model import Event, Reading
@@ -17,7 +17,7 @@ class Reporter:
     """Calls the daemon's two callbacks; one that fails is counted, and ends nothing.
 
     Args:
-        on_reading: Takes each device's aggregates.
+        on_readings: Takes the devices' aggregates, those together that came together.
         on_event: Takes faults and recoveries.
         clock: Gives events their time, and the CLOCK_MONOTONIC for "not again so soon".
 
@@ -29,12 +29,13 @@ class Reporter:
 
     def __init__(
         self,
-        on_reading: Callable[[Reading], None],
+        on_readings: Callable[[Sequence[Reading]], None],
         on_event: Callable[[Event], None],
         clock: Clock,
     ) -> None:
         self.callback_errors = 0
-        self._on_reading = on_reading
+        self._on_readings = on_readings
+        self._readings: list[Reading] = []
         self._on_event = on_event
         self._clock = clock
         self._faults = events.FaultLog()
@@ -45,13 +46,18 @@ class Reporter:
         return self._faults.last.title if self._faults.last else ""
 
     def reading(self, message: Message) -> None:
-        """Passes a `reading` line on.
+        """Takes a `reading` line, for `pass_on`.
 
         Raises:
             KeyError, TypeError, ValueError: It is none.
         """
-        reading = parse_reading(message)
-        self._guard(lambda: self._on_reading(reading))
+        self._readings.append(parse_reading(message))
+
+    def pass_on(self) -> None:
+        """Passes on the readings since the last time, together: they are kept in one commit."""
+        readings, self._readings = self._readings, []
+        if readings:
+            self._guard(lambda: self._on_readings(readings))
 
     def fault(self, message: Message) -> None:
         """Passes a `fault` line on as an event, unless the same was told lately.

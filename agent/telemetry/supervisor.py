@@ -48,7 +48,7 @@ class SensorSupervisor:
     Args:
         command: How to start the child; CHILD_COMMAND in production.
         settings: What to read, and how often.
-        on_reading: Takes each device's aggregates.
+        on_readings: Takes the devices' aggregates, those together that came together.
         on_event: Takes faults and recoveries.
         clock: CLOCK_MONOTONIC for deadlines, UTC for events.
         restart_first_s: Wait before the first restart in s; it doubles up to a minute.
@@ -58,7 +58,7 @@ class SensorSupervisor:
         self,
         command: Sequence[str],
         settings: SensorSettings,
-        on_reading: Callable[[Reading], None],
+        on_readings: Callable[[Sequence[Reading]], None],
         on_event: Callable[[Event], None],
         clock: Clock,
         restart_first_s: float = 1.0,
@@ -72,7 +72,7 @@ class SensorSupervisor:
         self._conversation: Conversation | None = None
         self._abandoned: list[ChildProcess] = []
         self._hello: Message = {}
-        self._reporter = Reporter(on_reading, on_event, clock)
+        self._reporter = Reporter(on_readings, on_event, clock)
         self._down = False
         self._starts = 0
         self._rubbish_lines = 0
@@ -248,7 +248,12 @@ class SensorSupervisor:
             return f"cannot be started: {error}", ""
         self._starts += 1
         conversation = Conversation(
-            process, self._settings, self._clock, self._hear, self._wake_read_fd
+            process,
+            self._settings,
+            self._clock,
+            self._hear,
+            self._wake_read_fd,
+            on_pause=self._reporter.pass_on,
         )
         quarantined = self._roster.quarantined(self._clock.monotonic_ns())
         process.send(settings_message(self._settings, quarantined))

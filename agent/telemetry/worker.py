@@ -1,7 +1,7 @@
-"""The thread that owns one device: samples it, answers about it, and leaves it alone when lost.
+"""What is done with one device: it is sampled, answered about, and left alone when lost.
 
-One thread a device, because a driver call that hangs must not stop the other devices (ctypes
-gives up the interpreter's lock during a call).
+One thread at a time visits a device (see `agent.telemetry.crew`), because a driver call that hangs
+must not stop the other devices (ctypes gives up the interpreter's lock during a call).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DeviceWorker:
         settings: How often.
         clock: CLOCK_MONOTONIC.
         emit: Takes messages for the daemon; must not block.
-        start_ns: Instant of the first sample; gives the devices' samples their spread.
+        start_ns: Instant of the first sample, and of the grid of all.
         retry_after_s: Leave the device alone for so long at first, in s.
     """
 
@@ -103,30 +103,49 @@ class DeviceWorker:
         self._process_time = ProcessTime() if settings.processes else None
 
     def offer(self, command: Message) -> bool:
-        """Hands the device's thread a command; False where it has too many already."""
+        """Hands the device a command; False where it has too many already."""
         if self._inbox.qsize() >= INBOX_MAX:
             return False
         self._inbox.put(command)
         return True
 
-    def run(self) -> None:
-        """Runs the device for ever; the process ends it."""
-        while True:
+    @property
+    def has_commands(self) -> bool:
+        """Whether a command waits."""
+        return not self._inbox.empty()
+
+    def work(self) -> int:
+        """Takes the commands that wait, does all that is due, and says when there is more.
+
+        Returns:
+            CLOCK_MONOTONIC ns.
+        """
+        while self._take_command(0):
+            pass
+        while (wake_ns := self.next_wake_ns()) <= self._clock.monotonic_ns():
             self.step()
-            wait_s = (self.next_wake_ns() - self._clock.monotonic_ns()) / NS_PER_S
-            try:
-                self.command(self._inbox.get(timeout=max(0.0, wait_s)))
-            except queue.Empty:
-                continue
+        return wake_ns
+
+    def await_command(self, until_ns: int) -> None:
+        """Waits until an instant, in CLOCK_MONOTONIC ns, or for a command, which it takes."""
+        self._take_command(max(0.0, (until_ns - self._clock.monotonic_ns()) / NS_PER_S))
+
+    def _take_command(self, wait_s: float) -> bool:
+        try:
+            self.command(self._inbox.get(timeout=wait_s))
+        except queue.Empty:
+            return False
+        return True
 
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
-        questions = [question.give_up_ns for question in self._questions]
         if self._ended:
-            return min([self._clock.monotonic_ns() + NS_PER_S, *questions])
-        if not self.opened:
-            return min([self._retry_ns, *questions])
-        return min([self._next_sample_ns, *self._metering.wakes_ns(), *questions])
+            wake_ns = self._clock.monotonic_ns() + NS_PER_S
+        elif self.opened:
+            wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
+        else:
+            wake_ns = self._retry_ns
+        return min([wake_ns, *(question.give_up_ns for question in self._questions)])
 
     def step(self) -> None:
         """Does what is due."""
@@ -226,6 +245,8 @@ class DeviceWorker:
 
     def _answer(self) -> None:
         """Answers the questions whose samples are in, or that have waited long enough."""
+        if not self._questions:
+            return
         now_ns = self._clock.monotonic_ns()
         waiting: list[_Question] = []
         for question in self._questions:

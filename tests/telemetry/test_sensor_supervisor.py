@@ -46,7 +46,7 @@ class Watched:
         self.supervisor = SensorSupervisor(
             command,
             SensorSettings(**{**QUICK, **settings}),
-            self.readings.append,
+            self.readings.extend,
             self.events.append,
             SystemClock(),
             restart_first_s=0.05,
@@ -391,8 +391,8 @@ def test_a_consumer_that_fails_does_not_end_telemetry(fake_nvml, wait_until, req
     fake = fake_nvml()
     seen = []
 
-    def consume(reading):
-        seen.append(reading)
+    def consume(readings):
+        seen.extend(readings)
         raise OSError("the disk is full")
 
     variables = {**fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
