@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
 from pushing_runs import chunks, rows  # noqa: E402 - the path is set above
 from store_size import START_NS, device_row  # noqa: E402 - as above
+from table import Table, add_json, finish  # noqa: E402 - as above
 
 from agent.clock import SystemClock  # noqa: E402 - as above
 from agent.storage.reader import StoreReader  # noqa: E402 - as above
@@ -288,13 +289,11 @@ def delays(folder, seconds):
 
 
 def main():
-    from pushing import show
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     parser.add_argument("--ask", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
@@ -302,10 +301,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="infercost-committing-") as name:
         folder = Path(name)
         results = rates(folder, options.points, options.rounds) + delays(folder, options.seconds)
-    show(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    return int(any(line["met"] is False for line in results))
+    return finish(Table(rows=results), options.json)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import fleet_turns  # noqa: E402 - as above
 from fakes.servers import running  # noqa: E402 - as above
 from fleet_load import BATCH_ROWS, Load, Sent  # noqa: E402 - as above
 from fleet_servers import Influx, Victoria  # noqa: E402 - as above
+from table import Table, add_json, finish  # noqa: E402 - as above
 
 SERVERS = (Influx, Victoria)
 FLEETS = (100, 1_000, 10_000)
@@ -154,20 +155,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a look, about a minute")
     parser.add_argument("--keep", action="store_true", help="write the tables of docs/sizing.md")
-    parser.add_argument("--json", type=Path, help="write the figures to a file")
+    add_json(parser)
     arguments = parser.parse_args()
     # Thousands of pushers say that their server is away, as they are made to.
     logging.disable(logging.CRITICAL)
     rows, results, stamps, turns = run(SHORT if arguments.short else LONG)
     entries = fleet_page.entries(rows, results, stamps, turns)
-    print(fleet_page.text_table(entries))
     if arguments.keep:
         fleet_page.keep(rows, results, stamps, turns)
         figures = [asdict(result) for result in results]
         (ROOT / "bench" / "results" / "fleet.json").write_text(json.dumps(figures, indent=1) + "\n")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(entries, indent=1) + "\n")
-    return int(any(entry["met"] is False for entry in entries))
+    return finish(Table(rows=entries), arguments.json)
 
 
 if __name__ == "__main__":

@@ -115,19 +115,6 @@ def of_result(result, rows):
     ]
 
 
-def text_table(found):
-    """Entries as a table for a terminal."""
-    lines = [f"{'what':62} {'ours':>12} {'unit':20} {'peer':>12} {'ratio':>7}  goal"]
-    for row in found:
-        peer = "" if row["peer"] is None else f"{row['peer']:,.2f}"
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        goal = row["goal"] + ("" if row["met"] is None else ": met" if row["met"] else ": MISSED")
-        lines.append(
-            f"{row['name']:62} {row['ours']:12,.2f} {row['unit']:20} {peer:>12} {ratio:>7}  {goal}"
-        )
-    return "\n".join(lines)
-
-
 def host_table(rows):
     """What one host sends, by measurement."""
     lines = [

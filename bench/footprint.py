@@ -7,7 +7,6 @@ Usage: python bench/footprint.py [--seconds 600] [--json FILE] [--without-peers]
 """
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import footprint_peers as peers  # noqa: E402 - beside this file
 from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
 from proc_usage import Usage, children_of  # noqa: E402 - beside this file
+from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
 # Past the start, the self-test of the counters and the first alerting, which last ten seconds. A
@@ -164,50 +164,32 @@ def best(found, key):
 
 
 def results(found, missing, seconds):
-    """The lines of the bench's contract."""
+    """What is judged, as a table."""
     ours = found[OURS]
     without = "".join(f"; {name} is missing: {why}" for name, why in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
-    lines = [
-        line("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", note),
-        line("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", note),
-    ]
-    goals = (("% of a core", GOAL_CPU_PCT), ("MB", GOAL_MB))
-    for entry, (unit, most) in zip(lines, goals, strict=True):
-        entry |= {"goal": f"at most {most:g} {unit}", "met": entry["ours"] <= most}
+    table = Table(issue_line=1)
+    for name, value, unit, most in (
+        ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
+        ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),
+    ):
+        table.row(name, value, unit, goal=f"≤ {most:g}", note=note)
     for key, name, unit, most in (
         ("cpu_s_per_h", "CPU beside the best peer", "s/h", GOAL_CPU_RATIO),
         ("pss_mb", "memory beside the best peer (PSS)", "MB", GOAL_MB_RATIO),
         ("rss_mb", "memory beside the best peer, as if alone (RSS)", "MB", GOAL_MB_RATIO),
     ):
         peer_name, peer = best(found, key)
-        entry = line(name, ours[key], unit, note) | {"peer": peer, "peer_name": peer_name}
-        entry["goal"] = f"at most {most:g} x"
-        if peer:
-            entry["ratio"] = ours[key] / peer
-            entry["met"] = entry["ratio"] <= most
-        lines.append(entry)
-    return lines
+        is_met = ours[key] <= most * peer if peer else None
+        goal = f"at most {most:g} x"
+        table.row(
+            name, ours[key], unit, peer=peer, peer_name=peer_name, goal=goal, met=is_met, note=note
+        )
+    return table
 
 
-def line(name, ours, unit, note):
-    """One line of the bench's contract, without a peer or a goal."""
-    return {
-        "issue_line": 1,
-        "name": name,
-        "ours": ours,
-        "unit": unit,
-        "peer": None,
-        "peer_name": "",
-        "ratio": None,
-        "goal": "",
-        "met": None,
-        "note": note,
-    }
-
-
-def show(found, missing, lines):
-    """Prints what was found."""
+def show(found, missing):
+    """Prints the use of each."""
     head = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wakes/s")
     print(f"{'':28}" + "".join(f"{word:>12}" for word in head))
     for name, use in found.items():
@@ -217,19 +199,12 @@ def show(found, missing, lines):
     for name, why in missing.items():
         print(f"{name:28}missing: {why}")
     print()
-    for entry in lines:
-        beside = f", {entry['ratio']:.2f} x {entry['peer_name']}" if entry["ratio"] else ""
-        verdict = {True: "met", False: "MISSED", None: "no peer"}[entry["met"]]
-        print(
-            f"{entry['name']}: {entry['ours']:.2f} {entry['unit']}{beside};"
-            f" goal: {entry['goal']}: {verdict}"
-        )
 
 
 def main():
     parser = argparse.ArgumentParser(description="CPU and memory beside other monitors.")
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     parser.add_argument("--without-peers", action="store_true")
     arguments = parser.parse_args()
     wanted = () if arguments.without_peers else peers.ALL
@@ -237,11 +212,8 @@ def main():
         found, missing = measured(Path(folder), arguments.seconds, wanted)
     if OURS not in found or found[OURS]["processes"] < 2:
         sys.exit(f"the daemon did not run with its sensor child: {missing.get(OURS, '')}")
-    lines = results(found, missing, arguments.seconds)
-    show(found, missing, lines)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(lines, indent=2) + "\n")
-    return int(any(entry["met"] is False for entry in lines))
+    show(found, missing)
+    return finish(results(found, missing, arguments.seconds), arguments.json)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from table import Table, add_json, finish  # noqa: E402 - the path first
+
 GOAL_RATIO, GOAL_PER_S, GOAL_SHARE = 5.0, 100_000.0, 0.9
 # A field that each row of a measurement has, so that rows can be counted.
 COUNTED = {
@@ -135,24 +137,11 @@ def results_of(server_kind, runs, points):
     ]
 
 
-def show(results):
-    """Prints the table."""
-    print(f"{'what':46} {'ours':>12} {'peer':>12} {'ratio':>6} {'unit':9} goal")
-    for line in results:
-        met = {True: "met", False: "MISSED", None: ""}[line["met"]]
-        there = "-" if line["peer"] is None else f"{line['peer']:,.1f}"
-        ratio = "-" if line["ratio"] is None else f"{line['ratio']:.2f}"
-        print(
-            f"{line['name']:46} {line['ours']:12,.1f} {there:>12} {ratio:>6}"
-            f" {line['unit']:9} {line['goal']}: {met}\n    {line['note']}"
-        )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory(prefix="infercost-pushing-") as name:
@@ -164,10 +153,7 @@ def main():
                 for work, found in runs.items():
                     found.append(measured(work, server_kind, folder, options.points))
             results += results_of(server_kind, runs, options.points)
-    show(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    return int(any(line["met"] is False for line in results))
+    return finish(Table(rows=results), options.json)
 
 
 if __name__ == "__main__":

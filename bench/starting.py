@@ -8,7 +8,6 @@ Usage: python bench/starting.py [--times 20] [--json FILE]
 """
 
 import argparse
-import json
 import os
 import resource
 import socket
@@ -24,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
 from proc_usage import cpu_s, tree_of  # noqa: E402 - beside this file
+from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 HELP_S, STATUS_S, READY_S = 0.120, 0.250, 1.5
 READY_WAIT_S = 60.0
@@ -166,33 +166,15 @@ def results(found, has_torch, times):
     return lines
 
 
-def show(found, lines):
-    """Prints what was found."""
-    bare = found[BARE]
-    print(f"{'':20}{'wall ms':>10}{'x bare':>8}{'CPU ms':>10}{'x bare':>8}")
-    for name, (wall_s, used_s) in found.items():
-        print(
-            f"{name:20}{wall_s * 1000:10.0f}{wall_s / bare[0]:8.1f}"
-            f"{used_s * 1000:10.0f}{used_s / bare[1]:8.1f}"
-        )
-    print()
-    for entry in lines:
-        verdict = "met" if entry["met"] else "MISSED"
-        print(f"{entry['name']}: {entry['ours']:.0f} ms; goal: {entry['goal']}: {verdict}")
-
-
 def main():
     parser = argparse.ArgumentParser(description="How long commands and the daemon take to start.")
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found, has_torch = measured(Path(folder), arguments.times)
     lines = results(found, has_torch, arguments.times)
-    show(found, lines)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(lines, indent=2) + "\n")
-    return int(not all(entry["met"] for entry in lines))
+    return finish(Table(rows=lines), arguments.json)
 
 
 if __name__ == "__main__":

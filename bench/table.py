@@ -86,11 +86,12 @@ class Table:
 
     Args:
         issue_line: The line of the issue that they answer.
+        rows: Rows that are made already.
     """
 
-    def __init__(self, issue_line: int = 0) -> None:
+    def __init__(self, issue_line: int = 0, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self._issue_line = issue_line
-        self.rows: list[dict[str, Any]] = []
+        self.rows = [dict(one) for one in rows]
 
     def row(self, name: str, ours: float, unit: str, **columns: Any) -> None:
         """Adds a row; the columns are the keywords of the function `row`."""

@@ -112,7 +112,8 @@ def test_words_are_a_classs_own_before_its_parents():
         (dict[str, float], "table of: number", ""),
         (bool | None, "true or false", ""),
     ],
-    ids=str,
+    # A type's own text has addresses in it, which are others in each process.
+    ids=["duration", "names", "limited or auto", "table", "bool"],
 )
 def test_types_in_words(hint, words, limits):
     assert kinds.kind_words(hint) == words
@@ -123,7 +124,9 @@ def _odd(value):
     return value
 
 
-@pytest.mark.parametrize("hint", [complex, Annotated[str, BeforeValidator(_odd)]], ids=str)
+@pytest.mark.parametrize(
+    "hint", [complex, Annotated[str, BeforeValidator(_odd)]], ids=["complex", "odd"]
+)
 def test_a_type_without_words_says_where_they_go(hint):
     with pytest.raises(kinds.UnknownKindError, match=r"scripts\.reference\.kinds: VALIDATED"):
         kinds.kind_words(hint)
