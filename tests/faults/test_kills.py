@@ -88,7 +88,8 @@ def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_doubled(
     assert known.items() <= stored.items()
     arrived = own_influxdb.points("d")
     missing = [key for key in stored if key not in arrived]
-    extra = [key for key in arrived if key not in committed(daemon.store)]
+    ended = committed(daemon.store)
+    extra = [key for key in arrived if key not in ended]
     assert (missing, extra) == ([], [])
     assert all(as_numbers(arrived[key]) == pytest.approx(as_numbers(stored[key])) for key in stored)
     figures(
