@@ -15,6 +15,20 @@ from agent.config_file import parse
 LANGUAGES = ("sh", "console", "bash")
 
 
+def parted(line):
+    """The words of each command of a line, and of what is written to."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
+    lexer.whitespace_split = True
+    words = []
+    for token in lexer:
+        if set(token) <= set(";|&<>"):
+            yield words
+            words = []
+        else:
+            words.append(token)
+    yield words
+
+
 def typed(path):
     """The commands of a page, as words behind `infercost`."""
     text = path.read_text()
@@ -24,8 +38,7 @@ def typed(path):
                 if language == "console" and not line.startswith("$ "):
                     continue  # what the command says
                 bare = re.sub(r"^\$ |\s#.*$", "", line)
-                for part in re.split(r"\s(?:&&|\||&|>.*)(?=\s|$)|;", bare):
-                    words = shlex.split(part)
+                for words in parted(bare):
                     names = [i for i, w in enumerate(words) if w.rpartition("/")[2] == "infercost"]
                     follows = [i for i in names if i in (0, 1) or words[i - 1] in ("--", "sudo")]
                     if follows:

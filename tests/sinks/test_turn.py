@@ -26,7 +26,10 @@ class Taker:
         self.is_away = False
         self.lines = []
 
-    def send(self, lines):
+    def pack(self, lines):
+        return lines
+
+    def post(self, lines):
         if self.is_away:
             raise RetryLater("away")
         self.lines += lines.decode().split("\n")
