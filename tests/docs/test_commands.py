@@ -16,14 +16,18 @@ LANGUAGES = ("sh", "console", "bash")
 
 
 def parted(line):
-    """The words of each command of a line, and of what is written to."""
+    """The words of each command of a line, without the files that it reads and writes."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
     lexer.whitespace_split = True
-    words = []
+    words, is_file = [], False
     for token in lexer:
-        if set(token) <= set(";|&<>"):
+        if token[0] in "<>":
+            is_file = True
+        elif token[0] in ";|&":
             yield words
-            words = []
+            words, is_file = [], False
+        elif is_file:
+            is_file = False
         else:
             words.append(token)
     yield words
