@@ -1,20 +1,16 @@
 """Colours on a real terminal and nowhere else, plots, a live view in any width."""
 
-import fcntl
 import os
-import pty
 import re
-import select
-import struct
 import subprocess
 import sys
-import termios
 import time
 
 import pytest
 from fakes.clock import FakeClock
 from fakes.incidents import incident
 from fakes.reported import month
+from fakes.terminal import on_terminal
 from rich.cells import cell_len
 
 from agent.cli.colour import colour_of, paint
@@ -59,33 +55,6 @@ def _status():
         "store": {"path": "x", "fault": None},
         "control": {"path": "x", "fault": None},
     }  # fmt: skip
-
-
-def on_terminal(config, *words, columns=100, env=(), stdin_too=False):
-    """What a command writes on a terminal of so many columns, as it comes."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    clean = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "COLUMNS", "LINES"}}
-    with subprocess.Popen(
-        [sys.executable, "-m", "agent", "-c", str(config), *words],
-        stdin=theirs if stdin_too else subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.STDOUT,
-        env={**clean, "TERM": "xterm-256color", **dict(env)},
-    ) as process:
-        os.close(theirs)
-        seen = b""
-        while select.select([ours], [], [], 60)[0]:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # as Linux says that nobody writes to it any more
-                break
-            if not part:
-                break
-            seen += part
-        process.wait(60)
-    os.close(ours)
-    return seen
 
 
 @pytest.mark.parametrize("words", COLOURED, ids=" ".join)
