@@ -47,14 +47,14 @@ class Bench(NamedTuple):
 
 # In the order of the lines that ask for them.
 BENCHES = (
-    Bench("footprint"),
-    Bench("pushing"),
-    Bench("committing"),
+    Bench("footprint", ("--seconds", "120")),
+    Bench("pushing", ("--points", "200000")),
+    Bench("committing", ("--seconds", "30")),
     Bench("asking"),
     Bench("starting"),
     Bench("probing"),
     Bench("detection", ("--cost",)),
-    Bench("fleet"),
+    Bench("fleet", ("--short",)),
 )
 
 
