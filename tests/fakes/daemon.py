@@ -10,6 +10,7 @@ from agent.storage.errors import StoreError
 from agent.storage.reader import StoreReader
 
 TIMEOUT_S = 90.0
+STOP_S = 60.0
 
 
 class DaemonProcess:
@@ -26,7 +27,7 @@ class DaemonProcess:
         self.config = folder / "infercost.toml"
         self.store = folder / "infercost.db"
         self.output = folder / "output"
-        self._env = {**os.environ, "PYTHONWARNINGS": "default", **env}
+        self._env = {**os.environ, "PYTHONWARNINGS": "default", "PYTHONFAULTHANDLER": "1", **env}
         self._wrapper = tuple(map(str, wrapper))
         self._process = None
 
@@ -41,8 +42,10 @@ class DaemonProcess:
     def start(self, text=None):
         if text is not None:
             self.write(text)
+        # What an earlier one wrote is no word of this one's.
+        before = self.output.stat().st_size if self.output.exists() else 0
         self.spawn()
-        self.wait_for(lambda: "store: " in self.output.read_text())
+        self.wait_for(lambda: b"store: " in self.output.read_bytes()[before:])
 
     def spawn(self):
         """Starts it and does not wait until it is up."""
@@ -105,11 +108,12 @@ class DaemonProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
-                self._process.wait(30)
+                self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                # It says where each of its threads is.
+                self._process.send_signal(signal.SIGABRT)
                 self._process.wait()
-                raise
+                raise AssertionError(f"it does not stop:\n{self.output.read_text()}") from None
         return self._process.returncode if self._process else None
 
     def wait(self):

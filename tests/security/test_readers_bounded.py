@@ -107,7 +107,7 @@ def alertmanager(url, _):
 def apprise(url, folder):
     file = folder / "url"
     file.write_text(url.replace("http:", "json:"))
-    notifier(AppriseConfig(name="n", kind="apprise", url_file=Path(file), timeout="5s"))
+    notifier(AppriseConfig(name="n", kind="apprise", url_file=Path(file), timeout="20s"))
 
 
 def spot_price(url, _):
