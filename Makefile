@@ -28,7 +28,7 @@ docs: dev
 	$(BIN)/python -m scripts.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# Ours beside others, one table; BENCH=--long for figures to be told. The rest has no peer.
+# Ours beside others, one table; BENCH=--long for figures to be told. bench-own is what needs no peer.
 bench: dev
 	@scripts/servers
 	$(BIN)/python bench/run.py $(BENCH)
