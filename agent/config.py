@@ -8,13 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from agent.config_alerting import (
-    AlertingConfig,
-    DetectionConfig,
-    MaintenanceConfig,
-    NotifierConfig,
-    RuleConfig,
-)
+from agent.config_alerting import AlertingConfig, DetectionConfig, MaintenanceConfig, RuleConfig
 from agent.config_budget import BudgetConfig
 from agent.config_carbon import CarbonConfig
 from agent.config_fields import (
@@ -24,6 +18,7 @@ from agent.config_fields import (
     Share,
     key,
 )
+from agent.config_notifier import NotifierConfig
 from agent.config_price import ElectricityConfig, PlanConfig
 from agent.config_probe import AnyProbeConfig
 from agent.config_service import ServiceConfig

@@ -90,6 +90,9 @@ Currency = Annotated[str, BeforeValidator(_currency)]
 ClockTime = Annotated[str, BeforeValidator(_clock_time)]
 Zone = Annotated[str, BeforeValidator(_zone)]
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+Level = Literal["info", "warning", "critical"]
+# A label's name to a pattern in which * and ? are wildcards.
+Match = dict[Name, str]
 Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 
 
@@ -103,3 +106,8 @@ class Section(BaseModel):
 def key(name: str, default: Any = ..., **more: Any) -> Any:
     """A field whose key in the file has no unit suffix, because its value carries the unit."""
     return Field(default, alias=name, **more)
+
+
+def kind_of(value: Any) -> str:
+    """The `kind` that says which section a table is."""
+    return str(value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None))

@@ -12,8 +12,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 
 from agent.config import Config
-from agent.config_alerting import NotifierConfig, RuleConfig
+from agent.config_alerting import RuleConfig
 from agent.config_contradictions import contradictions
+from agent.config_notifier import NotifierConfig
 from agent.config_place import MAX_FILE_BYTES
 from agent.config_price import PlanConfig
 from agent.config_probe import AnyProbeConfig

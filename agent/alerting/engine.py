@@ -13,7 +13,8 @@ from agent.alerting.matching import SEVERITIES, matches
 from agent.alerting.rules.evaluator import SERIES_TAGS, Evaluator
 from agent.alerting.rules.registry import build, measurement_of
 from agent.alerting.silencing import Silencing
-from agent.config_alerting import AlertingConfig, MaintenanceConfig, NotifierConfig, RuleConfig
+from agent.config_alerting import AlertingConfig, MaintenanceConfig, RuleConfig
+from agent.config_notifier import NotifierConfig
 from agent.model import NS_PER_S, Event, Point
 from agent.series import SCHEMA, make_point
 

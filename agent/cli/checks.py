@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from agent.child_environment import child_environment
 from agent.cli.discovery import short_lived_sensor
 from agent.config import SinkConfig, TelemetryConfig
-from agent.config_alerting import NotifierConfig
+from agent.config_notifier import NotifierConfig
 from agent.config_probe import ProbeConfig
 from agent.config_service import ServiceConfig
 from agent.daemon.measuring import AnyProbe

@@ -24,7 +24,7 @@ from agent.cli.overrides import overridden
 from agent.cli.settings import Settings, reader_of
 from agent.cli.timespan import Moment, ago, local
 from agent.config import Config
-from agent.config_alerting import WebhookConfig
+from agent.config_notifier import WebhookConfig
 from agent.daemon.running import host_name
 from agent.model import NS_PER_S, Point
 from agent.storage.reader import StoreReader

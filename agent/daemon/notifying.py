@@ -13,7 +13,7 @@ from typing import Any
 from agent.alert import Alert, Notice
 from agent.alerting.trial import trial_alert
 from agent.clock import Clock
-from agent.config_alerting import AlertmanagerConfig, NotifierConfig
+from agent.config_notifier import AlertmanagerConfig, NotifierConfig
 from agent.notifying.courier import Courier, CourierSettings
 from agent.notifying.registry import build_sender
 from agent.notifying.sender import Misconfigured, Refused, RetryLater, Sender

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent import __version__
 from agent.alert import Alert
-from agent.config_alerting import AlertmanagerConfig
+from agent.config_notifier import AlertmanagerConfig
 from agent.model import NS_PER_S
 from agent.notifying.address import Address
 from agent.notifying.http import Poster

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent.alert import Alert
 from agent.child_environment import child_environment
-from agent.config_alerting import AppriseConfig
+from agent.config_notifier import AppriseConfig
 from agent.notifying.secrets import Secret
 from agent.notifying.sender import Misconfigured, RetryLater
 from agent.notifying.wording import text_of, title_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent.config_alerting import AlertmanagerConfig, AppriseConfig, NotifierConfig, WebhookConfig
+from agent.config_notifier import AlertmanagerConfig, AppriseConfig, NotifierConfig, WebhookConfig
 from agent.notifying.sender import Sender
 
 

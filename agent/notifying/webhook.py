@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from agent import __version__
 from agent.alert import Alert, Symptom
-from agent.config_alerting import WebhookConfig
+from agent.config_notifier import WebhookConfig
 from agent.model import NS_PER_S
 from agent.notifying.address import Address
 from agent.notifying.http import Poster

@@ -6,7 +6,8 @@ import pytest
 
 from agent.alerting.defaults import effective_rules
 from agent.alerting.engine import AlertEngine
-from agent.config_alerting import AlertingConfig, WebhookConfig
+from agent.config_alerting import AlertingConfig
+from agent.config_notifier import WebhookConfig
 from agent.series import make_point
 
 S = 1_000_000_000

@@ -9,7 +9,8 @@ from agent.alert import Alert, Fault, Silence
 from agent.alerting.defaults import DEFAULT_RULES
 from agent.alerting.engine import AlertEngine
 from agent.alerting.trial import trial_alert
-from agent.config_alerting import AlertingConfig, MaintenanceConfig, NotifierConfig, RuleConfig
+from agent.config_alerting import AlertingConfig, MaintenanceConfig, RuleConfig
+from agent.config_notifier import NotifierConfig
 from agent.model import NS_PER_S, Event, Point
 
 # A Monday, 10:40 UTC.

@@ -9,7 +9,7 @@ import pytest
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.servers import TLS, Scripted, Talking, free_port
 
-from agent.config_alerting import AlertmanagerConfig
+from agent.config_notifier import AlertmanagerConfig
 from agent.notifying.alertmanager import Alertmanager, to_documents
 from agent.notifying.sender import Misconfigured, Refused, RetryLater
 from agent.notifying.wording import MAX_SYMPTOMS

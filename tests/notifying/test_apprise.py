@@ -13,7 +13,7 @@ from fakes.processes import children_of
 from fakes.servers import Scripted, Talking, free_port
 
 import agent
-from agent.config_alerting import AppriseConfig
+from agent.config_notifier import AppriseConfig
 from agent.notifying.apprise import Apprise
 from agent.notifying.sender import Misconfigured, RetryLater
 

@@ -7,7 +7,7 @@ import pytest
 from fakes.servers import TLS
 from pydantic import TypeAdapter
 
-from agent.config_alerting import NotifierConfig
+from agent.config_notifier import NotifierConfig
 from agent.notifying.registry import build_sender, check_notifier
 
 CANARY = "c4nary-5ecret"
@@ -73,7 +73,7 @@ def test_credentials_are_looked_at_where_there_are_any(tmp_path):
 
 def test_the_daemon_never_loads_apprise():
     program = (
-        "import sys; from agent.notifying import registry; from agent.config_alerting import *;"
+        "import sys; from agent.notifying import registry; from agent.config_notifier import *;"
         " config = AppriseConfig(name='n', kind='apprise', url_file='/nowhere');"
         " registry.check_notifier(config); registry.build_sender(config, None).close();"
         " print({'apprise', 'requests', 'yaml'} & set(sys.modules))"

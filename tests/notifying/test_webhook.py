@@ -13,7 +13,7 @@ from fakes.schema import violations
 from fakes.servers import TLS, Scripted, Talking, free_port
 
 from agent import __version__
-from agent.config_alerting import WebhookConfig
+from agent.config_notifier import WebhookConfig
 from agent.notifying.http import MAX_ANSWER_BYTES
 from agent.notifying.sender import Misconfigured, Refused, RetryLater
 from agent.notifying.webhook import MAX_SYMPTOMS, Webhook

@@ -6,7 +6,7 @@ import pytest
 from fakes.incidents import incident
 from fakes.servers import Scripted
 
-from agent.config_alerting import WebhookConfig
+from agent.config_notifier import WebhookConfig
 from agent.config_price import SpotPlanConfig
 from agent.feeds.source import SourceError, read_source
 from agent.notifying.registry import build_sender

@@ -9,7 +9,7 @@ import pytest
 from fakes.incidents import incident
 from fakes.servers import Talking
 
-from agent.config_alerting import AlertmanagerConfig, AppriseConfig, WebhookConfig
+from agent.config_notifier import AlertmanagerConfig, AppriseConfig, WebhookConfig
 from agent.config_price import SpotPlanConfig
 from agent.feeds.source import SourceError, read_source
 from agent.notifying.apprise_child import MAX_MEMORY_BYTES

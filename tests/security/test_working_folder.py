@@ -39,7 +39,7 @@ except SourceError as error:
     print(error)
 """,
     "a message": """
-from agent.config_alerting import AppriseConfig
+from agent.config_notifier import AppriseConfig
 from agent.notifying.apprise import Apprise
 from agent.notifying.sender import RetryLater
 from fakes.incidents import incident
