@@ -118,7 +118,7 @@ class Sender(threading.Thread):
         began_s = time.perf_counter()
         while True:
             try:
-                sink.send(body)
+                sink.post(sink.pack(body))
                 break
             except RetryLater:
                 # As the product does: what is not acknowledged is sent again.

@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event
 from types import FrameType
 
 import click
@@ -27,6 +26,7 @@ from agent.daemon.running import host_name, targets
 from agent.daemon.status import report_document
 from agent.model import Device
 from agent.probing.outcome import ProbeFault
+from agent.signal_flag import SignalFlag
 
 
 @click.command()
@@ -128,7 +128,7 @@ class Bench:
 
 @contextmanager
 def _bench(settings: Settings, probe: AnyProbe, device: str | None) -> Iterator[Bench]:
-    stop = Event()
+    stop = SignalFlag()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event as Flag
 from typing import Any
 
 from agent import __version__
@@ -30,6 +29,7 @@ from agent.daemon.self_observation import agent_point
 from agent.daemon.sensing import sensor_settings
 from agent.model import NS_PER_S, Device, Event, Point, Reading
 from agent.pricing.book import Terms
+from agent.signal_flag import SignalFlag
 from agent.storage.buffer import BufferedWriter
 from agent.storage.health import is_damaged, set_aside
 from agent.storage.writer import Store
@@ -80,9 +80,9 @@ class Daemon:
             lambda report: self._then_status(listeners.on_report, report),
             lambda *fault: self._then_status(listeners.on_fault, *fault),
         )
-        self._stop = Flag()
-        self._reload = Flag()
-        self._woken = Flag()
+        self._stop = SignalFlag()
+        self._reload = SignalFlag()
+        self._woken = SignalFlag()
         self._started_ns = clock.time_ns()
         set_aside_as = self._healed(store_path)
         self._store = Store.open(store_path, clock)

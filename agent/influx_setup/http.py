@@ -11,7 +11,7 @@ import urllib3
 
 from agent.influx_setup.wanted import SetupError
 from agent.sinks.answers import reason_of, words_of
-from agent.sinks.bounded import MAX_ANSWER_BYTES, bounded
+from agent.sinks.bounded import MAX_ANSWER_BYTES, pool_of
 from agent.sinks.settings import SinkSettings
 
 _OK = range(200, 300)
@@ -33,18 +33,7 @@ class Api:
         self._url = settings.url.rstrip("/")
         self._headers = {"User-Agent": "infercost", **headers}
         self._secrets = secrets
-        options: dict[str, Any] = {
-            "num_pools": 1,
-            "cert_reqs": "CERT_REQUIRED",
-            "ca_certs": str(settings.ca_file) if settings.ca_file else None,
-            "timeout": urllib3.Timeout(total=settings.timeout_s),
-            "retries": False,
-        }
-        self._pool = bounded(
-            urllib3.ProxyManager(settings.proxy, **options)
-            if settings.proxy
-            else urllib3.PoolManager(**options)
-        )
+        self._pool = pool_of(settings)
 
     def close(self) -> None:
         """Closes the connection."""

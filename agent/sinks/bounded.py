@@ -17,7 +17,23 @@ from typing import Any, Final
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from agent.sinks.settings import SinkSettings
+
 MAX_ANSWER_BYTES: Final = 64 * 1024
+
+
+def pool_of(settings: SinkSettings) -> urllib3.PoolManager:
+    """Bounded connections to a sink's server, by its proxy and its authority; nothing is repeated."""
+    options: dict[str, Any] = {
+        "num_pools": 1,
+        "cert_reqs": "CERT_REQUIRED",
+        "ca_certs": str(settings.ca_file) if settings.ca_file else None,
+        "timeout": urllib3.Timeout(total=settings.timeout_s),
+        "retries": False,
+    }
+    if settings.proxy:
+        return bounded(urllib3.ProxyManager(settings.proxy, **options))
+    return bounded(urllib3.PoolManager(**options))
 
 
 def bounded(pool: urllib3.PoolManager) -> urllib3.PoolManager:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
 from agent.sinks.answers import words_of
-from agent.sinks.bounded import bounded
+from agent.sinks.bounded import pool_of
 from agent.sinks.errors import Misconfigured, RetryLater
 from agent.sinks.settings import SinkSettings
 
@@ -50,19 +50,7 @@ class Endpoint:
         self._settings = settings
         self._url = f"{settings.url.rstrip('/')}{path}?{urlencode(query)}"
         self._compresses = settings.proxy is not None or not is_loopback(settings.url)
-        options: dict[str, Any] = {
-            "num_pools": 1,
-            "maxsize": 1,
-            "cert_reqs": "CERT_REQUIRED",
-            "ca_certs": str(settings.ca_file) if settings.ca_file else None,
-            "timeout": urllib3.Timeout(total=settings.timeout_s),
-            "retries": False,
-        }
-        self._pool = bounded(
-            urllib3.ProxyManager(settings.proxy, **options)
-            if settings.proxy
-            else urllib3.PoolManager(**options)
-        )
+        self._pool = pool_of(settings)
 
     def pack(self, lines: bytes) -> bytes:
         """The body of a request: compressed, unless it stays on this host."""

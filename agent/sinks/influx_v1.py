@@ -41,10 +41,6 @@ class InfluxV1:
         """
         self._write(body)
 
-    def send(self, lines: bytes) -> None:
-        """Packs lines and posts them; raises as `post` does."""
-        self.post(self.pack(lines))
-
     def check(self) -> str:
         """Asks whether the database is there and we may use it; says what it found.
 

@@ -42,10 +42,6 @@ class InfluxV2:
         answer = self._endpoint.post(body, f"Token {token}" if token else None)
         judge(answer.status, answer.headers, answer.body, [token] if token else [])
 
-    def send(self, lines: bytes) -> None:
-        """Packs lines and posts them; raises as `post` does."""
-        self.post(self.pack(lines))
-
     def check(self) -> str:
         """Asks whether the bucket is there and we may write to it; says what it found.
 
@@ -56,7 +52,7 @@ class InfluxV2:
         """
         # A lone comment is line protocol without a point, checked like any other; InfluxDB 2
         # refuses a body of no bytes.
-        self.send(b"# infercost doctor")
+        self.post(self.pack(b"# infercost doctor"))
         return f"bucket {self._settings.bucket} takes writes"
 
     def close(self) -> None:

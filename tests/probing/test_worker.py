@@ -45,9 +45,8 @@ def test_a_built_in_model_is_timed(kind):
     assert result.threads == 1
     assert not result.has_energy_window
     assert result.h2d_ms is None
-    # Without a window the region is the sampling itself: its time is the runs' time.
-    runs_s = result.samples * result.latency_ms["mean"] / 1000
-    assert result.region_s == pytest.approx(runs_s, rel=0.1)
+    # Without a window the region is the sampling itself: the runs' time is within it.
+    assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.region_s
 
 
 def test_the_energy_region_lasts_and_lies_within_steady_load():
@@ -59,7 +58,10 @@ def test_the_energy_region_lasts_and_lies_within_steady_load():
     assert result.region_s >= 5.0
     assert outcome.steady_start_ns < result.region_start_ns
     assert result.region_end_ns < outcome.steady_end_ns
-    assert result.throughput_per_s == pytest.approx(2000 / result.latency_ms["mean"], rel=0.25)
+    # Only whole passes, of two items each, are counted.
+    assert result.inferences >= 2
+    assert result.inferences % 2 == 0
+    assert result.throughput_per_s == pytest.approx(result.inferences / result.region_s)
 
 
 def test_the_same_software_has_the_same_fingerprint_and_another_dtype_another():

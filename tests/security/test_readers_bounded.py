@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.incidents import incident
+from fakes.sending import send
 from fakes.servers import Talking
 
 from agent.config_notifier import AlertmanagerConfig, AppriseConfig, WebhookConfig
@@ -118,7 +119,7 @@ def spot_price(url, _):
 def sink(**own):
     built = build_sink(SinkSettings(timeout_s=TIMEOUT_S, **own))
     with contextlib.suppress(SinkRetryLater, Rejected, SinkMisconfigured):
-        built.send(b"m f=1 1")
+        send(built, b"m f=1 1")
     built.close()
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
+from fakes.sending import send
 from fakes.servers import InfluxDB, running
 
 from agent.lineprotocol import render
@@ -56,7 +57,7 @@ def lines(count, start=0):
 def test_types_and_odd_text_come_back_equal(influxdb):
     sink = build_sink(v1(influxdb, influxdb.database))
     tags = {"host": "a b,c=d", "rack": "ü/é"}
-    sink.send(render(Point("probe run", tags, FIELDS, 1_700_000_000_000_000_123)).encode())
+    send(sink, render(Point("probe run", tags, FIELDS, 1_700_000_000_000_000_123)).encode())
     found = influxdb.points(influxdb.database)
     key = ("probe run", tuple(sorted(tags.items())), 1_700_000_000_000_000_123)
     assert found == {key: FIELDS}
@@ -131,7 +132,7 @@ def test_nothing_is_lost_or_doubled_through_the_v2_api(victoria, influxdb, tmp_p
         pusher.step()
     while store.backlog("s").points:
         pusher.step()
-    judge.send("\n".join(row.line for row in store.rows_after(0, 3000)).encode())
+    send(judge, "\n".join(row.line for row in store.rows_after(0, 3000)).encode())
     assert len(influxdb.points(influxdb.database)) == 3000
     expected = {}
     for point in points:
@@ -221,9 +222,9 @@ def test_credentials_are_checked_and_a_new_password_is_picked_up(tmp_path):
         assert "wrong" not in found.detail
         sink = build_sink(settings_now)
         with pytest.raises(Misconfigured):
-            sink.send(lines(1)[0].encode())
+            send(sink, lines(1)[0].encode())
         secret.write_text("right\n")
-        sink.send(lines(1)[0].encode())
+        send(sink, lines(1)[0].encode())
         sink.close()
         assert check_sink(settings_now).ok
 

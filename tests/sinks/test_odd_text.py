@@ -79,8 +79,8 @@ def test_every_text_arrives_as_written(influxdb, victoria):
             for (name, tags, fields), i in zip(drawn, number, strict=False)
         ]
         payload = "\n".join(render(point) for point in points if field_set(point.fields)).encode()
-        judge.send(payload)
-        sink.send(payload)
+        judge.post(judge.pack(payload))
+        sink.post(sink.pack(payload))
         expected.update(written(point) for point in points if field_set(point.fields))
 
     send()

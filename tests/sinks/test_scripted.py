@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from fakes.outbox import MemoryOutbox
+from fakes.sending import send
 from fakes.servers import Scripted
 
 from agent.sinks.endpoint import is_loopback
@@ -71,10 +72,10 @@ def test_answers(api, answer, error):
     with Scripted(lambda *_: answer) as server:
         sink = sink_of(api, server.url)
         if error is None:
-            sink.send(b"m v=1 1")
+            send(sink, b"m v=1 1")
         else:
             with pytest.raises(error) as caught:
-                sink.send(b"m v=1 1")
+                send(sink, b"m v=1 1")
             if answer[0] == 429:
                 assert caught.value.after_s == 3
         sink.close()
@@ -90,7 +91,7 @@ def test_a_slow_server_is_retried_later(api):
     with Scripted(answer) as server:
         sink = sink_of(api, server.url, timeout_s=0.3)
         with pytest.raises(RetryLater):
-            sink.send(b"m v=1 1")
+            send(sink, b"m v=1 1")
         release.set()
         sink.close()
 
@@ -99,7 +100,7 @@ def test_what_leaves_the_host_is_compressed_and_whole(api):
     with Scripted(lambda *_: (204, {}, b"")) as proxy:
         sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
         payload = "\n".join(lines(1000)).encode()
-        sink.send(payload)
+        send(sink, payload)
         sink.close()
     ((method, path, headers, body),) = proxy.requests
     assert method == "POST"
@@ -115,7 +116,7 @@ def test_what_stays_on_the_host_is_not_compressed(api):
     with Scripted(lambda *_: (204, {}, b"")) as server:
         for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
             sink = sink_of(api, url)
-            sink.send(payload)
+            send(sink, payload)
             sink.close()
     for _, _, headers, body in server.requests:
         assert body == payload
@@ -140,7 +141,7 @@ def test_only_a_loopback_address_is_this_host(url, is_own):
 
 def test_a_server_that_is_away_is_retried_later(api):
     with pytest.raises(RetryLater):
-        sink_of(api, "http://127.0.0.1:9").send(b"m v=1 1")
+        send(sink_of(api, "http://127.0.0.1:9"), b"m v=1 1")
 
 
 def test_a_server_that_answers_rubbish_is_retried_later(api):
@@ -156,7 +157,7 @@ def test_a_server_that_answers_rubbish_is_retried_later(api):
         thread.start()
         sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(RetryLater):
-            sink.send(b"m v=1 1")
+            send(sink, b"m v=1 1")
         thread.join()
         sink.close()
 
@@ -234,7 +235,7 @@ def test_a_truncated_answer_is_retried_later(api):
         thread.start()
         sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises((RetryLater, Rejected)) as caught:
-            sink.send(b"m v=1 1")
+            send(sink, b"m v=1 1")
         # A half of the database's words says nothing on the lines.
         assert isinstance(caught.value, RetryLater) or caught.value.doubtful
         thread.join()
@@ -252,7 +253,7 @@ def test_a_connection_serves_one_request_after_the_other(api):
         sink = sink_of(api, server.url)
         for _ in range(9):
             try:
-                sink.send(b"m v=1 1")
+                send(sink, b"m v=1 1")
             except (Rejected, RetryLater):
                 continue
             finally:
@@ -266,10 +267,10 @@ def test_a_proxy_is_gone_through_and_the_environments_is_not(api, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with Scripted(lambda *_: (204, {}, b"")) as proxy:
         sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
-        sink.send(b"m v=1 1")
+        send(sink, b"m v=1 1")
         sink.close()
         direct = sink_of(api, proxy.url)
-        direct.send(b"m v=2 2")
+        send(direct, b"m v=2 2")
         direct.close()
     through, straight = (path for _, path, _, _ in proxy.requests)
     assert through.startswith("http://influx.invalid:8086/")

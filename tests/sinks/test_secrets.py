@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from fakes.outbox import MemoryOutbox
+from fakes.sending import send
 from fakes.servers import Scripted
 
 from agent.sinks.errors import Misconfigured
@@ -38,7 +39,7 @@ def test_a_redirect_is_not_followed_and_no_secret_goes_there(api, tmp_path):
         with Scripted(lambda *_: answer) as server:
             sink = sink_of(api, server.url, secret_file=secret)
             with pytest.raises(Misconfigured, match="redirect") as caught:
-                sink.send(b"m v=1 1")
+                send(sink, b"m v=1 1")
             assert "canary" not in str(caught.value)
             assert len(server.requests) == 1
             sink.close()
@@ -57,9 +58,9 @@ def test_a_rotated_secret_is_read_again_after_a_refusal(api, tmp_path):
     with Scripted(answer) as server:
         sink = sink_of(api, server.url, secret_file=secret)
         with pytest.raises(Misconfigured):
-            sink.send(b"m v=1 1")
+            send(sink, b"m v=1 1")
         secret.write_text("new")
-        sink.send(b"m v=1 1")
+        send(sink, b"m v=1 1")
         sink.close()
 
 
@@ -96,13 +97,13 @@ def test_a_password_may_be_in_any_script_and_a_token_may_not(tmp_path):
     secret.write_text("пароль")
     with Scripted(lambda *_: (204, {}, b"")) as server:
         sink = sink_of("v1", server.url, user="ü", secret_file=secret)
-        sink.send(b"m v=1 1")
+        send(sink, b"m v=1 1")
         sink.close()
         ((_, path, headers, _),) = server.requests
         assert base64.b64decode(headers["Authorization"].split()[1]).decode() == "ü:пароль"
         assert "пароль" not in path
         with pytest.raises(Misconfigured, match="token") as caught:
-            sink_of("v2", server.url, secret_file=secret).send(b"m v=1 1")
+            send(sink_of("v2", server.url, secret_file=secret), b"m v=1 1")
     assert "пароль" not in str(caught.value)
 
 

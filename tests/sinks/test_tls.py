@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from fakes.outbox import MemoryOutbox
+from fakes.sending import send
 from fakes.servers import TLS, InfluxDB, running
 
 from agent.sinks.errors import Misconfigured
@@ -27,7 +28,7 @@ def test_a_server_that_is_vouched_for_is_written_to(server):
     settings = SinkSettings("v1", server.url, database="d", ca_file=AUTHORITY)
     assert check_sink(settings).ok
     sink = build_sink(settings)
-    sink.send(b"vouched v=1 1")
+    send(sink, b"vouched v=1 1")
     sink.close()
     assert server.points("d")["vouched", (), 1] == {"v": 1}
 
@@ -38,7 +39,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(server, api, tmp_path
         settings = SinkSettings(api, server.url, database="d", bucket="d", ca_file=authority)
         sink = build_sink(settings)
         with pytest.raises(Misconfigured, match="ca_file"):
-            sink.send(b"unvouched v=1 1")
+            send(sink, b"unvouched v=1 1")
         sink.close()
         assert not check_sink(settings).ok
     assert ("unvouched", (), 1) not in server.points("d")
@@ -48,7 +49,7 @@ def test_the_client_of_v2_takes_the_authority_too(server):
     sink = build_sink(SinkSettings("v2", server.url, bucket="d", ca_file=AUTHORITY))
     # InfluxDB 1.6 has no /api/v2/write: that it says so came over the connection.
     with pytest.raises(Misconfigured, match="404"):
-        sink.send(b"m v=1 1")
+        send(sink, b"m v=1 1")
     sink.close()
 
 
