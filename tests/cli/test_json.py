@@ -57,7 +57,7 @@ APART = {
     "influx setup", "influx tasks", "service install", "service uninstall",
 }  # fmt: skip
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def leaves(command=main, path=()):

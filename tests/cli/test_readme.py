@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text()
 BIN = str(Path(sys.executable).parent)
 TIMEOUT_S = 200.0
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def commands_of(heading):

@@ -19,7 +19,7 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 # A first start in a sandbox of a busy machine takes its time.
 PATIENCE_MS = 60_000
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

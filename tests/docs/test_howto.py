@@ -17,7 +17,7 @@ from agent.grafana.boards import boards
 EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
 QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def guide(name):

@@ -7,7 +7,7 @@ import os
 
 SHARE = float(os.environ.get("INFERCOST_SOAK") or 0)
 SEED = int(os.environ.get("INFERCOST_SOAK_SEED") or 1)
-TIMEOUT_S = 12 * 3600 if SHARE else 120
+TIMEOUT_S = 12 * 3600 if SHARE else 900
 
 
 def sized(short, long):

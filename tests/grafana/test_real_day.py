@@ -17,7 +17,7 @@ from agent.grafana.boards import boards
 from agent.series import SCHEMA
 
 DATABASE = "infercost"
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 # What a day without a CUDA device cannot have, with the reason why.
 MAY_BE_EMPTY = {
     ("model: Runs A", "contended"): "is told of models on a GPU; a server's neighbour is itself",

@@ -186,7 +186,7 @@ def test_closing_ends_the_process_that_tells(sender):
         slow = sender(f"json://127.0.0.1:{server.port}/?rto=60")
 
         def close():
-            assert reached.wait(20)
+            assert reached.wait(60)
             slow.close()
             slow.close()
 

@@ -15,7 +15,7 @@ from agent.probing.request import ProbeRequest
 from agent.probing.runner import ProbeRunner
 
 # The first of them makes the interpreters, and fetches what is in them.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 REPOSITORY = Path(__file__).parents[2]
 QUICK = {"batch": 2, "min_runs": 30, "sample_cap_s": 0.3, "threads": 1}

@@ -5,7 +5,7 @@ import json
 import pytest
 from fakes.wheels import NEXT_VERSION, VERSION
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 # Kept by the system of what was done, or made by the first command of its kind.
 TRACES = (

@@ -6,7 +6,7 @@ import socket
 import pytest
 from fakes.servers import Scripted
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
         for pusher in pushers.values():
             pusher.wake()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     store.close()
     expected = {start_ns + i * 10**9: float(i) for i in range(3000)}

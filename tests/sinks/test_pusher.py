@@ -277,7 +277,7 @@ def test_the_thread_ends_when_told_and_closes_its_sink():
         pusher.wake()
     stop.set()
     pusher.wake()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert sink.closed
 

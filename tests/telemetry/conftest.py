@@ -40,7 +40,7 @@ class ChildSession:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
 
-    def wait_for(self, kind, timeout_s=20.0, since=0, **values):
+    def wait_for(self, kind, timeout_s=60.0, since=0, **values):
         """The first message of a type, with these values, after `since` messages."""
 
         def found():
@@ -61,7 +61,7 @@ class ChildSession:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self._reader.join()
         self.stderr = self.process.stderr.read().decode()
         self.process.stdout.close()
@@ -92,7 +92,7 @@ def fake_nvml(tmp_path):
     return build
 
 
-def wait_until(condition, timeout_s=20.0):
+def wait_until(condition, timeout_s=60.0):
     """Waits for something that another process does."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

@@ -92,7 +92,7 @@ def test_the_child_ends_when_its_input_closes(start_child):
     child = start_child(cpu=True, gpus=False)
     child.wait_for("hello")
     child.process.stdin.close()
-    assert child.process.wait(10) == 0
+    assert child.process.wait(60) == 0
 
 
 def test_the_child_loads_nothing_big(request):
