@@ -1,4 +1,4 @@
-"""The fault matrix at its full length; what it came to goes into docs/reliability.md.
+"""The long cases at their full length; what they came to goes into docs/reliability.md.
 
     python bench/soak.py              # all of it: many hours
     INFERCOST_SOAK=0.1 python bench/soak.py -k kills
@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CASES = ("tests/faults", "tests/alerting/test_named_causes.py")
 PAGE = ROOT / "docs" / "reliability.md"
 KEPT = ROOT / "bench" / "results" / "soak.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -25,7 +26,7 @@ def run(arguments, path):
     """The exit code of pytest; each case adds its line to the file."""
     share = os.environ.get("INFERCOST_SOAK") or "1"
     env = {**os.environ, "INFERCOST_SOAK": share, "INFERCOST_SOAK_FIGURES": str(path)}
-    command = [sys.executable, "-m", "pytest", "tests/faults", *arguments]
+    command = [sys.executable, "-m", "pytest", *CASES, *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 

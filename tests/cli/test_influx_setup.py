@@ -10,6 +10,7 @@ import urllib.error
 import pytest
 from fakes import day
 from fakes.influx_v2 import ORG_ID, TOKEN, InfluxV2
+from fakes.sending import send
 from fakes.servers import InfluxDB, get, running
 
 from agent.influx_setup.flux import deadman_task, rollup_task
@@ -87,7 +88,7 @@ def test_the_continuous_queries_say_what_the_day_came_to_by_the_hour(infercost, 
     writer = build_sink(SinkSettings(api="v1", url=own_influxdb.url, database="d", timeout_s=60))
     points = day.points(END_NS)
     for first in range(0, len(points), 5000):
-        writer.send("\n".join(render(p) for p in points[first : first + 5000]).encode())
+        send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
     writer.close()
     span = f"WHERE time >= {END_NS - day.DAY_S * NS_PER_S} AND time < {END_NS}"
     (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]

@@ -13,6 +13,8 @@ DAY_NS = 24 * HOUR_NS
 # What a page, a table or a terminal must not obey.
 HOSTILE = "<script>alert(1)</script> [red]=cmd|' /C calc'!A0 \x1b[31m|*x*"
 CONFIG = """
+[telemetry]
+aggregate = "5m"
 [[price]]
 plan = "on_demand"
 per = "device"
@@ -36,7 +38,7 @@ def end_ns():
 
 
 def devices(until_ns, hours, per_hour=3.6):
-    """A row every minute, as the store keeps them for a month."""
+    """A row every five minutes."""
     tags = {
         "host": "gpu-host-1",
         "device": "gpu0",
@@ -45,20 +47,20 @@ def devices(until_ns, hours, per_hour=3.6):
         "model": "A100",
         "currency": "EUR",
     }
-    for i in range(1, hours * 60 + 1):
+    for i in range(1, hours * 12 + 1):
         fields = {
-            "cost": per_hour / 60,
+            "cost": per_hour / 12,
             "price_rate_per_h": per_hour,
             "util_pct": 40.0,
             "power_w": 300.0,
-            "energy_j": 18_000.0,
-            "carbon_g": 1.9,
+            "energy_j": 90_000.0,
+            "carbon_g": 9.5,
             "temp_c": 60.0,
             "sm_clock_mhz": 1410.0,
             "mem_used_bytes": 8 << 30,
             "mem_total_bytes": 40 << 30,
         }
-        yield Point("device", tags, fields, until_ns - i * 60 * S)
+        yield Point("device", tags, fields, until_ns - i * 300 * S)
 
 
 def probed(until_ns, hours, probe, cost, drift_h=0, drift=1.0):

@@ -13,9 +13,9 @@ import pytest
 import tomli_w
 from click.testing import CliRunner
 from fakes.scenes import QUICK
+from fakes.sizes import SEED, TIMEOUT_S, sized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sizes import SEED, TIMEOUT_S, sized
 
 from agent.cli.main import main
 

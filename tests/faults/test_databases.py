@@ -15,8 +15,9 @@ import urllib.request
 
 import pytest
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.sending import send
 from fakes.servers import Scripted, VictoriaMetrics, running
-from sizes import SEED, TIMEOUT_S, sized
+from fakes.sizes import SEED, TIMEOUT_S, sized
 
 from agent.model import Point
 from agent.sinks.pusher import Pusher
@@ -218,7 +219,7 @@ def test_what_is_sent_again_is_there_once(tmp_path, own_influxdb):
         for server in (own_influxdb, victoria):
             sink = build_sink(SinkSettings("v1", server.url, database="d"))
             for _ in range(3):
-                sink.send(line)
+                send(sink, line)
             sink.close()
         assert len(own_influxdb.points("d")) == 1
         labels = (("db", "d"), ("device", "gpu0"))

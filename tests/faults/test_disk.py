@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from fakes.scenes import QUICK
 from fakes.servers import Scripted, free_port
-from sizes import TIMEOUT_S
+from fakes.sizes import TIMEOUT_S
 
 OUTAGE_S = 2.0
 ALERTING = '[alerting]\nevaluate_every = "500ms"\n'

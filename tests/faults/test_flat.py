@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from fakes.clock import NS_PER_S, FakeClock
-from sizes import SEED, TIMEOUT_S, sized
+from fakes.sizes import SEED, TIMEOUT_S, sized
 
 from agent.alert import Fault
 from agent.config import Config, StoreConfig

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from fakes.scenes import QUICK
-from sizes import SEED, TIMEOUT_S, sized
+from fakes.sizes import SEED, TIMEOUT_S, sized
 
 from agent.storage.errors import StoreError
 from agent.storage.reader import StoreReader

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes.clock import FakeClock
-from sizes import SEED, TIMEOUT_S, sized
+from fakes.sizes import SEED, TIMEOUT_S, sized
 
 from agent.lineprotocol import parse_field_set
 from agent.model import Point

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sizes import TIMEOUT_S, sized
+from fakes.sizes import TIMEOUT_S, sized
 
 from agent.probing.outcome import ProbeFault
 from agent.probing.request import ProbeRequest

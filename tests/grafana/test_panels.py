@@ -4,6 +4,7 @@ import re
 
 import pytest
 from fakes import day
+from fakes.sending import send
 from fakes.servers import InfluxDB, running
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
 
@@ -32,7 +33,7 @@ def database(tmp_path_factory):
         sink = build_sink(SinkSettings(api="v1", url=server.url, database=DATABASE, timeout_s=60))
         lines = [render(point) for point in day.points(END_NS)]
         for first in range(0, len(lines), 5000):
-            sink.send("\n".join(lines[first : first + 5000]).encode())
+            send(sink, "\n".join(lines[first : first + 5000]).encode())
         sink.close()
         yield server
 

@@ -56,7 +56,7 @@ class Seen(HTMLParser):
 def test_spend_adds_up_and_keeps_its_currency(found):
     (spend,) = found["spend"]
     assert spend["currency"] == "EUR"
-    # Rows of a minute at 3.60 an hour over 30 days, an edge of less than an hour aside.
+    # Rows of five minutes at 3.60 an hour over 30 days, an edge of less than an hour aside.
     assert float(spend["total"]) == pytest.approx(3.6 * 24 * 30, abs=4)
     assert float(spend["before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
     assert sum(Decimal(one["amount"]) for one in spend["by_device"]) == Decimal(spend["total"])

@@ -1,4 +1,4 @@
-"""How long each case of the fault matrix is: short in every test run, long in `make soak`.
+"""How long each long case is: short in every test run, long in `make soak`.
 
 INFERCOST_SOAK=1 asks for the long version, and a share such as 0.1 for that part of it.
 """
