@@ -2,17 +2,19 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format docs bench bench-own soak install uninstall venv dev clean
+.PHONY: run test pytest lint format docs bench bench-own soak install uninstall servers venv dev clean
 
 run: venv
 	@$(BIN)/infercost run
 
-test: dev
-	@scripts/servers
-	@$(MAKE) --no-print-directory lint
-	@# Alone, because beside others a processor is no steady thing to measure.
-	$(BIN)/python -m pytest tests/probing
-	$(BIN)/python -m pytest --ignore tests/probing --numprocesses 2 --dist loadfile
+# Two at a time, each of which leaves a core idle by itself. More workers than cores, because much of
+# what is tested waits; a worker has a file to itself, for the servers that its tests share.
+test:
+	@$(MAKE) --no-print-directory -j2 dev servers
+	@$(MAKE) --no-print-directory -j2 lint pytest
+
+pytest: dev
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: dev
 	$(BIN)/ruff format --check .
@@ -29,8 +31,7 @@ docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Ours beside others, one table; BENCH=--long for figures to be told. bench-own is what needs no peer.
-bench: dev
-	@scripts/servers
+bench: dev servers
 	$(BIN)/python bench/run.py $(BENCH)
 
 bench-own: dev
@@ -46,9 +47,11 @@ install: venv
 uninstall:
 	$(BIN)/infercost service uninstall $(PURGE)
 
-soak: dev
-	@scripts/servers
+soak: dev servers
 	$(BIN)/python bench/soak.py
+
+servers:
+	@scripts/servers
 
 venv:
 	@scripts/setup $(VENV)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-FILTER: Final = Path("/proc/self/coredump_filter")
+if TYPE_CHECKING:
+    # Every command imports this, and most have no other use for it.
+    from pathlib import Path
+
+FILTER: Final = "/proc/self/coredump_filter"
 
 
-def forbid_core_dumps(dump_filter: Path = FILTER) -> None:
+def forbid_core_dumps(dump_filter: str | Path = FILTER) -> None:
     """Makes a crash leave no memory behind; children inherit it, and keep it through exec.
 
     The limit keeps the kernel from writing a file. It does not hold for a program that the kernel
@@ -23,5 +26,5 @@ def forbid_core_dumps(dump_filter: Path = FILTER) -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # A kernel without ELF dumps has no such file.
-    with suppress(OSError):
-        dump_filter.write_text("0")
+    with suppress(OSError), open(dump_filter, "w", encoding="ascii") as file:  # noqa: PTH123 - without pathlib
+        file.write("0")

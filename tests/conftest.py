@@ -1,5 +1,7 @@
 """What several folders of tests share: the real databases, one of each a run."""
 
+from pathlib import Path
+
 import pytest
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
@@ -7,6 +9,29 @@ from hypothesis import HealthCheck, settings
 # How fast this machine is at the moment is no property of the code.
 settings.register_profile("infercost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("infercost")
+
+# Each takes a worker a minute or more: begun first, so that none is left alone with one at the end.
+LONG = (
+    "probing/test_sources.py",
+    "service/test_lifecycle.py",
+    "service/test_under_systemd.py",
+    "docs/test_tutorial.py",
+    "cli/test_readme.py",
+    "cli/test_json.py",
+    "probing/test_worker.py",
+    "daemon/test_daemon.py",
+    "grafana/test_real_day.py",
+    "security/test_readers_bounded.py",
+    "probing/test_ways.py",
+    "alerting/test_named_causes.py",
+    "report/test_report_command.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,8 @@ def end_ns():
     return time.time_ns() // HOUR_NS * HOUR_NS
 
 
-def devices(until_ns, hours, per_hour=3.6):
-    """A row every five minutes."""
+def devices(until_ns, hours, per_hour=3.6, every_s=60):
+    """A row every minute, or as often as is said."""
     tags = {
         "host": "gpu-host-1",
         "device": "gpu0",
@@ -47,20 +47,20 @@ def devices(until_ns, hours, per_hour=3.6):
         "model": "A100",
         "currency": "EUR",
     }
-    for i in range(1, hours * 12 + 1):
+    for i in range(1, hours * 3600 // every_s + 1):
         fields = {
-            "cost": per_hour / 12,
+            "cost": per_hour * every_s / 3600,
             "price_rate_per_h": per_hour,
             "util_pct": 40.0,
             "power_w": 300.0,
-            "energy_j": 90_000.0,
-            "carbon_g": 9.5,
+            "energy_j": 300.0 * every_s,
+            "carbon_g": 1.9 * every_s / 60,
             "temp_c": 60.0,
             "sm_clock_mhz": 1410.0,
             "mem_used_bytes": 8 << 30,
             "mem_total_bytes": 40 << 30,
         }
-        yield Point("device", tags, fields, until_ns - i * 300 * S)
+        yield Point("device", tags, fields, until_ns - i * every_s * S)
 
 
 def probed(until_ns, hours, probe, cost, drift_h=0, drift=1.0):
@@ -121,7 +121,7 @@ def month(folder, hours=60 * 24, config=CONFIG):
     path.write_text(f'[store]\npath = "{folder}/infercost.db"\n{config}')
     until_ns = end_ns()
     store = Store.open(folder / "infercost.db", FakeClock(until_ns))
-    store.append(devices(until_ns, hours))
+    store.append(devices(until_ns, hours, every_s=300))
     store.append(probed(until_ns, hours, "ranker", 1e-6, drift_h=48, drift=1.2))
     store.append(probed(until_ns, hours, "encoder", 2e-6))
     store.append(served(until_ns, hours))

@@ -64,6 +64,18 @@ def faults(port):
     return {fault["name"]: fault["text"] for fault in document["faults"]}
 
 
+def unless_unanswered(condition):
+    """The condition, which does not hold where a daemon that waits for its disk did not answer."""
+
+    def holds():
+        try:
+            return condition()
+        except OSError:
+            return False
+
+    return holds
+
+
 class SizeLimit:
     """The system's limit on the size of a file, as a quota has it; it needs no rights."""
 
@@ -184,7 +196,7 @@ def test_measuring_goes_on_in_memory_and_all_recovers_by_itself(
         daemon.wait_for(lambda: rows_of(disk, daemon)["times_s"])
 
         disk.refuse(daemon)
-        text = daemon.wait_for(lambda: faults(port).get("store_failing"))
+        text = daemon.wait_for(unless_unanswered(lambda: faults(port).get("store_failing")))
         assert disk.words in text
         assert "points wait in memory" in text
         assert "rows wait in memory" in daemon.output.read_text()
@@ -200,7 +212,7 @@ def test_measuring_goes_on_in_memory_and_all_recovers_by_itself(
         daemon.wait_for(lambda: ("broken", "firing") in told_by(hook))
 
         disk.relent(daemon)
-        daemon.wait_for(lambda: "store_failing" not in faults(port))
+        daemon.wait_for(unless_unanswered(lambda: "store_failing" not in faults(port)))
         assert "the store takes rows again" in daemon.output.read_text()
         after = daemon.wait_for(
             lambda: (found := rows_of(disk, daemon)["times_s"])[len(waiting) + 5 :] and found

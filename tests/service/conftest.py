@@ -51,8 +51,8 @@ class Host:
     def bootstrap(self):
         """As a user begins: pip install infercost."""
         self.run("python3", "-m", "venv", "/opt/first")
-        self.run("/opt/first/bin/pip", "install", "--quiet", TORCH, env=OFFLINE)
-        self.run("/opt/first/bin/pip", "install", "--quiet", f"infercost=={VERSION}", env=OFFLINE)
+        wanted = (TORCH, f"infercost=={VERSION}")
+        self.run("/opt/first/bin/pip", "install", "--quiet", "--no-compile", *wanted, env=OFFLINE)
 
     def service(self, *arguments, check=True):
         """infercost service ..."""
