@@ -62,22 +62,32 @@ def compare(
     enough = len(steady) >= span_s * NS_PER_S / POLL_EVERY_NS / 2
     if not enough or len(steady) < MIN_READINGS or last.energy_j < first.energy_j:
         return None
+    if not is_steady(steady):
+        return None
     mean_w = mean_power_w(steady)
-    middle = len(steady) // 2
-    halves = mean_power_w(steady[: middle + 1]), mean_power_w(steady[middle:])
-    watts = [w for _, w in steady]
-    if mean_w <= 0 or abs(halves[1] - halves[0]) > UNSTEADY_BEYOND * mean_w:
-        return None
-    if mean_rel_err(watts) > UNSTEADY_BEYOND:
-        return None
     return Verdict((last.energy_j - first.energy_j) / span_s / mean_w)
+
+
+def is_steady(powers: Sequence[tuple[int, float]]) -> bool:
+    """Whether power stood still enough for two sensors to see the same.
+
+    Args:
+        powers: (CLOCK_MONOTONIC ns, W) in order of time, at least MIN_READINGS.
+    """
+    mean_w = mean_power_w(powers)
+    middle = len(powers) // 2
+    halves = mean_power_w(powers[: middle + 1]), mean_power_w(powers[middle:])
+    if mean_w <= 0 or abs(halves[1] - halves[0]) > UNSTEADY_BEYOND * mean_w:
+        return False
+    return mean_rel_err([w for _, w in powers]) <= UNSTEADY_BEYOND
 
 
 class SelfTest:
     """When a device's sensors are compared, and with what.
 
     It begins anew a minute after a comparison that power did not stand still for, then after two,
-    and so on up to an hour; after a verdict it does not.
+    and so on up to an hour; after a verdict it does not. One that the regular readings of power
+    promise nothing of is put off by a minute without reading anything, for an hour at most.
 
     Args:
         start_ns: CLOCK_MONOTONIC ns at which it may begin.
@@ -88,6 +98,7 @@ class SelfTest:
         self.due_ns: int | None = start_ns
         self._length_ns = int(length_s * NS_PER_S)
         self._again_s = AGAIN_FIRST_S
+        self._tried_ns = start_ns
         self._first: CounterReading | None = None
         self._powers: list[tuple[int, float]] = []
 
@@ -104,6 +115,7 @@ class SelfTest:
     def begin(self, reading: CounterReading) -> None:
         """Takes the counter at the beginning."""
         self._first = reading
+        self._tried_ns = reading.t_ns
         self._powers = []
         self.due_ns = reading.t_ns + POLL_EVERY_NS
 
@@ -123,6 +135,21 @@ class SelfTest:
         else:
             self.due_ns = None
         return verdict
+
+    def is_hopeless(self, powers: Sequence[tuple[int, float]]) -> bool:
+        """Whether a comparison that begins now would come to nothing, by the regular readings.
+
+        Args:
+            powers: The newest, as for `is_steady`; too few of them say nothing.
+        """
+        if not powers or powers[-1][0] > self._tried_ns + AGAIN_MAX_S * NS_PER_S:
+            return False
+        lately = [(t, w) for t, w in powers if t >= powers[-1][0] - self._length_ns]
+        return len(lately) >= MIN_READINGS and not is_steady(lately)
+
+    def look_again(self, now_ns: int) -> None:
+        """Tries again in a minute, without having read anything."""
+        self.due_ns = now_ns + int(AGAIN_FIRST_S * NS_PER_S)
 
     def put_off(self, now_ns: int) -> None:
         """Tries again later: the counter could not be read, or power was not steady."""

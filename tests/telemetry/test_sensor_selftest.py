@@ -144,6 +144,34 @@ def test_a_load_that_begins_meanwhile_puts_the_test_off_by_a_minute(tmp_path):
     assert verdict["suspect"] is False
 
 
+def test_power_that_never_stands_still_is_not_polled_in_vain(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        begin_ns, moving_s = board.clock.monotonic_ns(), 1200
+        for i in range(moving_s):
+            board.gpu.set_power(250.0 + 37 * i % 100, at_ns=begin_ns + i * S)
+        board.start()
+        board.run(moving_s - 1)
+        assert board.of("selftest") == []
+        # Once a second with the samples, and for one test of ten seconds.
+        assert board.fake.calls("nvmlDeviceGetFieldValues") <= moving_s + 110
+        board.run(90)
+        (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is False
+
+
+def test_readings_once_a_second_stop_no_test_for_longer_than_an_hour():
+    test = SelfTest(0, 10.0)
+    test.begin(CounterReading(0, 0.0))
+    test.put_off(10 * S)
+    moving = [(i * S, 250.0 + 37 * i % 100) for i in range(3700)]
+    assert test.is_hopeless(moving[:60])
+    assert test.is_hopeless(moving[:3600])
+    assert not test.is_hopeless(moving)
+    assert not test.is_hopeless([(i * S, 250.0) for i in range(60)])
+    assert not test.is_hopeless([])
+
+
 def test_it_can_be_switched_off_and_boards_without_a_counter_have_none(tmp_path):
     for i, (settings, code) in enumerate((({"selftest_s": 0.0}, 0), ({}, 3))):
         folder = tmp_path / str(i)
