@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import re
 import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -199,8 +200,11 @@ class _Listener(ThreadingHTTPServer):
             with suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
-        """Says nothing of a client that is gone."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as the base has it
+        """Says nothing of a client that is gone, and all of what else went wrong."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            logger.error("a request could not be answered", exc_info=error)
 
     def _count_broken(self) -> None:
         with self._lock:

@@ -96,7 +96,7 @@ def test_try_it(tmp_path):
 
 def test_make_test_is_what_ci_runs():
     assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
-    assert "\ntest: " in (ROOT / "Makefile").read_text()
+    assert "\ntest:\n" in (ROOT / "Makefile").read_text()
 
 
 def test_five_minutes_to_influxdb(tmp_path):

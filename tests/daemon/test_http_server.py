@@ -23,11 +23,18 @@ def gate():
 
 
 @pytest.fixture
-def serve(gate):
+def begun():
+    """Set once somebody makes the slow page."""
+    return threading.Event()
+
+
+@pytest.fixture
+def serve(gate, begun):
     made = []
 
     def start(*, is_local=True, **limits):
         def slow():
+            begun.set()
             gate.wait(FOR_EVER_S)
             return Answer(200, TEXT, b"at last\n")
 
@@ -41,6 +48,7 @@ def serve(gate):
             "/big": lambda: Answer(200, TEXT, BIG),
             "/slow": slow,
             "/broken": broken,
+            "/nothing": lambda: None,
         }
         server = HttpServer(pages, Limits(**limits), is_local=is_local)
         server.start("127.0.0.1", 0)
@@ -144,16 +152,26 @@ def test_a_page_that_fails_is_a_500_without_its_reason(serve, caplog):
     assert "page /broken failed" in caplog.text
 
 
+def test_a_fault_of_its_own_ends_one_connection_and_is_logged(serve, caplog):
+    server = serve()
+    with connect(server) as client:
+        client.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_all(client) == b""
+    assert "a request could not be answered" in caplog.text
+    assert get(server, "/good")[0] == 200
+
+
 def test_a_page_is_not_made_twice_within_its_time(serve):
     fresh = serve(fresh_s=FOR_EVER_S)
     assert [get(fresh, "/count")[2] for _ in range(3)] == [b"0\n"] * 3
 
 
-def test_a_page_that_hangs_holds_neither_the_others_nor_more_than_one_thread(serve, gate):
+def test_a_page_that_hangs_holds_neither_the_others_nor_more_than_one_thread(serve, gate, begun):
     server = serve(page_s=0.2)
     with connect(server) as first:
         first.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        wait_for(lambda: get(server, "/slow")[0] == 503)
+        assert begun.wait(60)
+        assert get(server, "/slow")[0] == 503
         assert get(server, "/good")[0] == 200
         gate.set()
         assert read_all(first).endswith(b"at last\n")
