@@ -44,7 +44,8 @@ from agent.storage.fold import number_at  # noqa: E402 - as above
 
 DAYS = (1, 10, 90, 365)
 DAY_S = 86_400
-GOAL_MS = 50
+# Of so long a past; the others show how the time grows with it.
+GOAL_DAYS, GOAL_MS = 90, 50
 SUBLINEAR = 1.0
 LEAST_CALLS = 2
 BUDGET_S = 6.0  # a peer that takes seconds is asked less often
@@ -247,7 +248,7 @@ def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_day
                         "ms",
                         peer=plain.median,
                         peer_name="plain SQLite, all rows",
-                        goal=f"≤ {GOAL_MS}",
+                        goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
                         note=f"{rows:,} rows; p90 {took.p90:.1f} ms, processor {took.cpu:.1f} ms",
                     )
                 if influx is not None and days <= influx_days:

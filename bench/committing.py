@@ -68,7 +68,7 @@ def plain(path, batches):
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(
-        "CREATE TABLE points (measurement TEXT, tags TEXT, time_ns INTEGER, fields TEXT,"
+        "CREATE TABLE IF NOT EXISTS points (measurement TEXT, tags TEXT, time_ns INTEGER, fields TEXT,"
         " UNIQUE (measurement, tags, time_ns))"
     )
     started_s = time.perf_counter()
@@ -136,11 +136,12 @@ class Ticks:
         self._taken = {}
         self._lock = threading.Lock()
 
-    def take(self, reading):
-        """Takes a reading."""
+    def take(self, readings):
+        """Takes readings."""
+        heard_ns = time.monotonic_ns()
         with self._lock:
-            heard = (reading.end_ns, time.monotonic_ns())
-            self._taken.setdefault(reading.device, []).append(heard)
+            for reading in readings:
+                self._taken.setdefault(reading.device, []).append((reading.end_ns, heard_ns))
 
     def lateness_ms(self, phases):
         """For each phase (from, until) how late its samples were, against the grid they keep.

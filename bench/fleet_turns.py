@@ -7,6 +7,7 @@ seconds (a rollout), and a database that is away for ten minutes and then takes 
 import heapq
 import random
 from threading import Event
+from typing import NamedTuple
 
 from agent.model import NS_PER_S
 from agent.sinks.errors import RetryLater
@@ -35,17 +36,26 @@ class SimulatedClock:
         return int(self.now_s * NS_PER_S)
 
 
+class Pack(NamedTuple):
+    """A request's rows: their number stands for their text."""
+
+    seq: int
+    points: int
+    lines: bytes
+
+
 class Lines:
     """So many rows, counted and not kept."""
-
-    seq = 0
-    line = "x"
 
     def __init__(self, waiting=0):
         self.waiting = waiting
 
-    def rows(self, limit):
-        return [self] * min(limit, self.waiting)
+    def pack(self, limit):
+        points = min(limit, self.waiting)
+        return Pack(points, points, b"x" * points) if points else None
+
+    def pack_behind(self, _seq, _limit):
+        """Nothing is made beforehand: a host has no full request."""
 
     def done(self, _seq, sent, _rejected):
         self.waiting -= sent
@@ -78,12 +88,15 @@ class Server:
         self._clock, self._back_s = clock, back_s
         self.requests, self.rows = {}, {}
 
-    def send(self, lines):
+    def pack(self, lines):
+        return lines
+
+    def post(self, body):
         if self._clock.now_s < self._back_s:
             raise RetryLater("away")
         second = int(self._clock.now_s)
         self.requests[second] = self.requests.get(second, 0) + 1
-        self.rows[second] = self.rows.get(second, 0) + (len(lines) + 1) // 2
+        self.rows[second] = self.rows.get(second, 0) + len(body)
 
     def close(self):
         """Holds nothing."""

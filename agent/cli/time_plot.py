@@ -1,7 +1,7 @@
 """Curves over time drawn with braille dots, two by four in each character of a terminal.
 
 A curve is one stretch of dots in each column of dots, and a column of dots one number whose bits
-they are: eight curves take a few milliseconds, where a plotting library takes fifty.
+they are.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from agent.model import NS_PER_S
 RUNS_PER_DAY = 288
 QUIET_RUNS = int(1.6 * RUNS_PER_DAY)
 LATER_RUNS = 100
-SCRIPTS = sized(36, 100)
+SCRIPTS = sized(27, 100)
 DAY = datetime.fromtimestamp(START_NS // NS_PER_S, UTC).date()
 
 

@@ -243,7 +243,8 @@ def test_probe_by_hand_names_what_there_is(infercost):
 
 def test_probe_by_hand_prints_its_result_and_stores_nothing(infercost, config, tmp_path):
     config.write_text(
-        config.read_text() + '[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\n'
+        config.read_text()
+        + '[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\nsample_cap = "1s"\n'
     )
     document = json.loads(infercost("probe", "quick", "--json"))
     assert document["probe"] == "quick"

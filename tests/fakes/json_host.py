@@ -27,6 +27,7 @@ name = "quick"
 kind = "cnn"
 batch = 1
 energy = false
+sample_cap = "1s"
 quality = 0.9
 [[probe]]
 name = "ranker"

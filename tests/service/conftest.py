@@ -1,5 +1,6 @@
 """A host of its own for the service: Debian under systemd, with the wheels and no network to need."""
 
+import fcntl
 import os
 from threading import Thread
 
@@ -20,9 +21,16 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("built") / "wheels"
-    make_wheels(folder)
-    return folder
+    """The wheels, built once for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "built"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "wheels").exists():
+            make_wheels(folder / "new")
+            (folder / "new").rename(folder / "wheels")
+    return folder / "wheels"
 
 
 @pytest.fixture(scope="session")
