@@ -7,14 +7,14 @@ BIN := $(VENV)/bin
 run: venv
 	@$(BIN)/infercost run
 
-# Two at a time, each of which leaves a core idle by itself. More workers than cores, because much of
-# what is tested waits; a worker has a file to itself, for the servers that its tests share.
+# Two at a time, each of which leaves a core idle by itself.
+# A worker has a file to itself, for the servers that its tests share.
 test:
 	@$(MAKE) --no-print-directory -j2 dev servers
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
 pytest: dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: dev
 	$(BIN)/ruff format --check .
