@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 run: venv
 	@$(BIN)/infercost run
 
-# Two at a time, each of which leaves a core idle by itself.
-# A worker has a file to itself, for the servers that its tests share.
+# Two at a time, each of which leaves a core idle by itself. A worker takes whole files, for the
+# servers that their tests share.
 test:
 	@$(MAKE) --no-print-directory -j2 dev servers
 	@$(MAKE) --no-print-directory -j2 lint pytest
