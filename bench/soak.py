@@ -1,4 +1,4 @@
-"""The long cases at their full length; what they came to goes into docs/reliability.md.
+"""The long cases at their full length; figures that they keep go into docs/reliability.md.
 
     python bench/soak.py              # all of it: many hours
     INFERCOST_SOAK=0.1 python bench/soak.py -k kills

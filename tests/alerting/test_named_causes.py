@@ -108,7 +108,7 @@ def price_named(folder, rng, *, is_tariff):
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_the_right_cause_is_named_first_in_at_least_95_of_100_scripts(tmp_path):
+def test_the_right_cause_is_named_first_in_at_least_95_percent_of_scripts(tmp_path):
     wrong = {}
     for seed in range(SCRIPTS):
         said, expected = named(tmp_path / str(seed), seed)
