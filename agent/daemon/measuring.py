@@ -13,7 +13,7 @@ from agent.config_probe import ProbeConfig, ServedProbeConfig
 from agent.daemon.accounts import Ledger, Measured
 from agent.daemon.probe_requests import batch_name, model_request, served_request
 from agent.daemon.probe_runs import ProbeRuns
-from agent.model import Device, Energy, EnergyMethod
+from agent.model import NS_PER_S, Device, Energy, EnergyMethod
 from agent.pricing.book import TOGETHER
 from agent.probing.lock import device_lock
 from agent.probing.neighbour import Load
@@ -25,7 +25,9 @@ from agent.telemetry.energy import Absent
 from agent.telemetry.supervisor import SensorSupervisor
 
 ANSWER_TIMEOUT_S = 10.0
-LOOK_BACK_NS = 2_000_000_000
+LOOK_BACK_NS = 2 * NS_PER_S
+# A short run is judged by the sample that follows it as well.
+LOOK_BEHIND_S = 2.0
 # From the least to the most trusted: a sum is no better than its worst part.
 TRUST: tuple[EnergyMethod, ...] = ("modelled", "rapl", "poll", "samples", "counter")
 
@@ -108,6 +110,7 @@ class Measurer:
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
             outcome: ProbeOutcome | ProbeFault | None = None
+            self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
                     self._request(probe, target, energy=energy, search_anew=search_anew),
@@ -116,6 +119,7 @@ class Measurer:
                     on_progress=on_progress,
                 )
             finally:
+                self._watch(target.devices, LOOK_BEHIND_S)
                 if runs is not None:
                     runs.end(target.name, self._now_ns(), outcome)
         if isinstance(outcome, ProbeFault):
@@ -140,6 +144,12 @@ class Measurer:
         """Ends the children that are kept warm."""
         for runner in self._runners.values():
             runner.close()
+
+    def _watch(self, devices: Sequence[Device], for_s: float) -> None:
+        """Has the sensors read all of the devices' conditions at every sample from now on."""
+        until_ns = self._now_ns() + int(for_s * NS_PER_S)
+        for device in devices:
+            self._sensor.watch(device.name, until_ns)
 
     def _mark(self, devices: Sequence[Device]) -> None:
         """Has the sensors read an edge; where they cannot, the energy's answer says so."""

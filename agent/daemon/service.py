@@ -38,7 +38,7 @@ from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 logger = logging.getLogger(__name__)
 
 # How soon a new device or a step of the clock is noticed; a stop or a reload is at once.
-TICK_S = 2.0
+TICK_S = 5.0
 STATUS_EVERY_S = 10.0
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0

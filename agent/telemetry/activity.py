@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -135,8 +135,9 @@ class ActivityLog:
             own_pids: Processes that may use the device: the probe's own.
             busy_pids: Processes that worked on it in the window; None where that is not known.
         """
-        inside = [sample for sample in self._samples if start_ns <= sample.t_ns <= end_ns]
-        near = inside if len(inside) >= ENOUGH else self._around(start_ns, end_ns)
+        whole = [sample for sample in self._samples if not sample.is_quick]
+        inside, near = self._within(whole, start_ns, end_ns)
+        _, all_near = self._within(self._samples, start_ns, end_ns)
         loaded = _while_held(near, own_pids)
         power = _series(near, "throttle_power_s")
         thermal = _series(near, "throttle_thermal_s")
@@ -161,16 +162,21 @@ class ActivityLog:
             temp_max_c=max(temps_c, default=None),
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
-            util_pct=_mean_over(_series(near, "util_pct"), start_ns, end_ns),
+            util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
         )
 
-    def _around(self, start_ns: int, end_ns: int) -> list[Sample]:
-        """The samples of a short window with the one before it and the one after it."""
+    def _within(
+        self, samples: Iterable[Sample], start_ns: int, end_ns: int
+    ) -> tuple[list[Sample], list[Sample]]:
+        """The samples of a window; and the same, of a short one with those that bracket it."""
         since_ns, until_ns = start_ns - self._beyond_ns, end_ns + self._beyond_ns
-        near = [sample for sample in self._samples if since_ns <= sample.t_ns <= until_ns]
+        near = [sample for sample in samples if since_ns <= sample.t_ns <= until_ns]
+        inside = [sample for sample in near if start_ns <= sample.t_ns <= end_ns]
+        if len(inside) >= ENOUGH:
+            return inside, inside
         before = [sample for sample in near if sample.t_ns < start_ns][-1:]
         after = [sample for sample in near if sample.t_ns > end_ns][:1]
-        return [*before, *(s for s in near if start_ns <= s.t_ns <= end_ns), *after]
+        return inside, [*before, *inside, *after]
 
 
 def _contended(

@@ -49,11 +49,13 @@ class Aggregator:
     def __init__(self, device: str) -> None:
         self._device = device
         self._last: Sample | None = None
+        self._whole: Sample | None = None
         self._counter: CounterReading | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self._base = self._last
+        # Running totals are not in quick samples: they advance from one whole sample to another.
+        self._base = self._whole
         self._first: Sample | None = self._last
         self._samples = 0
         self._means = {
@@ -70,7 +72,7 @@ class Aggregator:
         Args:
             counter: The energy counter at the new beginning, where there is one.
         """
-        self._last = None
+        self._last = self._whole = None
         self._counter = counter
         self._begin()
 
@@ -90,6 +92,9 @@ class Aggregator:
                 self._polled_j = (self._polled_j or 0.0) + trapezoid_j
         if self._first is None:
             self._first = sample
+        if not sample.is_quick:
+            self._whole = sample
+            self._base = self._base or sample
         self._last = sample
         self._samples += 1
 
@@ -107,8 +112,8 @@ class Aggregator:
             method: What that counter is.
             suspect: Whether the device's energy sensors contradict each other, where that is known.
         """
-        first, last, base = self._first, self._last, self._base or self._first
-        if not self._samples or first is None or last is None or base is None:
+        first, last = self._first, self._last
+        if not self._samples or first is None or last is None:
             return None
         energy_j, energy_method = self._energy(counter, method)
         means = {name: mean.value() for name, mean in self._means.items()}
@@ -118,12 +123,12 @@ class Aggregator:
             "energy_j": energy_j,
             "energy_method": energy_method,
             "energy_suspect": suspect,
-            "dram_energy_j": _advance(base.dram_j, last.dram_j),
+            "dram_energy_j": self._advance("dram_j"),
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
             "temp_c": self._temp_max_c,
-            "throttle_power_s": _advance(base.throttle_power_s, last.throttle_power_s),
-            "throttle_thermal_s": _advance(base.throttle_thermal_s, last.throttle_thermal_s),
+            "throttle_power_s": self._advance("throttle_power_s"),
+            "throttle_thermal_s": self._advance("throttle_thermal_s"),
             "ecc_uncorrected": last.ecc_uncorrected,
             "processes": None if last.pids is None else len(last.pids),
         }
@@ -135,6 +140,13 @@ class Aggregator:
             self._counter = None
         self._begin()
         return reading
+
+    def _advance(self, total: str) -> float | None:
+        """How far a running total advanced in the interval, where it was read at both ends."""
+        base, whole = self._base, self._whole
+        if base is None or whole is None or whole is base:
+            return None
+        return _advance(getattr(base, total), getattr(whole, total))
 
     def _energy(
         self, counter: CounterReading | None, method: CounterMethod | None

@@ -41,10 +41,10 @@ from agent.telemetry.wire import (
 )
 from agent.telemetry.worker import DeviceWorker, pace
 
-# This thread looks whether a call hangs, and tells the daemon that it lives after so many looks,
-# at least twice in the time that a call may take.
-LOOK_NS: Final = NS_PER_S
-LOOKS_A_BEAT_MAX: Final = 2
+# This thread looks whether a call hangs, at least twice in the time that a call may take, and tells
+# the daemon that it lives at every second look.
+LOOK_MAX_S: Final = 2.0
+LOOKS_A_BEAT: Final = 2
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
 PR_SET_PDEATHSIG: Final = 1
 
@@ -74,7 +74,7 @@ class SensorChild:
         self._read_fd = read_fd
         self._outlet = Outlet(clock, write_fd)
         self._emit = self._outlet.emit
-        self._looks_a_beat = min(LOOKS_A_BEAT_MAX, max(1, int(settings.deadline_s / 2)))
+        self._look_ns = int(min(LOOK_MAX_S, settings.deadline_s / 2) * NS_PER_S)
         self._base_ns = clock.monotonic_ns()
         self._crew = Crew(clock, self._outlet.ring)
         self._library = Library()
@@ -162,8 +162,8 @@ class SensorChild:
                 self._crew.relieve()
                 self._leave_if_hung()
                 self._look_again(now_ns)
-                next_look_ns = pace(start_ns, LOOK_NS, now_ns)
-                if looks % self._looks_a_beat == 0:
+                next_look_ns = pace(start_ns, self._look_ns, now_ns)
+                if looks % LOOKS_A_BEAT == 0:
                     self._beat(now_ns)
                 looks += 1
             # What was said together goes out together, so that it wakes the daemon once.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from agent.clock import Clock, utc_ns
@@ -12,9 +12,11 @@ from agent.telemetry.gpu_metrics import (
     BOARD_ONLY,
     METRICS,
     OF_A_PART,
+    QUICK,
     TOTAL_POWER_SAMPLES,
     ThrottleClock,
     Values,
+    is_counted,
     sample_powers,
 )
 from agent.telemetry.nvml import Library, fault_of, nvml_call
@@ -174,12 +176,24 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
+        return self._sampled(METRICS)
+
+    def quick_sample(self) -> Sample:
+        """Reads what changes within a second, and the limiters where the driver does not count.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
+        """
+        is_whole = is_counted(self._ways["throttle"])
+        return self._sampled(QUICK if is_whole else (*QUICK, "throttle"), is_quick=True)
+
+    def _sampled(self, metrics: Iterable[str], *, is_quick: bool = False) -> Sample:
         if self._generation != self._library.generation:
             # Another GPU's thread initialized the library again: this handle is of the old one.
             raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
         self._look_for_itself()
         values: Values = {}
-        for metric in METRICS:
+        for metric in metrics:
             if self._number is None or metric not in BOARD_ONLY:
                 values.update(self._read(metric))
         if not any(self._ways.values()):
@@ -191,7 +205,7 @@ class GpuSensor:
         pids = [values.pop(key) for key in ("compute_pids", "mps_pids") if key in values]
         if pids:
             values["pids"] = tuple(sorted(set().union(*pids)))
-        return Sample(t_ns=t_ns, **values)
+        return Sample(t_ns=t_ns, is_quick=is_quick, **values)
 
     def _look_for_itself(self) -> None:
         """A MIG device that was destroyed is gone, and one in its place is another.

@@ -7,7 +7,7 @@ ThrottleClock) and the two sets of processes, which the sensor joins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pynvml
@@ -18,6 +18,8 @@ from agent.telemetry.nvml import fault_of
 # nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT, both in mW.
 FIELD_POWER_AVERAGE: Final = 185
 FIELD_POWER_INSTANT: Final = 186
+# With their scope, which is not used.
+POWER_FIELDS: Final = ((FIELD_POWER_AVERAGE, 0), (FIELD_POWER_INSTANT, 0))
 VALUE_TYPE_UNSIGNED_INT: Final = 1
 NOT_SUPPORTED: Final = 3
 
@@ -36,17 +38,22 @@ Call = Callable[..., Any]
 Way = Callable[[Call, object], Values]
 
 
+# pynvml looks whether each value that is taken from its structures is text to decode, which costs as
+# much as the call: numbers are taken past that.
+_number = object.__getattribute__
+
+
 def _power_fields(call: Call, handle: object) -> Values:
-    fields = call("nvmlDeviceGetFieldValues", handle, [FIELD_POWER_AVERAGE, FIELD_POWER_INSTANT])
     watts: list[float | None] = []
     worst = 0
-    for field in fields:
-        if field.nvmlReturn != 0:
-            worst = field.nvmlReturn
+    for field in call("nvmlDeviceGetFieldValues", handle, POWER_FIELDS):
+        code = _number(field, "nvmlReturn")
+        if code != 0:
+            worst = code
             watts.append(None)
             continue
-        value = field.value
-        unsigned_int = field.valueType == VALUE_TYPE_UNSIGNED_INT
+        value = _number(field, "value")
+        unsigned_int = _number(field, "valueType") == VALUE_TYPE_UNSIGNED_INT
         # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
         watts.append((value.uiVal if unsigned_int else value.ullVal) / 1000 or None)
     average_w, instant_w = watts
@@ -65,7 +72,8 @@ def _power_usage(call: Call, handle: object) -> Values:
 
 def _utilization(call: Call, handle: object) -> Values:
     rates = call("nvmlDeviceGetUtilizationRates", handle)
-    return {"util_pct": float(rates.gpu), "mem_util_pct": float(rates.memory)}
+    gpu_pct, memory_pct = _number(rates, "gpu"), _number(rates, "memory")
+    return {"util_pct": float(gpu_pct), "mem_util_pct": float(memory_pct)}
 
 
 def _memory_v2(call: Call, handle: object) -> Values:
@@ -145,6 +153,9 @@ METRICS: Final[Mapping[str, tuple[Way, ...]]] = {
     "mps_processes": (_mps_processes,),
 }
 
+# What changes within a second, so that its mean or its highest value needs every sample. The rest
+# moves slowly, or is a running total of which the ends of an interval tell all.
+QUICK: Final = ("power", "utilization", "sm_clock")
 
 # What a MIG device has of its own, and what only its board can say of itself.
 OF_A_PART: Final = frozenset({"memory", "compute_processes"})
@@ -171,6 +182,15 @@ def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list
         if int(sample.timeStamp) > seen_us and milliwatts:
             found.append((int(sample.timeStamp), milliwatts / 1000))
     return sorted(found)
+
+
+def is_counted(ways: Sequence[Way]) -> bool:
+    """Whether the driver counts the time held back itself; reasons of a moment must be asked often.
+
+    Args:
+        ways: Those of the metric `throttle` that are left.
+    """
+    return not ways or ways[0] is _violations
 
 
 class ThrottleClock:

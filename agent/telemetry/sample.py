@@ -44,6 +44,7 @@ class Sample:
         pids: Processes that compute on the device.
         counter: The energy counter, where a sample reads it anyway.
         dram_j: Joules of the host's memory since some instant, apart from all else.
+        is_quick: Whether only what changes within a second was read; the rest is None.
     """
 
     t_ns: int
@@ -62,6 +63,7 @@ class Sample:
     pids: tuple[int, ...] | None = None
     counter: CounterReading | None = None
     dram_j: float | None = None
+    is_quick: bool = False
 
 
 class Sensor(Protocol):
@@ -93,6 +95,10 @@ class Sensor(Protocol):
 
     def sample(self) -> Sample:
         """Reads every metric that the device supports."""
+        ...
+
+    def quick_sample(self) -> Sample:
+        """Reads what changes within a second; all, where that costs no more."""
         ...
 
     def read_counter(self) -> CounterReading | None:

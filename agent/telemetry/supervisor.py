@@ -131,6 +131,15 @@ class SensorSupervisor:
         """How often a child was started after the first."""
         return max(0, self._starts - 1)
 
+    def watch(self, device: str, until_ns: int) -> bool:
+        """Has every metric read at every sample; False where that cannot be.
+
+        Args:
+            device: Name of the device.
+            until_ns: CLOCK_MONOTONIC ns; one that has passed ends it.
+        """
+        return self._send({"cmd": "watch", "device": device, "until_ns": until_ns})
+
     def mark(self, device: str) -> bool:
         """Has the energy counter read now, at an edge of a window; False where that cannot be."""
         return self._send({"cmd": "mark", "device": device})

@@ -1,7 +1,7 @@
 """What the daemon and the sensor child say to each other: one JSON object a line.
 
 All times on the wire are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come
-commands (`mark`, `energy`, `activity`, `stop`). The child answers with `hello`, then `beat`,
+commands (`watch`, `mark`, `energy`, `activity`, `stop`). The child answers with `hello`, then `beat`,
 `reading`, `energy`, `activity`, `selftest`, `fault`, `device` and `bye` lines. A closed pipe means stop.
 """
 
@@ -29,6 +29,7 @@ Message = Mapping[str, Any]
 _TIMES: Final = ("start_ns", "end_ns")
 COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "stop": (),
+    "watch": ("device", "until_ns"),
     "mark": ("device",),
     "energy": ("device", "id", *_TIMES, "steady_start_ns", "steady_end_ns"),
     "activity": ("device", "id", *_TIMES, "own_pids"),

@@ -99,6 +99,7 @@ class DeviceWorker:
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._questions: list[_Question] = []
+        self._watched_until_ns = 0
         self._busy_pids: frozenset[int] | None = None
         self._process_time = ProcessTime() if settings.processes else None
 
@@ -120,22 +121,19 @@ class DeviceWorker:
         Returns:
             CLOCK_MONOTONIC ns.
         """
-        while self._take_command(0):
-            pass
+        while not self._inbox.empty():
+            self.command(self._inbox.get_nowait())
         while (wake_ns := self.next_wake_ns()) <= self._clock.monotonic_ns():
             self.step()
         return wake_ns
 
     def await_command(self, until_ns: int) -> None:
         """Waits until an instant, in CLOCK_MONOTONIC ns, or for a command, which it takes."""
-        self._take_command(max(0.0, (until_ns - self._clock.monotonic_ns()) / NS_PER_S))
-
-    def _take_command(self, wait_s: float) -> bool:
+        wait_s = max(0.0, (until_ns - self._clock.monotonic_ns()) / NS_PER_S)
         try:
             self.command(self._inbox.get(timeout=wait_s))
         except queue.Empty:
-            return False
-        return True
+            return
 
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
@@ -145,7 +143,9 @@ class DeviceWorker:
             wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
         else:
             wake_ns = self._retry_ns
-        return min([wake_ns, *(question.give_up_ns for question in self._questions)])
+        for question in self._questions:
+            wake_ns = min(wake_ns, question.give_up_ns)
+        return wake_ns
 
     def step(self) -> None:
         """Does what is due."""
@@ -165,6 +165,8 @@ class DeviceWorker:
         match message["cmd"]:
             case "mark" if self.opened:
                 self._metering.mark()
+            case "watch":
+                self._watch(int(message["until_ns"]))
             case "energy" | "activity" if len(self._questions) < INBOX_MAX:
                 give_up_ns = now_ns + max(2 * NS_PER_S, 2 * self._every_ns)
                 self._questions.append(_Question(message, int(message["end_ns"]), give_up_ns))
@@ -172,6 +174,16 @@ class DeviceWorker:
             case "flush":
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
+
+    def _watch(self, until_ns: int) -> None:
+        """Reads every metric at every sample until an instant, and once now."""
+        is_new = not self._is_watched() and until_ns > self._clock.monotonic_ns()
+        self._watched_until_ns = until_ns
+        if is_new and self.opened:
+            self._guard(lambda: self._activity.add(self.sensor.sample()))
+
+    def _is_watched(self) -> bool:
+        return self._clock.monotonic_ns() < self._watched_until_ns
 
     def _guard(self, action: Callable[[], None]) -> None:
         """Runs one visit to the driver; the only place that knows how long and how it ended."""
@@ -204,7 +216,9 @@ class DeviceWorker:
 
     def _sample(self) -> None:
         due_ns = self._next_sample_ns
-        sample = self.sensor.sample()
+        closes = due_ns >= self._next_aggregate_ns
+        is_whole = closes or self._fresh or self._questions or self._is_watched()
+        sample = self.sensor.sample() if is_whole else self.sensor.quick_sample()
         if self._fresh:
             self._aggregator.restart(sample.counter or self._own_counter())
             self._fresh = False
@@ -217,7 +231,7 @@ class DeviceWorker:
             shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
             self._process_time.add(sample.t_ns, shares)
         self._reinits = 0
-        if due_ns >= self._next_aggregate_ns:
+        if closes:
             self._close_interval(sample.counter or self._own_counter())
             self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, due_ns)
         if self._clock.monotonic_ns() - self._parts_ns >= PARTS_EVERY_NS:

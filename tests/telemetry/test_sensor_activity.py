@@ -47,6 +47,18 @@ def test_a_neighbour_that_sits_idle_is_no_contention():
     assert log.between(S, 2 * S, [4], busy_pids=[10]).contended is None
 
 
+def test_quick_samples_tell_of_utilization_alone():
+    def quick(t_s, util_pct):
+        return Sample(t_ns=int(t_s * S), util_pct=util_pct, sm_clock_mhz=1000.0, is_quick=True)
+
+    log = log_of(quick(8, 20.0), quick(9, 40.0), at(10, (99,), util_pct=40.0))
+    activity = log.between(8 * S, int(9.5 * S), [])
+    assert activity.util_pct == pytest.approx(35, abs=3)
+    # The one sample that knows the processes came just after the window.
+    assert activity.contended is True
+    assert log.between(8 * S, 8 * S, []).contended is None
+
+
 def test_a_process_outside_the_window_is_no_contention():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
     assert log.between(2 * S, 2 * S, [10]).contended is False

@@ -15,6 +15,29 @@ def at(t_s, **values):
     return Sample(t_ns=int(t_s * S), **values)
 
 
+def quick(t_s, **values):
+    return at(t_s, is_quick=True, **values)
+
+
+def test_totals_advance_from_one_whole_sample_to_the_next():
+    fold = Aggregator("gpu0")
+    fold.add(at(0, power_w=100.0, throttle_power_s=5.0, mem_used_bytes=1, pids=(4,)))
+    fold.add(quick(1, power_w=200.0))
+    cut_short = fold.close()
+    assert cut_short.fields == {"power_w": 150.0, "power_max_w": 200.0, **polled(150.0)}
+    fold.add(quick(2, power_w=200.0))
+    fold.add(at(3, power_w=200.0, throttle_power_s=5.5, mem_used_bytes=7, pids=(4, 5)))
+    fields = fold.close().fields
+    assert fields["throttle_power_s"] == 0.5
+    assert (fields["mem_used_bytes"], fields["processes"]) == (7, 2)
+    fold.add(at(4, power_w=200.0, throttle_power_s=6.5))
+    assert fold.close().fields["throttle_power_s"] == 1.0
+
+
+def polled(energy_j):
+    return {"energy_j": energy_j, "energy_method": "poll"}
+
+
 def test_fields_are_folded_as_the_series_defines_them():
     fold = Aggregator("gpu0")
     fold.restart(CounterReading(0, 1000.0))

@@ -33,6 +33,7 @@ def supervisor(fake_nvml, request):
 
 def conditions(watched, length_s, lead_s=3 * EVERY_S):
     """What is answered about a window that begins a while after the script was set."""
+    watched.watch("gpu0", time.monotonic_ns() + 60 * S)
     time.sleep(lead_s)
     start_ns = time.monotonic_ns()
     time.sleep(length_s)

@@ -126,8 +126,10 @@ def test_a_metric_that_is_not_supported_is_absent_and_not_asked_for_again(start_
     fields = fields_of(child, device="gpu1")
     assert not {"ecc_uncorrected", "util_pct", "mem_util_pct"} & fields.keys()
     assert fields_of(child, device="gpu0").keys() >= {"ecc_uncorrected", "util_pct"}
+    assert fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) == 1
+    assert fake.calls("nvmlDeviceGetUtilizationRates", gpu=0) > 5
     assert fake.calls("nvmlDeviceGetTotalEccErrors", gpu=1) == 1
-    assert fake.calls("nvmlDeviceGetTotalEccErrors", gpu=0) > 5
+    assert fake.calls("nvmlDeviceGetTotalEccErrors", gpu=0) > 2
 
 
 def test_a_denied_metric_is_told_once_with_its_fix(start_child, fake_nvml):
@@ -259,15 +261,39 @@ def test_the_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml):
     fake = fake_nvml(gpus=2)
     child = start_child(fake.env(), deadline_s=30.0)
     child.wait_for("hello")
-    hang = fake.hang("nvmlDeviceGetMemoryInfo_v2", gpu=0)
+    hang = fake.hang("nvmlDeviceGetUtilizationRates", gpu=0)
     time.sleep(0.3)
-    before = fake.calls("nvmlDeviceGetMemoryInfo_v2", gpu=1)
+    before = fake.calls("nvmlDeviceGetUtilizationRates", gpu=1)
     seen = len(child.messages)
     child.wait_for("reading", device="gpu1", since=seen)
     child.wait_for("reading", device="gpu1", since=len(child.messages))
-    assert fake.calls("nvmlDeviceGetMemoryInfo_v2", gpu=1) > before + 3
+    assert fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) > before + 3
     hang.clear()
     child.wait_for("reading", device="gpu0", since=len(child.messages))
+
+
+def test_what_moves_slowly_is_asked_for_as_often_as_it_is_needed(start_child, fake_nvml):
+    fake = fake_nvml()
+    child = start_child(fake.env(), sample_every_s=0.05, aggregate_every_s=1.0)
+    child.wait_for("hello")
+    asked = {"nvmlDeviceGetUtilizationRates": 0, "nvmlDeviceGetMemoryInfo_v2": 0}
+
+    def more_calls():
+        before = dict(asked)
+        child.wait_for("reading", since=len(child.messages))
+        asked.update({function: fake.calls(function) for function in asked})
+        return [asked[function] - before[function] for function in asked]
+
+    more_calls()
+    quick, slow = more_calls()
+    assert slow <= 2
+    assert quick > 5
+    until_ns = time.monotonic_ns() + 60 * 10**9
+    child.send({"cmd": "watch", "device": "gpu0", "until_ns": until_ns})
+    more_calls()
+    quick, slow = more_calls()
+    assert abs(quick - slow) <= 1
+    assert slow > 5
 
 
 def test_without_a_driver_the_processors_stand_in(start_child):

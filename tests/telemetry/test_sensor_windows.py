@@ -35,6 +35,7 @@ def window(start_child, fake_nvml):
     time.sleep(0.2)
     names = ("gpu0", "gpu1", "gpu2", "cpu")
     for name in names:
+        child.send({"cmd": "watch", "device": name, "until_ns": steady_start_ns + 60 * S})
         child.send({"cmd": "mark", "device": name})
     start_ns = time.monotonic_ns()
     time.sleep(2.5)

@@ -45,6 +45,7 @@ class ScriptedGpu:
         self.divided = ()
         self.counter_read_ns = []
         self.power_read_ns = []
+        self.whole_ns, self.quick_ns = [], []
 
     def _check(self):
         if self.fault is not None:
@@ -58,8 +59,16 @@ class ScriptedGpu:
     def sample(self):
         self._check()
         now_ns = self._clock.now_ns
+        self.whole_ns.append(now_ns)
         metrics = {"util_pct": self.util_pct, "sm_clock_mhz": self.sm_clock_mhz, "pids": (7,)}
         return Sample(now_ns, self.power_w, self.power_w, **metrics)
+
+    def quick_sample(self):
+        self._check()
+        now_ns = self._clock.now_ns
+        self.quick_ns.append(now_ns)
+        metrics = {"util_pct": self.util_pct, "sm_clock_mhz": self.sm_clock_mhz}
+        return Sample(now_ns, self.power_w, self.power_w, **metrics, is_quick=True)
 
     def read_counter(self):
         self._check()
@@ -108,6 +117,10 @@ class Bench:
     def of(self, kind):
         return [message for message in self.messages if message["type"] == kind]
 
+    def watch(self, for_s):
+        until_ns = self.clock.now_ns + for_s * S
+        self.worker.command({"cmd": "watch", "device": "gpu0", "until_ns": until_ns})
+
     def ask_energy(self, start_ns, end_ns, lead_ns=S):
         self.worker.command(
             {
@@ -142,6 +155,38 @@ def test_the_counter_is_read_once_an_interval_when_nobody_asks():
     bench = Bench()
     bench.run(100)
     assert len(bench.sensor.counter_read_ns) == 11
+
+
+def test_what_moves_slowly_is_read_where_an_interval_ends():
+    bench = Bench()
+    bench.run(30)
+    start_ns = 100 * S
+    assert bench.sensor.whole_ns == [start_ns + t * S for t in (0, 10, 20, 30)]
+    assert len(bench.sensor.quick_ns) == 27
+    assert len({*bench.sensor.whole_ns, *bench.sensor.quick_ns}) == 31
+
+
+def test_a_device_that_is_watched_is_read_whole_at_once_and_every_time_until_the_end():
+    bench = Bench()
+    bench.run(2.5)
+    bench.watch(for_s=4)
+    assert bench.sensor.whole_ns[-1] == bench.clock.now_ns
+    bench.run(5)
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.whole_ns] == [0, 2.5, 3, 4, 5, 6]
+    # The reading between two ticks is for the conditions: it weighs in no mean, and moves no tick.
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.quick_ns] == [1, 2, 7]
+    bench.watch(for_s=60)
+    bench.watch(for_s=0)
+    bench.run(1)
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.whole_ns[-2:]] == [6, 7.5]
+
+
+def test_a_device_that_is_watched_already_is_not_read_in_between():
+    bench = Bench()
+    bench.run(2.5)
+    bench.watch(for_s=60)
+    bench.watch(for_s=90)
+    assert bench.sensor.whole_ns.count(bench.clock.now_ns) == 1
 
 
 def test_a_late_sample_is_skipped_and_later_ones_keep_their_grid():
