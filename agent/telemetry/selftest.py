@@ -139,13 +139,22 @@ class SelfTest:
     def is_hopeless(self, powers: Sequence[tuple[int, float]]) -> bool:
         """Whether a comparison that begins now would come to nothing, by the regular readings.
 
+        That is where power moved in most of the last minute's stretches that are as long as a test:
+        one that stood still by chance promises nothing of the next.
+
         Args:
             powers: The newest, as for `is_steady`; too few of them say nothing.
         """
         if not powers or powers[-1][0] > self._tried_ns + AGAIN_MAX_S * NS_PER_S:
             return False
-        lately = [(t, w) for t, w in powers if t >= powers[-1][0] - self._length_ns]
-        return len(lately) >= MIN_READINGS and not is_steady(lately)
+        stretches = int(AGAIN_FIRST_S * NS_PER_S) // self._length_ns
+        ends_ns = [powers[-1][0] - i * self._length_ns for i in range(max(1, stretches))]
+        found = [
+            [(t, w) for t, w in powers if end_ns - self._length_ns <= t <= end_ns]
+            for end_ns in ends_ns
+        ]
+        steady = [is_steady(stretch) for stretch in found if len(stretch) >= MIN_READINGS]
+        return sum(steady) < len(steady) / 2
 
     def look_again(self, now_ns: int) -> None:
         """Tries again in a minute, without having read anything."""

@@ -172,6 +172,15 @@ def test_readings_once_a_second_stop_no_test_for_longer_than_an_hour():
     assert not test.is_hopeless([])
 
 
+def test_a_stretch_that_stood_still_by_chance_begins_no_test():
+    test = SelfTest(0, 10.0)
+    moving = [(i * S, 250.0 + 37 * i % 100) for i in range(50)]
+    still = [(i * S, 250.0) for i in range(50, 100)]
+    assert test.is_hopeless([*moving, *still[:12]])
+    assert not test.is_hopeless([*moving, *still])
+    assert not test.is_hopeless([*moving[:2], *still[:12]])
+
+
 def test_it_can_be_switched_off_and_boards_without_a_counter_have_none(tmp_path):
     for i, (settings, code) in enumerate((({"selftest_s": 0.0}, 0), ({}, 3))):
         folder = tmp_path / str(i)
