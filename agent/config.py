@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,11 +12,13 @@ from agent.config_alerting import AlertingConfig, DetectionConfig, MaintenanceCo
 from agent.config_budget import BudgetConfig
 from agent.config_carbon import CarbonConfig
 from agent.config_fields import (
+    IS_BARE_URL,
     Duration,
     Name,
     Section,
     Share,
     key,
+    matching,
 )
 from agent.config_notifier import NotifierConfig
 from agent.config_price import ElectricityConfig, PlanConfig
@@ -126,7 +128,7 @@ class SinkConfig(Section):
     name: Name = "influxdb"
     api: Literal["v1", "v2"]
     # Without a query: a key in it would be in every text that names the sink.
-    url: str = Field(pattern=r"^https?://[^/@\s?#]+(/[^\s?#]*)?$")
+    url: Annotated[str, IS_BARE_URL]
     org: str = ""
     bucket: str | None = None
     database: str | None = None
@@ -138,7 +140,7 @@ class SinkConfig(Section):
     password_credential: Name | None = None
     ca_file: Path | None = None
     from_beginning: bool = True
-    proxy: str | None = Field(None, pattern=r"^https?://[^/@\s]+/?$")
+    proxy: Annotated[str, matching(r"^https?://[^/@\s]+/?$")] | None = None
     batch_points: int = Field(5000, ge=1, le=50_000)
     backlog: Literal["in_order", "important_first"] = "in_order"
     drain_points_per_s: int = Field(100_000, ge=10, le=10_000_000)

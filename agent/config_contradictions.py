@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.config_service_contradictions import service_contradictions
 from agent.series import SCHEMA
+from agent.spelling import nearest
 
 # Sections whose tables need names of their own, with the name of one that gives none.
 NAMED = (
@@ -115,8 +115,8 @@ def _unknown_fields(raw: Mapping[str, Any]) -> Iterable[str]:
         elif isinstance(measurement, str) and isinstance(field, str):
             fields = SCHEMA[measurement].fields
             if field not in fields:
-                near = difflib.get_close_matches(field, fields, n=1)
-                hint = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(fields)}"
+                near = nearest(field, fields)
+                hint = f'did you mean "{near}"?' if near else f"it has {', '.join(fields)}"
                 yield f"rule[{index}].field: {measurement} has no field {field!r}; {hint}"
             elif fields[field] is str:
                 yield f"rule[{index}].field: {field} is text; a rule compares numbers"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -18,6 +17,7 @@ from agent.config_notifier import NotifierConfig
 from agent.config_place import MAX_FILE_BYTES
 from agent.config_price import PlanConfig
 from agent.config_probe import AnyProbeConfig
+from agent.spelling import nearest
 
 # The unions of the file: the key that tells their branches apart, and the branches by its value.
 _UNIONS: dict[str, tuple[str, Any]] = {
@@ -169,8 +169,8 @@ def _suggestion(location: Sequence[object]) -> str:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         model = _section_of(fields[str(part)].annotation)
     known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(known)}"
+    near = nearest(str(location[-1]), known)
+    return f'did you mean "{near}"?' if near else f"known here: {', '.join(known)}"
 
 
 def _section_of(annotation: Any) -> Any:

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from agent.config_fields import Duration, Level, Match, Name, Section, key, kind_of
+from agent.config_fields import (
+    IS_URL,
+    Duration,
+    Level,
+    Match,
+    Name,
+    Section,
+    key,
+    kind_of,
+    matching,
+)
 
 
 class _NotifierConfig(Section):
@@ -50,7 +60,7 @@ class AlertmanagerConfig(_NotifierConfig):
     """
 
     kind: Literal["alertmanager"]
-    url: str = Field(pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    url: Annotated[str, IS_URL]
     user: str | None = None
     password_file: Path | None = None
     password_credential: Name | None = None
@@ -58,7 +68,7 @@ class AlertmanagerConfig(_NotifierConfig):
     token_credential: Name | None = None
     ca_file: Path | None = None
     resend_every_s: Duration = key("resend_every", 60.0)
-    generator_url: str | None = Field(None, pattern=r"^https?://\S+$")
+    generator_url: Annotated[str, matching(r"^https?://\S+$")] | None = None
 
     @model_validator(mode="after")
     def _one_identity(self) -> AlertmanagerConfig:
@@ -85,7 +95,7 @@ class WebhookConfig(_NotifierConfig):
     """
 
     kind: Literal["webhook"]
-    url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$")
+    url: Annotated[str, IS_URL] | None = None
     url_file: Path | None = None
     url_credential: Name | None = None
     key_file: Path | None = None

@@ -8,7 +8,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from agent.config_fields import Duration, Name, Pause, Quality, Region, Section, Share, Size, key
+from agent.config_fields import (
+    IS_BARE_URL,
+    Duration,
+    Name,
+    Pause,
+    Quality,
+    Region,
+    Section,
+    Share,
+    Size,
+    key,
+    matching,
+)
 
 BUILT_IN = ("transformer", "cnn")
 # Kinds that are written with what they load: "torchvision:resnet50", "pt2:/models/ranker.pt2".
@@ -95,7 +107,7 @@ class ProbeConfig(_AnyProbeConfig):
     """
 
     kind: str = "transformer"
-    module: str | None = Field(None, pattern=_MODULE)
+    module: Annotated[str, matching(_MODULE)] | None = None
     weights: Path | None = None
     inputs: tuple[InputConfig, ...] = Field((), max_length=16)
     dtype: Literal["fp32", "bf16", "fp16"] | None = None
@@ -201,7 +213,7 @@ class _ServedProbeConfig(_AnyProbeConfig):
         ca_file: Certificates of an authority of your own, for https.
     """
 
-    url: str = Field(pattern=r"^https?://[^/@\s?#]+(/[^\s?#]*)?$", max_length=500)
+    url: Annotated[str, Field(max_length=500), IS_BARE_URL]
     requests: int = Field(20, ge=1, le=100_000)
     warmup_requests: int = Field(2, ge=0, le=1000)
     concurrency: int = Field(1, ge=1, le=256)
@@ -297,8 +309,8 @@ class KserveProbeConfig(_ServedProbeConfig):
     """
 
     kind: Literal["kserve"]
-    model: str = Field(min_length=1, max_length=200, pattern=r"^[\w.:@+-]+$")
-    version: str | None = Field(None, max_length=50, pattern=r"^[\w.-]+$")
+    model: Annotated[str, Field(min_length=1, max_length=200), matching(r"^[\w.:@+-]+$")]
+    version: Annotated[str, Field(max_length=50), matching(r"^[\w.-]+$")] | None = None
     inputs: tuple[TensorConfig, ...] = Field(min_length=1, max_length=16)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from agent.config_fields import Duration, Name, Qualities, Section, Share, key
+from agent.config_fields import Duration, Name, Qualities, Section, Share, key, matching
 
 METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64
@@ -74,7 +74,7 @@ class CountersConfig(Section):
     prefill_s: Selector | None = key("prefill_time", None)
     decode_s: Selector | None = key("decode_time", None)
     compute_s: Selector | None = key("compute_time", None)
-    model_label: str = Field("", pattern=r"^([A-Za-z_]\w*)?$", max_length=100)
+    model_label: Annotated[str, Field(max_length=100), matching(r"^([A-Za-z_]\w*)?$")] = ""
 
 
 class ServiceConfig(Section):

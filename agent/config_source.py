@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
-from agent.config_fields import Duration, Section, key
+from agent.config_fields import IS_URL, Duration, Section, key
 
 
 class SourceConfig(Section):
@@ -22,7 +23,7 @@ class SourceConfig(Section):
 
     file: Path | None = None
     command: tuple[str, ...] | None = Field(None, min_length=1, max_length=32)
-    url: str | None = Field(None, pattern=r"^https?://[^/@\s]+(/\S*)?$", max_length=500)
+    url: Annotated[str, Field(max_length=500), IS_URL] | None = None
     every_s: Duration = key("every", 300.0)
     stale_after_s: Duration = key("stale_after", 7200.0)
 

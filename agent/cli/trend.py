@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import shutil
 import statistics
@@ -20,6 +19,7 @@ from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.time_plot import Curve, time_plot
 from agent.cli.timespan import Moment, iso, local
 from agent.series import SCHEMA
+from agent.spelling import nearest
 from agent.storage.history import SeriesValues
 
 # Of a history with more rows than this, so many are read: an answer in some hundredths of a second.
@@ -108,8 +108,8 @@ def _measurement_and_field(text: str) -> tuple[str, str]:
                 raise bad_input(f"--field {text}: it holds no numbers; see infercost export")
             return name, field
     known = [field for measurement in SCHEMA.values() for field in measurement.fields]
-    near = difflib.get_close_matches(field, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "the README lists them under Series"
+    near = nearest(field, known)
+    hint = f"did you mean {near}?" if near else "the README lists them under Series"
     raise bad_input(f"--field {text}: no such field; {hint}")
 
 

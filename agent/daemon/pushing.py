@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.config import SinkConfig
 from agent.model import NS_PER_S
-from agent.sinks.pusher import Pusher
-from agent.sinks.registry import build_sink
-from agent.sinks.settings import SinkSettings
-from agent.sinks.turn import Turn
 from agent.storage.sink_outbox import SinkOutbox
 from agent.storage.writer import Store
+
+if TYPE_CHECKING:  # a daemon without a sink shall not carry these
+    from agent.sinks.pusher import Pusher
+    from agent.sinks.settings import SinkSettings
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +67,7 @@ class Pushing:
                 max_points=sink.max_backlog_points,
             )
             self._outboxes[sink.name] = outbox
-            rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
-            self._pushers[sink.name] = Pusher(
-                sink.name,
-                outbox,
-                build_sink(sink_settings(sink)),
-                stop,
-                batch_points=sink.batch_points,
-                flush_every_s=sink.flush_every_s,
-                drain_points_per_s=sink.drain_points_per_s,
-                rng=rng,
-                turn=Turn(host, sink.name, sink.flush_every_s, rng),
-            )
+            self._pushers[sink.name] = pusher_of(sink, outbox, stop, host)
         self._threads = [
             Thread(target=pusher.run, name=f"sink {name}", daemon=True)
             for name, pusher in self._pushers.items()
@@ -138,8 +127,38 @@ class Pushing:
         )
 
 
+def pusher_of(sink: SinkConfig, outbox: SinkOutbox, stop: Flag, host: str) -> Pusher:
+    """What sends to a sink.
+
+    Args:
+        sink: The sink's configuration.
+        outbox: What it has yet to be sent.
+        stop: Ends it.
+        host: Name of this host, which picks its moments.
+    """
+    # Here, and not at the top: a daemon without a sink shall not carry these.
+    from agent.sinks.pusher import Pusher  # noqa: PLC0415
+    from agent.sinks.registry import build_sink  # noqa: PLC0415
+    from agent.sinks.turn import Turn  # noqa: PLC0415
+
+    rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+    return Pusher(
+        sink.name,
+        outbox,
+        build_sink(sink_settings(sink)),
+        stop,
+        batch_points=sink.batch_points,
+        flush_every_s=sink.flush_every_s,
+        drain_points_per_s=sink.drain_points_per_s,
+        rng=rng,
+        turn=Turn(host, sink.name, sink.flush_every_s, rng),
+    )
+
+
 def sink_settings(sink: SinkConfig) -> SinkSettings:
     """A sink's settings from its configuration; secrets stay in their files."""
+    from agent.sinks.settings import SinkSettings  # noqa: PLC0415 - as above
+
     secret_file = sink.token_file or sink.password_file
     secret_credential = sink.token_credential or sink.password_credential
     return SinkSettings(

@@ -13,7 +13,8 @@ import urllib.request
 from http.client import HTTPException
 from typing import Final
 
-MAX_BYTES: Final = 1 << 20
+from agent.feeds.bounds import MAX_BYTES
+
 TIMEOUT_S: Final = 10.0
 
 

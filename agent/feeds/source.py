@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from agent.child_environment import child_environment
 from agent.child_mark import kill_marked, new_mark
 from agent.config_source import SourceConfig
-from agent.feeds.fetch import MAX_BYTES
+from agent.feeds.bounds import MAX_BYTES
 
 TIMEOUT_S: Final = 20.0
 WORDS_CHARS_MAX: Final = 200

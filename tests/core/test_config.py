@@ -139,6 +139,8 @@ def test_every_error_comes_in_one_pass_with_its_key_and_fix():
         ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "greater than or equal to 1"),
         ('[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n', "not for api"),
         ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
+        ('[[sink]]\napi = "v2"\nurl = "ftp://h:1"\nbucket = "b"\n', "should match pattern '^https"),
+        ('[[sink]]\napi = "v2"\nurl = "http://h:1\\n"\nbucket = "b"\n', "should match pattern"),
         ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
         (
             '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\npassword_file = "/x"\n',
