@@ -12,13 +12,11 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Final, NoReturn
 
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
 from agent.telemetry.activity import UNKNOWN
-from agent.telemetry.cpu import CpuSensor
 from agent.telemetry.crew import Crew
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
@@ -119,6 +117,11 @@ class SensorChild:
         no_gpu = driver is None or driver.gpu_count == 0
         if not (no_gpu if settings.cpu == "auto" else settings.cpu):
             return []
+        # A host with GPUs has no use for it, and would carry a megabyte.
+        from pathlib import Path  # noqa: PLC0415 - see above
+
+        from agent.telemetry.cpu import CpuSensor  # noqa: PLC0415 - see above
+
         root, tell = Path(settings.sysfs_root), functools.partial(self._tell, "cpu")
         return [CpuSensor(root, self._clock, tell, settings.cpu_idle_w, settings.cpu_max_w)]
 
