@@ -62,6 +62,7 @@ def _power_fields(call: Call, handle: object) -> Values:
     return {
         "power_w": instant_w if average_w is None else average_w,
         "power_instant_w": average_w if instant_w is None else instant_w,
+        "is_averaged": average_w is not None,
     }
 
 

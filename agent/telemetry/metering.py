@@ -31,15 +31,21 @@ class Metering:
         sensor: Reads the device.
         clock: CLOCK_MONOTONIC.
         emit: Takes the self-test's verdict.
+        every_ns: Time between the regular samples in ns.
         selftest_s: How long the self-test takes in s; 0 for none.
     """
 
-    def __init__(self, sensor: Sensor, clock: Clock, emit: Emit, selftest_s: float) -> None:
+    def __init__(
+        self, sensor: Sensor, clock: Clock, emit: Emit, every_ns: int, selftest_s: float
+    ) -> None:
         self.history = History()
         self._sensor = sensor
         self._clock = clock
         self._emit = emit
+        self._every_ns = every_ns
         self._selftest_s = selftest_s
+        # Where each sample says what power was since the one before, nothing needs to be polled.
+        self._samples_suffice = False
         self._selftest: SelfTest | None = None
         self._counter_ns = -COUNTER_SPACING_NS
         self._edge_ns = -EDGE_SPACING_NS
@@ -97,6 +103,7 @@ class Metering:
             self.history.counter.append(sample.counter)
         if sample.power_w is not None:
             self.history.powers.append((sample.t_ns, sample.power_w))
+            self._samples_suffice = sample.is_averaged and self._every_ns <= NS_PER_S
         idle = sample.util_pct is not None and sample.util_pct <= self._sensor.idle_below_pct
         if idle and sample.power_w is not None:
             self.history.idle.add(sample.power_w)
@@ -160,16 +167,17 @@ class Metering:
             watts = self._sensor.read_power_w()
             test.add(self._clock.monotonic_ns(), watts)
             return
-        if not test.is_running and test.is_hopeless(self.history.powers):
+        polls = not self._samples_suffice
+        if not test.is_running and polls and test.is_hopeless(self.history.powers):
             test.look_again(self._clock.monotonic_ns())
             return
         reading = self.read_counter()
         if reading is None:
             test.put_off(self._clock.monotonic_ns())
         elif not test.is_running:
-            test.begin(reading)
+            test.begin(reading, polls=polls)
         else:
-            verdict = test.end(reading)
+            verdict = test.end(reading, self.history.powers, self._every_ns)
             if verdict is not None:
                 self._judge(verdict)
 

@@ -45,6 +45,7 @@ class Sample:
         counter: The energy counter, where a sample reads it anyway.
         dram_j: Joules of the host's memory since some instant, apart from all else.
         is_quick: Whether only what changes within a second was read; the rest is None.
+        is_averaged: Whether `power_w` is the driver's average over the last second.
     """
 
     t_ns: int
@@ -64,6 +65,7 @@ class Sample:
     counter: CounterReading | None = None
     dram_j: float | None = None
     is_quick: bool = False
+    is_averaged: bool = False
 
 
 class Sensor(Protocol):

@@ -47,7 +47,10 @@ class Verdict:
 
 
 def compare(
-    first: CounterReading, last: CounterReading, powers: Sequence[tuple[int, float]]
+    first: CounterReading,
+    last: CounterReading,
+    powers: Sequence[tuple[int, float]],
+    every_ns: int = POLL_EVERY_NS,
 ) -> Verdict | None:
     """Compares a counter's advance with the mean of the powers; None where power was not steady.
 
@@ -55,11 +58,12 @@ def compare(
         first: The counter at the beginning.
         last: The counter at the end.
         powers: (CLOCK_MONOTONIC ns, W) in order of time.
+        every_ns: Time in ns between those that were to be read.
     """
     since_ns = first.t_ns + int(POWER_LAG_S * NS_PER_S)
     steady = [(t, w) for t, w in powers if since_ns <= t <= last.t_ns]
     span_s = (last.t_ns - first.t_ns) / NS_PER_S
-    enough = len(steady) >= span_s * NS_PER_S / POLL_EVERY_NS / 2
+    enough = len(steady) >= span_s * NS_PER_S / every_ns / 2
     if not enough or len(steady) < MIN_READINGS or last.energy_j < first.energy_j:
         return None
     if not is_steady(steady):
@@ -85,9 +89,10 @@ def is_steady(powers: Sequence[tuple[int, float]]) -> bool:
 class SelfTest:
     """When a device's sensors are compared, and with what.
 
-    It begins anew a minute after a comparison that power did not stand still for, then after two,
-    and so on up to an hour; after a verdict it does not. One that the regular readings of power
-    promise nothing of is put off by a minute without reading anything, for an hour at most.
+    It begins anew a minute after a comparison that power did not stand still for; after a verdict it
+    does not. Where power has to be polled for it, it begins anew after two minutes the next time, and
+    so on up to an hour, and one that the regular readings of power promise nothing of is put off by a
+    minute without reading anything, for an hour at most.
 
     Args:
         start_ns: CLOCK_MONOTONIC ns at which it may begin.
@@ -100,7 +105,7 @@ class SelfTest:
         self._again_s = AGAIN_FIRST_S
         self._tried_ns = start_ns
         self._first: CounterReading | None = None
-        self._powers: list[tuple[int, float]] = []
+        self._powers: list[tuple[int, float]] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -112,28 +117,47 @@ class SelfTest:
         """Whether the next step begins or ends a comparison, by a reading of the counter."""
         return self._first is None or self._is_over(self.due_ns or 0)
 
-    def begin(self, reading: CounterReading) -> None:
-        """Takes the counter at the beginning."""
+    def begin(self, reading: CounterReading, *, polls: bool) -> None:
+        """Takes the counter at the beginning.
+
+        Args:
+            reading: What it says.
+            polls: Whether power is read for the test, ten times a second.
+        """
         self._first = reading
         self._tried_ns = reading.t_ns
-        self._powers = []
-        self.due_ns = reading.t_ns + POLL_EVERY_NS
+        self._powers = [] if polls else None
+        self.due_ns = reading.t_ns + (POLL_EVERY_NS if polls else self._length_ns)
 
     def add(self, t_ns: int, power_w: float | None) -> None:
         """Takes a power in W read at an instant."""
-        if power_w is not None:
+        if power_w is not None and self._powers is not None:
             self._powers.append((t_ns, power_w))
         self.due_ns = t_ns + POLL_EVERY_NS
 
-    def end(self, reading: CounterReading) -> Verdict | None:
-        """Takes the counter at the end; None where the comparison has to be made again."""
+    def end(
+        self, reading: CounterReading, regular: Sequence[tuple[int, float]], every_ns: int
+    ) -> Verdict | None:
+        """Takes the counter at the end; None where the comparison has to be made again.
+
+        Args:
+            reading: What it says.
+            regular: The regular readings of power, for a test that polls none.
+            every_ns: Time between those in ns.
+        """
         first, self._first = self._first, None
-        verdict = None if first is None else compare(first, reading, self._powers)
-        self._powers = []
-        if verdict is None:
-            self.put_off(reading.t_ns)
-        else:
+        polled, self._powers = self._powers, None
+        verdict = None
+        if first is not None and polled is not None:
+            verdict = compare(first, reading, polled)
+        elif first is not None:
+            verdict = compare(first, reading, regular, every_ns)
+        if verdict is not None:
             self.due_ns = None
+        elif polled is None:
+            self.look_again(reading.t_ns)
+        else:
+            self.put_off(reading.t_ns)
         return verdict
 
     def is_hopeless(self, powers: Sequence[tuple[int, float]]) -> bool:
@@ -157,7 +181,7 @@ class SelfTest:
         return sum(steady) < len(steady) / 2
 
     def look_again(self, now_ns: int) -> None:
-        """Tries again in a minute, without having read anything."""
+        """Tries again in a minute: hardly anything was read for it."""
         self.due_ns = now_ns + int(AGAIN_FIRST_S * NS_PER_S)
 
     def put_off(self, now_ns: int) -> None:

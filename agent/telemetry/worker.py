@@ -94,7 +94,7 @@ class DeviceWorker:
         self._reinits = 0
         self._ended = False
         self._fresh = True
-        self._metering = Metering(sensor, clock, emit, settings.selftest_s)
+        self._metering = Metering(sensor, clock, emit, self._every_ns, settings.selftest_s)
         self._parts_ns = 0
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)

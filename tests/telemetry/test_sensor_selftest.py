@@ -108,9 +108,35 @@ def test_sensors_that_agree_are_found_so_within_a_quarter_of_a_minute(tmp_path):
     (verdict,) = board.of("selftest")
     assert (verdict["device"], verdict["suspect"]) == ("gpu0", False)
     assert verdict["ratio"] == pytest.approx(1, abs=0.02)
-    # The power is polled for the test alone: afterwards once a second, with the samples.
+    # The driver's averages come once a second with the samples, and suffice.
+    assert polls <= 26
     assert board.fake.calls("nvmlDeviceGetFieldValues") - polls <= 21
     assert [r["fields"].get("energy_suspect") for r in board.of("reading")][-2:] == [False] * 2
+
+
+def test_power_of_the_moment_is_polled_for_the_test_alone(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.fake.fail("field:185", 3)
+        board.start()
+        board.run(25)
+        polls = board.fake.calls("nvmlDeviceGetFieldValues")
+        board.run(20)
+    (verdict,) = board.of("selftest")
+    assert verdict["ratio"] == pytest.approx(1, abs=0.02)
+    assert polls >= 25 + 90
+    assert board.fake.calls("nvmlDeviceGetFieldValues") - polls <= 21
+
+
+def test_a_counter_that_loses_energy_is_suspect_beside_the_regular_averages_too(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.gpu.set(counter_gap_ns=60 * S, counter_loss=0.3)
+        board.start()
+        board.run(25)
+    (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is True
+    assert verdict["ratio"] == pytest.approx(0.7, abs=0.03)
 
 
 def test_a_counter_that_loses_energy_makes_the_device_suspect(tmp_path):
@@ -144,17 +170,21 @@ def test_a_load_that_begins_meanwhile_puts_the_test_off_by_a_minute(tmp_path):
     assert verdict["suspect"] is False
 
 
-def test_power_that_never_stands_still_is_not_polled_in_vain(tmp_path):
+@pytest.mark.parametrize("averages", [True, False])
+def test_power_that_never_stands_still_is_not_polled_in_vain(tmp_path, averages):
     board = Board(tmp_path)
     with board.fake.in_this_process():
+        if not averages:
+            board.fake.fail("field:185", 3)
         begin_ns, moving_s = board.clock.monotonic_ns(), 1200
         for i in range(moving_s):
             board.gpu.set_power(250.0 + 37 * i % 100, at_ns=begin_ns + i * S)
         board.start()
         board.run(moving_s - 1)
         assert board.of("selftest") == []
-        # Once a second with the samples, and for one test of ten seconds.
-        assert board.fake.calls("nvmlDeviceGetFieldValues") <= moving_s + 110
+        # Once a second with the samples; without the driver's average for one test of 10 s too.
+        polls = 0 if averages else 100
+        assert -1 <= board.fake.calls("nvmlDeviceGetFieldValues") - moving_s - polls <= 10
         board.run(90)
         (verdict,) = board.of("selftest")
     assert verdict["suspect"] is False
@@ -162,7 +192,7 @@ def test_power_that_never_stands_still_is_not_polled_in_vain(tmp_path):
 
 def test_readings_once_a_second_stop_no_test_for_longer_than_an_hour():
     test = SelfTest(0, 10.0)
-    test.begin(CounterReading(0, 0.0))
+    test.begin(CounterReading(0, 0.0), polls=True)
     test.put_off(10 * S)
     moving = [(i * S, 250.0 + 37 * i % 100) for i in range(3700)]
     assert test.is_hopeless(moving[:60])
