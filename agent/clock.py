@@ -23,13 +23,9 @@ class Clock(Protocol):
 class SystemClock:
     """The host's own clocks."""
 
-    def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC in ns."""
-        return time.monotonic_ns()
-
-    def time_ns(self) -> int:
-        """UTC in ns since 1970."""
-        return time.time_ns()
+    # Each visit to a device asks nine times: without a call of ours in between.
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    time_ns = staticmethod(time.time_ns)
 
 
 def utc_ns(clock: Clock, monotonic_ns: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Final
+
 from agent.model import NS_PER_S, FieldValue, Reading, present
 from agent.telemetry.sample import CounterMethod, CounterReading, Sample
 
@@ -9,20 +12,19 @@ from agent.telemetry.sample import CounterMethod, CounterReading, Sample
 MAX_BRIDGED_S = 30.0
 
 
+# The fields that are means, which a sample is asked for every second.
+MEANS: Final = ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
+_of_means = attrgetter(*MEANS)
+
+
 class _Mean:
-    """A running mean of what is there."""
+    """The sum and the number of what is there."""
+
+    __slots__ = ("count", "sum")
 
     def __init__(self) -> None:
-        self._sum = 0.0
-        self._count = 0
-
-    def add(self, value: float | None) -> None:
-        if value is not None:
-            self._sum += value
-            self._count += 1
-
-    def value(self) -> float | None:
-        return self._sum / self._count if self._count else None
+        self.sum = 0.0
+        self.count = 0
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
@@ -58,10 +60,7 @@ class Aggregator:
         self._base = self._whole
         self._first: Sample | None = self._last
         self._samples = 0
-        self._means = {
-            name: _Mean()
-            for name in ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
-        }
+        self._means = tuple(_Mean() for _ in MEANS)
         self._power_max_w: float | None = None
         self._temp_max_c: float | None = None
         self._polled_j: float | None = None
@@ -78,8 +77,10 @@ class Aggregator:
 
     def add(self, sample: Sample) -> None:
         """Takes the next sample."""
-        for name, mean in self._means.items():
-            mean.add(getattr(sample, name))
+        for mean, value in zip(self._means, _of_means(sample), strict=True):
+            if value is not None:
+                mean.sum += value
+                mean.count += 1
         self._power_max_w = _larger(
             self._power_max_w, _larger(sample.power_w, sample.power_instant_w)
         )
@@ -116,7 +117,10 @@ class Aggregator:
         if not self._samples or first is None or last is None:
             return None
         energy_j, energy_method = self._energy(counter, method)
-        means = {name: mean.value() for name, mean in self._means.items()}
+        means = {
+            name: mean.sum / mean.count if mean.count else None
+            for name, mean in zip(MEANS, self._means, strict=True)
+        }
         fields: dict[str, FieldValue | None] = {
             **means,
             "power_max_w": self._power_max_w,

@@ -18,6 +18,7 @@ from agent.telemetry.gpu_metrics import (
     Values,
     is_counted,
     sample_powers,
+    ways_of_a_device,
 )
 from agent.telemetry.nvml import Library, fault_of, nvml_call
 from agent.telemetry.sample import CounterMethod, CounterReading, Sample
@@ -77,7 +78,7 @@ class GpuSensor:
         self._part: Any = None
         self._part_uuid = ""
         self._generation = self._library.generation
-        self._ways = {metric: list(ways) for metric, ways in METRICS.items()}
+        self._ways = ways_of_a_device()
         self._failing: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
         self._throttle = ThrottleClock()
@@ -195,8 +196,8 @@ class GpuSensor:
         values: Values = {}
         for metric in metrics:
             if self._number is None or metric not in BOARD_ONLY:
-                values.update(self._read(metric))
-        if not any(self._ways.values()):
+                values |= self._read(metric)
+        if not values and not any(self._ways.values()):
             detail = "the driver answers nothing about this GPU"
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
         t_ns = self._clock.monotonic_ns()

@@ -18,8 +18,7 @@ from agent.telemetry.nvml import fault_of
 # nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT, both in mW.
 FIELD_POWER_AVERAGE: Final = 185
 FIELD_POWER_INSTANT: Final = 186
-# With their scope, which is not used.
-POWER_FIELDS: Final = ((FIELD_POWER_AVERAGE, 0), (FIELD_POWER_INSTANT, 0))
+POWER_FIELDS: Final = (FIELD_POWER_AVERAGE, FIELD_POWER_INSTANT)
 VALUE_TYPE_UNSIGNED_INT: Final = 1
 NOT_SUPPORTED: Final = 3
 
@@ -43,27 +42,37 @@ Way = Callable[[Call, object], Values]
 _number = object.__getattribute__
 
 
-def _power_fields(call: Call, handle: object) -> Values:
-    watts: list[float | None] = []
-    worst = 0
-    for field in call("nvmlDeviceGetFieldValues", handle, POWER_FIELDS):
-        code = _number(field, "nvmlReturn")
-        if code != 0:
-            worst = code
-            watts.append(None)
-            continue
-        value = _number(field, "value")
-        unsigned_int = _number(field, "valueType") == VALUE_TYPE_UNSIGNED_INT
-        # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
-        watts.append((value.uiVal if unsigned_int else value.ullVal) / 1000 or None)
-    average_w, instant_w = watts
-    if average_w is None and instant_w is None:
-        raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
-    return {
-        "power_w": instant_w if average_w is None else average_w,
-        "power_instant_w": average_w if instant_w is None else instant_w,
-        "is_averaged": average_w is not None,
-    }
+class _PowerFields:
+    """Power by NVML's field values, with memory for them: a device has one of its own."""
+
+    def __init__(self) -> None:
+        self._memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
+        self._fields = tuple(self._memory)
+        for field, number in zip(self._fields, POWER_FIELDS, strict=True):
+            field.fieldId = number
+        self._values = tuple(field.value for field in self._fields)
+
+    def __call__(self, call: Call, handle: object) -> Values:
+        call("nvmlDeviceGetFieldValues", handle, self._memory)
+        watts: list[float | None] = []
+        worst = 0
+        for field, value in zip(self._fields, self._values, strict=True):
+            code = _number(field, "nvmlReturn")
+            if code:
+                worst = code
+                watts.append(None)
+                continue
+            unsigned_int = _number(field, "valueType") == VALUE_TYPE_UNSIGNED_INT
+            # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
+            watts.append((value.uiVal if unsigned_int else value.ullVal) / 1000 or None)
+        average_w, instant_w = watts
+        if average_w is None and instant_w is None:
+            raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
+        return {
+            "power_w": instant_w if average_w is None else average_w,
+            "power_instant_w": average_w if instant_w is None else instant_w,
+            "is_averaged": average_w is not None,
+        }
 
 
 def _power_usage(call: Call, handle: object) -> Values:
@@ -141,8 +150,8 @@ def _mps_processes(call: Call, handle: object) -> Values:
     return {"mps_pids": {int(process.pid) for process in found}}
 
 
-METRICS: Final[Mapping[str, tuple[Way, ...]]] = {
-    "power": (_power_fields, _power_usage),
+METRICS: Final[Mapping[str, tuple[Way | type[_PowerFields], ...]]] = {
+    "power": (_PowerFields, _power_usage),
     "utilization": (_utilization,),
     "memory": (_memory_v2, _memory_v1),
     "temperature": (_temperature_v, _temperature),
@@ -153,6 +162,15 @@ METRICS: Final[Mapping[str, tuple[Way, ...]]] = {
     "compute_processes": (_compute_processes,),
     "mps_processes": (_mps_processes,),
 }
+
+
+def ways_of_a_device() -> dict[str, list[Way]]:
+    """The ways of each metric, for one device to strike out of."""
+    return {
+        metric: [way() if isinstance(way, type) else way for way in ways]
+        for metric, ways in METRICS.items()
+    }
+
 
 # What changes within a second, so that its mean or its highest value needs every sample. The rest
 # moves slowly, or is a running total of which the ends of an interval tell all.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from agent.model import Device, EnergyScope
 
@@ -23,8 +23,7 @@ class CounterReading:
     energy_j: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One reading of a device; a metric that the device lacks is None.
 
     Attributes:
