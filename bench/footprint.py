@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import footprint_peers as peers  # noqa: E402 - beside this file
 from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
-from proc_usage import Usage, children_of  # noqa: E402 - beside this file
+from proc_usage import Usage, children_of, memory_mb  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
@@ -33,6 +33,10 @@ CALM_CPU_PCT = 10.0
 GOAL_CPU_PCT, GOAL_MB = 0.5, 80.0
 GOAL_CPU_RATIO, GOAL_MB_RATIO = 0.5, 1.0
 OURS = "infercost"
+# What the daemon and its child are built on, loaded by processes that then do nothing: less memory
+# than these take cannot be had.
+BARE = "  its packages alone"
+PACKAGES = ("apscheduler.schedulers.background, click, pydantic, sqlite3", "json, pynvml")
 STEPS_MAX = 1800
 
 
@@ -103,6 +107,19 @@ def started(folder, fake, wanted):
     return processes, missing
 
 
+def packages_alone():
+    """PSS and RSS in MB of processes that load what ours are built on, and do nothing."""
+    idle = [
+        subprocess.Popen([sys.executable, "-c", f"import {names}, time; time.sleep(600)"])
+        for names in PACKAGES
+    ]
+    time.sleep(5.0)
+    found = [memory_mb(process.pid) for process in idle]
+    for process in idle:
+        stop(process)
+    return tuple(sum(column) for column in zip(*found, strict=True))
+
+
 def until(condition):
     """Waits for a condition; whether it came about in time."""
     ends_s = time.monotonic() + SETTLE_MAX_S
@@ -139,7 +156,11 @@ def measured(folder, seconds, wanted):
         if OURS in usages:
             usages |= {f"  {name}": Usage(pid) for name, pid in parts_of(processes[OURS].pid)}
         time.sleep(seconds)
-        return {name: usage.taken() for name, usage in usages.items()}, missing
+        found = {name: usage.taken() for name, usage in usages.items()}
+        pss_mb, rss_mb = packages_alone()
+        zeros = dict.fromkeys(("cpu_s_per_h", "wakes_per_s"), 0.0)
+        found[BARE] = zeros | {"pss_mb": pss_mb, "rss_mb": rss_mb, "processes": len(PACKAGES)}
+        return found, missing
     finally:
         for process in processes.values():
             stop(process)
@@ -169,6 +190,8 @@ def results(found, missing, seconds):
     without = "".join(f"; {name} is missing: {why}" for name, why in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
     table = Table(issue_line=1)
+    bare = found[BARE]
+    note += f"; what ours is built on, loaded and idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} as if alone)"
     for name, value, unit, most in (
         ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
         ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),
