@@ -120,7 +120,7 @@ class ActivityLog:
     ) -> Activity:
         """What the samples of a window say.
 
-        A window that holds fewer than two samples is judged by those that bracket it as well: the
+        Quick samples tell of utilization alone. A window that holds fewer than two others is judged by those that bracket it as well: the
         last before it and the first after it, each at most one and a half sample intervals away.
         A share of throttled time is then that of the time between the bracketing samples, because
         the counters were not read closer to the window; clock and memory are interpolated.

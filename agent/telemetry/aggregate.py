@@ -127,12 +127,12 @@ class Aggregator:
             "energy_j": energy_j,
             "energy_method": energy_method,
             "energy_suspect": suspect,
-            "dram_energy_j": self._advance("dram_j"),
+            "dram_energy_j": self._counted("dram_j"),
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
             "temp_c": self._temp_max_c,
-            "throttle_power_s": self._advance("throttle_power_s"),
-            "throttle_thermal_s": self._advance("throttle_thermal_s"),
+            "throttle_power_s": self._counted("throttle_power_s"),
+            "throttle_thermal_s": self._counted("throttle_thermal_s"),
             "ecc_uncorrected": last.ecc_uncorrected,
             "processes": None if last.pids is None else len(last.pids),
         }
@@ -145,7 +145,7 @@ class Aggregator:
         self._begin()
         return reading
 
-    def _advance(self, total: str) -> float | None:
+    def _counted(self, total: str) -> float | None:
         """How far a running total advanced in the interval, where it was read at both ends."""
         base, whole = self._base, self._whole
         if base is None or whole is None or whole is base:

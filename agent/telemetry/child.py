@@ -117,7 +117,7 @@ class SensorChild:
         no_gpu = driver is None or driver.gpu_count == 0
         if not (no_gpu if settings.cpu == "auto" else settings.cpu):
             return []
-        # A host with GPUs has no use for it, and would carry a megabyte.
+        # A host with GPUs has no use for these, and would carry 0.7 MB of them.
         from pathlib import Path  # noqa: PLC0415 - see above
 
         from agent.telemetry.cpu import CpuSensor  # noqa: PLC0415 - see above

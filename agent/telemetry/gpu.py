@@ -185,8 +185,8 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
-        is_whole = is_counted(self._ways["throttle"])
-        return self._sampled(QUICK if is_whole else (*QUICK, "throttle"), is_quick=True)
+        metrics = QUICK if is_counted(self._ways["throttle"]) else (*QUICK, "throttle")
+        return self._sampled(metrics, is_quick=True)
 
     def _sampled(self, metrics: Iterable[str], *, is_quick: bool = False) -> Sample:
         if self._generation != self._library.generation:

@@ -37,8 +37,8 @@ Call = Callable[..., Any]
 Way = Callable[[Call, object], Values]
 
 
-# pynvml looks whether each value that is taken from its structures is text to decode, which costs as
-# much as the call: numbers are taken past that.
+# pynvml looks whether each value that is taken from its structures is text to decode, which was a
+# quarter of the time of reading utilization: numbers are taken past that.
 _number = object.__getattribute__
 
 

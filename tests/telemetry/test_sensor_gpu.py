@@ -292,7 +292,8 @@ def test_what_moves_slowly_is_asked_for_as_often_as_it_is_needed(start_child, fa
     child.send({"cmd": "watch", "device": "gpu0", "until_ns": until_ns})
     more_calls()
     quick, slow = more_calls()
-    assert abs(quick - slow) <= 1
+    # The two are counted one after the other, at both ends.
+    assert abs(quick - slow) <= 2
     assert slow > 5
 
 
