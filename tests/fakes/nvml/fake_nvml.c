@@ -206,19 +206,26 @@ static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 
     if (code != SUCCESS) return code;                                              \
     if (mig != NULL && (!gpu->mig_mode || !mig->slices)) return NOT_FOUND;
 
+/* The step of the script that is in force; by halves, for a long script shall cost readers nothing. */
+static int64_t segment_at(const volatile struct gpu *gpu, int64_t t_ns) {
+    int64_t low = 0, high = gpu->segment_count;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (gpu->segments[middle].from_ns <= t_ns) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 static double power_w(const volatile struct gpu *gpu, int64_t t_ns) {
-    double power = gpu->segments[0].power_w;
-    for (int64_t i = 1; i < gpu->segment_count && gpu->segments[i].from_ns <= t_ns; i++)
-        power = gpu->segments[i].power_w;
-    return power;
+    return gpu->segments[segment_at(gpu, t_ns)].power_w;
 }
 
 static double integral_j(const volatile struct gpu *gpu, int64_t start_ns, int64_t end_ns) {
     double joules = 0;
     int64_t at = start_ns;
-    for (int64_t i = 0; i < gpu->segment_count && at < end_ns; i++) {
+    for (int64_t i = segment_at(gpu, start_ns); i < gpu->segment_count && at < end_ns; i++) {
         int64_t next = i + 1 < gpu->segment_count ? gpu->segments[i + 1].from_ns : INT64_MAX;
-        if (next <= at) continue;
         int64_t until = next < end_ns ? next : end_ns;
         joules += gpu->segments[i].power_w * (double)(until - at) / 1e9;
         at = until;
