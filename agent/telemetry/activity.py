@@ -102,9 +102,9 @@ class ActivityLog:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._beyond_ns = int(BRACKET_INTERVALS * every_ns)
 
-    def add(self, sample: Sample) -> None:
-        """Takes the next sample."""
-        self._samples.append(sample)
+    def add(self, *samples: Sample) -> None:
+        """Takes the next samples."""
+        self._samples.extend(samples)
 
     @property
     def seen_ns(self) -> int:
@@ -120,8 +120,9 @@ class ActivityLog:
     ) -> Activity:
         """What the samples of a window say.
 
-        Quick samples tell of utilization alone. A window that holds fewer than two others is judged by those that bracket it as well: the
-        last before it and the first after it, each at most one and a half sample intervals away.
+        Quick samples tell of utilization alone. A window that holds fewer than two others is judged
+        by those that bracket it as well: the last before it and the first after it, each at most
+        one and a half sample intervals away.
         A share of throttled time is then that of the time between the bracketing samples, because
         the counters were not read closer to the window; clock and memory are interpolated.
 

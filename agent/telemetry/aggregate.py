@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 from agent.model import NS_PER_S, FieldValue, Reading, present
@@ -14,28 +15,27 @@ MAX_BRIDGED_S = 30.0
 
 # The fields that are means, which a sample is asked for every second.
 MEANS: Final = ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
-_of_means = attrgetter(*MEANS)
 
 
-class _Mean:
-    """The sum and the number of what is there."""
-
-    __slots__ = ("count", "sum")
-
-    def __init__(self) -> None:
-        self.sum = 0.0
-        self.count = 0
+def _present(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
-def _larger(a: float | None, b: float | None) -> float | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return max(a, b)
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = _present(values)
+    return sum(there) / len(there) if there else None
 
 
 def _advance(before: float | None, after: float | None) -> float | None:
     """How far a running total advanced; None where it is absent or fell back."""
     return None if before is None or after is None or after < before else after - before
+
+
+def _counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
+    """How far a running total advanced in an interval, where it was read at both ends."""
+    if base is None or last is None or last is base:
+        return None
+    return _advance(getattr(base, total), getattr(last, total))
 
 
 class Aggregator:
@@ -50,20 +50,11 @@ class Aggregator:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._last: Sample | None = None
+        self._samples: list[Sample] = []
+        # The last sample of the interval before, and the last one that was whole.
+        self._before: Sample | None = None
         self._whole: Sample | None = None
         self._counter: CounterReading | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        # Running totals are not in quick samples: they advance from one whole sample to another.
-        self._base = self._whole
-        self._first: Sample | None = self._last
-        self._samples = 0
-        self._means = tuple(_Mean() for _ in MEANS)
-        self._power_max_w: float | None = None
-        self._temp_max_c: float | None = None
-        self._polled_j: float | None = None
 
     def restart(self, counter: CounterReading | None) -> None:
         """Begins anew after a pause, so that nothing is counted across it.
@@ -71,33 +62,13 @@ class Aggregator:
         Args:
             counter: The energy counter at the new beginning, where there is one.
         """
-        self._last = self._whole = None
+        self._samples = []
+        self._before = self._whole = None
         self._counter = counter
-        self._begin()
 
-    def add(self, sample: Sample) -> None:
-        """Takes the next sample."""
-        for mean, value in zip(self._means, _of_means(sample), strict=True):
-            if value is not None:
-                mean.sum += value
-                mean.count += 1
-        self._power_max_w = _larger(
-            self._power_max_w, _larger(sample.power_w, sample.power_instant_w)
-        )
-        self._temp_max_c = _larger(self._temp_max_c, sample.temp_c)
-        last = self._last
-        if last is not None and last.power_w is not None and sample.power_w is not None:
-            step_s = (sample.t_ns - last.t_ns) / NS_PER_S
-            if step_s <= MAX_BRIDGED_S:
-                trapezoid_j = step_s * (last.power_w + sample.power_w) / 2
-                self._polled_j = (self._polled_j or 0.0) + trapezoid_j
-        if self._first is None:
-            self._first = sample
-        if not sample.is_quick:
-            self._whole = sample
-            self._base = self._base or sample
-        self._last = sample
-        self._samples += 1
+    def add(self, *samples: Sample) -> None:
+        """Takes the next samples."""
+        self._samples += samples
 
     def close(
         self,
@@ -113,26 +84,30 @@ class Aggregator:
             method: What that counter is.
             suspect: Whether the device's energy sensors contradict each other, where that is known.
         """
-        first, last = self._first, self._last
-        if not self._samples or first is None or last is None:
+        samples = self._samples
+        if not samples:
             return None
+        first, last = self._before or samples[0], samples[-1]
+        columns = dict(zip(Sample._fields, zip(*samples, strict=True), strict=True))
         energy_j, energy_method = self._energy(counter, method)
-        means = {
-            name: mean.sum / mean.count if mean.count else None
-            for name, mean in zip(MEANS, self._means, strict=True)
-        }
+        # Running totals are not in quick samples: they advance from one whole sample to another.
+        whole = [sample for sample in samples if not sample.is_quick]
+        base = self._whole or (whole[0] if whole else None)
+        self._whole = whole[-1] if whole else self._whole
         fields: dict[str, FieldValue | None] = {
-            **means,
-            "power_max_w": self._power_max_w,
+            **{name: _mean(columns[name]) for name in MEANS},
+            "power_max_w": max(
+                _present(columns["power_w"] + columns["power_instant_w"]), default=None
+            ),
             "energy_j": energy_j,
             "energy_method": energy_method,
             "energy_suspect": suspect,
-            "dram_energy_j": self._counted("dram_j"),
+            "dram_energy_j": _counted("dram_j", base, self._whole),
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
-            "temp_c": self._temp_max_c,
-            "throttle_power_s": self._counted("throttle_power_s"),
-            "throttle_thermal_s": self._counted("throttle_thermal_s"),
+            "temp_c": max(_present(columns["temp_c"]), default=None),
+            "throttle_power_s": _counted("throttle_power_s", base, self._whole),
+            "throttle_thermal_s": _counted("throttle_thermal_s", base, self._whole),
             "ecc_uncorrected": last.ecc_uncorrected,
             "processes": None if last.pids is None else len(last.pids),
         }
@@ -142,15 +117,8 @@ class Aggregator:
         elif energy_method is not None:
             # The interval was counted by polls: a later counter reading must not count it again.
             self._counter = None
-        self._begin()
+        self._before, self._samples = last, []
         return reading
-
-    def _counted(self, total: str) -> float | None:
-        """How far a running total advanced in the interval, where it was read at both ends."""
-        base, whole = self._base, self._whole
-        if base is None or whole is None or whole is base:
-            return None
-        return _advance(getattr(base, total), getattr(whole, total))
 
     def _energy(
         self, counter: CounterReading | None, method: CounterMethod | None
@@ -160,7 +128,19 @@ class Aggregator:
             # A counter that stands still is as wrong as one that fell back: power is never 0 W.
             if energy_j:
                 return energy_j, method
-        if self._polled_j:
+        polled_j = self._polled_j()
+        if polled_j:
             # A polled total of the modelled power is no better than the model.
-            return self._polled_j, method if method in ("rapl", "modelled") else "poll"
+            return polled_j, method if method in ("rapl", "modelled") else "poll"
         return None, None
+
+    def _polled_j(self) -> float:
+        """The energy of the interval by its powers, with the trapezoidal rule."""
+        before = [] if self._before is None else [self._before]
+        return sum(
+            (after.t_ns - first.t_ns) / NS_PER_S * (first.power_w + after.power_w) / 2
+            for first, after in pairwise([*before, *self._samples])
+            if first.power_w is not None
+            and after.power_w is not None
+            and after.t_ns - first.t_ns <= MAX_BRIDGED_S * NS_PER_S
+        )

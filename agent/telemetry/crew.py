@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,19 +30,33 @@ class _Post:
     Attributes:
         worker: Owns the device.
         wake_ns: When it has something to do, in CLOCK_MONOTONIC ns.
-        is_alone: Whether a thread looks after it alone.
     """
 
-    __slots__ = ("is_alone", "wake_ns", "worker")
+    __slots__ = ("wake_ns", "worker")
 
     def __init__(self, worker: DeviceWorker) -> None:
         self.worker = worker
         self.wake_ns = 0
-        self.is_alone = False
+
+
+class _Round:
+    """One thread's going round.
+
+    Attributes:
+        visit_since_ns: Since when it is with a device, in CLOCK_MONOTONIC ns.
+    """
+
+    __slots__ = ("visit_since_ns",)
+
+    def __init__(self) -> None:
+        self.visit_since_ns: int | None = None
 
 
 class Crew:
     """Threads that do what devices have due.
+
+    Who visits a device has taken its post from those that are free, which only one can do. A round
+    that was taken over notices after its visit, or after one more: it keeps that device's post.
 
     Args:
         clock: CLOCK_MONOTONIC.
@@ -51,28 +66,26 @@ class Crew:
     def __init__(self, clock: Clock, on_rest: Callable[[], None]) -> None:
         self._clock = clock
         self._on_rest = on_rest
-        self._posts: dict[str, _Post] = {}
-        self._lock = threading.Lock()
+        self._workers: dict[str, DeviceWorker] = {}
+        self._free: deque[_Post] = deque()
         self._bell: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._shift = 0
-        self._visit_since_ns: int | None = None
+        self._round = _Round()
 
     def add(self, worker: DeviceWorker) -> None:
         """Looks after one more device, from now on."""
-        with self._lock:
-            is_first = not self._posts
-            self._posts = {**self._posts, worker.sensor.name: _Post(worker)}
+        is_first = not self._workers
+        self._workers[worker.sensor.name] = worker
+        self._free.append(_Post(worker))
         if is_first:
-            self._begin_round()
+            self._begin(self._round)
         else:
             self._bell.put(None)
 
     def offer(self, device: str, command: Message) -> bool:
         """Hands a device a command; False where there is none of the name, or it has too many."""
-        post = self._posts.get(device)
-        if post is None or not post.worker.offer(command):
+        worker = self._workers.get(device)
+        if worker is None or not worker.offer(command):
             return False
-        post.wake_ns = 0
         self._bell.put(None)
         return True
 
@@ -82,49 +95,48 @@ class Crew:
         Args:
             patience_ns: How long one may last, in ns.
         """
-        now_ns = self._clock.monotonic_ns()
-        with self._lock:
-            since_ns = self._visit_since_ns
-            if since_ns is None or now_ns - since_ns <= patience_ns:
-                return
-            self._shift += 1
-            self._visit_since_ns = None
-        self._begin_round()
+        since_ns = self._round.visit_since_ns
+        if since_ns is not None and self._clock.monotonic_ns() - since_ns > patience_ns:
+            self._round = _Round()
+            self._begin(self._round)
 
-    def _begin_round(self) -> None:
-        threading.Thread(target=self._run, args=(self._shift,), name="round", daemon=True).start()
+    def _begin(self, mine: _Round) -> None:
+        threading.Thread(target=self._run, args=(mine,), name="round", daemon=True).start()
 
-    def _run(self, shift: int) -> None:
+    def _run(self, mine: _Round) -> None:
         while True:
-            slow = self._round(shift)
+            slow, wake_ns = self._visit_all(mine)
             self._on_rest()
             if slow is not None:
                 self._stay(slow)
                 return
-            now_ns = self._clock.monotonic_ns()
-            wakes_ns = (post.wake_ns for post in self._posts.values() if not post.is_alone)
-            wait_s = (min(wakes_ns, default=now_ns + NS_PER_S) - now_ns) / NS_PER_S
+            wait_s = (wake_ns - self._clock.monotonic_ns()) / NS_PER_S
             if wait_s > 0:
                 _wait(self._bell, wait_s)
 
-    def _round(self, shift: int) -> _Post | None:
-        """Visits all that are due; gives one that took so long that another thread took over."""
-        for post in self._posts.values():
-            now_ns = self._clock.monotonic_ns()
-            if post.is_alone or post.wake_ns > now_ns:
-                continue
-            with self._lock:
-                post.is_alone = True
-                self._visit_since_ns = now_ns
-            wake_ns = post.worker.work()
-            with self._lock:
-                if shift != self._shift:
-                    return post
-                self._visit_since_ns = None
-                post.is_alone = False
-            # A command that came meanwhile may have been seen or not.
-            post.wake_ns = 0 if post.worker.has_commands else wake_ns
-        return None
+    def _visit_all(self, mine: _Round) -> tuple[_Post | None, int]:
+        """Visits all that are due, and says when the next one is, in CLOCK_MONOTONIC ns.
+
+        Returns:
+            With it the post of one that took so long that another thread took over.
+        """
+        free, monotonic_ns = self._free, self._clock.monotonic_ns
+        next_ns = monotonic_ns() + NS_PER_S
+        for _ in range(len(free)):
+            try:
+                post = free.popleft()
+            except IndexError:  # one that goes round for the last time has it
+                break
+            now_ns = monotonic_ns()
+            if post.wake_ns <= now_ns or post.worker.has_commands:
+                mine.visit_since_ns = now_ns
+                post.wake_ns = post.worker.work()
+                mine.visit_since_ns = None
+                if mine is not self._round:
+                    return post, now_ns
+            free.append(post)
+            next_ns = min(next_ns, post.wake_ns)
+        return None, next_ns
 
     def _stay(self, post: _Post) -> None:
         """Looks after one device alone until it was quick for a while."""
@@ -136,9 +148,8 @@ class Crew:
             quick = quick + 1 if is_quick else 0
             self._on_rest()
             post.worker.await_command(wake_ns)
-        with self._lock:
-            post.wake_ns = 0
-            post.is_alone = False
+        post.wake_ns = 0
+        self._free.append(post)
         self._bell.put(None)
 
 

@@ -97,9 +97,9 @@ class IdlePower:
     def __init__(self) -> None:
         self._watts: deque[float] = deque(maxlen=IDLE_SAMPLES_MAX)
 
-    def add(self, power_w: float) -> None:
-        """Takes a sample in W that was taken while nothing ran."""
-        self._watts.append(power_w)
+    def add(self, *powers_w: float) -> None:
+        """Takes samples in W that were taken while nothing ran."""
+        self._watts.extend(powers_w)
 
     def value_w(self) -> float | None:
         """The learnt power in W; None until 10 samples are in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from agent.telemetry.gpu_metrics import (
     OF_A_PART,
     QUICK,
     TOTAL_POWER_SAMPLES,
+    QuickReader,
     ThrottleClock,
     Values,
     is_counted,
+    quick_reader,
     sample_powers,
     ways_of_a_device,
 )
@@ -79,6 +82,7 @@ class GpuSensor:
         self._part_uuid = ""
         self._generation = self._library.generation
         self._ways = ways_of_a_device()
+        self._quick: QuickReader | None = None
         self._failing: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
         self._throttle = ThrottleClock()
@@ -177,7 +181,12 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
-        return self._sampled(METRICS)
+        sample = self._sampled(METRICS)
+        is_usual = sample.is_averaged and self._failing.keys().isdisjoint(QUICK)
+        if self._quick is None and is_usual:
+            begin = functools.partial(setattr, self, "call")
+            self._quick = quick_reader(self._ways, self._handle, begin)
+        return sample
 
     def quick_sample(self) -> Sample:
         """Reads what changes within a second, and the limiters where the driver does not count.
@@ -185,6 +194,11 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
+        if self._quick is not None and self._generation == self._library.generation:
+            if (sample := self._quick.read(self._clock)) is not None:
+                return sample
+            # What is wrong is found out one by one, until the next whole sample.
+            self._quick = None
         metrics = QUICK if is_counted(self._ways["throttle"]) else (*QUICK, "throttle")
         return self._sampled(metrics, is_quick=True)
 

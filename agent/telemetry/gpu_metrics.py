@@ -7,13 +7,16 @@ ThrottleClock) and the two sets of processes, which the sensor joins.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pynvml
 
+from agent.clock import Clock
 from agent.model import NS_PER_S
-from agent.telemetry.nvml import fault_of
+from agent.telemetry.nvml import fault_of, raw_function
+from agent.telemetry.sample import Sample
 
 # nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT, both in mW.
 FIELD_POWER_AVERAGE: Final = 185
@@ -46,14 +49,25 @@ class _PowerFields:
     """Power by NVML's field values, with memory for them: a device has one of its own."""
 
     def __init__(self) -> None:
-        self._memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
-        self._fields = tuple(self._memory)
+        self.memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
+        self._fields = tuple(self.memory)
         for field, number in zip(self._fields, POWER_FIELDS, strict=True):
             field.fieldId = number
         self._values = tuple(field.value for field in self._fields)
 
     def __call__(self, call: Call, handle: object) -> Values:
-        call("nvmlDeviceGetFieldValues", handle, self._memory)
+        call("nvmlDeviceGetFieldValues", handle, self.memory)
+        average_w, instant_w, worst = self.taken()
+        if average_w is None and instant_w is None:
+            raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
+        return {
+            "power_w": instant_w if average_w is None else average_w,
+            "power_instant_w": average_w if instant_w is None else instant_w,
+            "is_averaged": average_w is not None,
+        }
+
+    def taken(self) -> tuple[float | None, float | None, int]:
+        """What the driver wrote: average and present power in W, and the error of the last that failed."""
         watts: list[float | None] = []
         worst = 0
         for field, value in zip(self._fields, self._values, strict=True):
@@ -65,14 +79,7 @@ class _PowerFields:
             unsigned_int = _number(field, "valueType") == VALUE_TYPE_UNSIGNED_INT
             # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
             watts.append((value.uiVal if unsigned_int else value.ullVal) / 1000 or None)
-        average_w, instant_w = watts
-        if average_w is None and instant_w is None:
-            raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
-        return {
-            "power_w": instant_w if average_w is None else average_w,
-            "power_instant_w": average_w if instant_w is None else instant_w,
-            "is_averaged": average_w is not None,
-        }
+        return watts[0], watts[1], worst
 
 
 def _power_usage(call: Call, handle: object) -> Values:
@@ -210,6 +217,70 @@ def is_counted(ways: Sequence[Way]) -> bool:
         ways: Those of the metric `throttle` that are left.
     """
     return not ways or ways[0] is _violations
+
+
+class QuickReader:
+    """Reads what QUICK names by three calls, with next to nothing between them.
+
+    Eight boards are read every second for ever: by their ways that takes twice as long.
+
+    Args:
+        power: The device's way to power.
+        handle: The board's, of which each of these functions was called before.
+        begin: Is given the name of each function before it is called.
+    """
+
+    def __init__(self, power: _PowerFields, handle: object, begin: Callable[[str], None]) -> None:
+        self._begin = begin
+        self._power = power
+        self._rates = pynvml.c_nvmlUtilization_t()
+        self._mhz = ctypes.c_uint()
+        self._calls = tuple(
+            (name, raw_function(name), arguments)
+            for name, arguments in (
+                ("nvmlDeviceGetFieldValues", (handle, len(POWER_FIELDS), power.memory)),
+                ("nvmlDeviceGetUtilizationRates", (handle, ctypes.byref(self._rates))),
+                ("nvmlDeviceGetClockInfo", (handle, pynvml.NVML_CLOCK_SM, ctypes.byref(self._mhz))),
+            )
+        )
+
+    def read(self, clock: Clock) -> Sample | None:
+        """A quick sample; None where a call failed, which says nothing yet."""
+        for name, call, arguments in self._calls:
+            self._begin(name)
+            if call(*arguments):
+                return None
+        average_w, instant_w, _ = self._power.taken()
+        if average_w is None or instant_w is None:
+            return None
+        return Sample(
+            clock.monotonic_ns(),
+            average_w,
+            instant_w,
+            float(_number(self._rates, "gpu")),
+            float(_number(self._rates, "memory")),
+            sm_clock_mhz=float(self._mhz.value),
+            is_quick=True,
+            is_averaged=True,
+        )
+
+
+def quick_reader(
+    ways: Mapping[str, Sequence[Way]], handle: object, begin: Callable[[str], None]
+) -> QuickReader | None:
+    """A QuickReader, for a board of which each of QUICK is still read by its best way.
+
+    Args:
+        ways: The device's, as they are left.
+        handle: Is passed on.
+        begin: Is passed on.
+    """
+    power = next(iter(ways["power"]), None)
+    if not isinstance(power, _PowerFields) or not is_counted(ways["throttle"]):
+        return None
+    if ways["utilization"][:1] != [_utilization] or ways["sm_clock"][:1] != [_sm_clock]:
+        return None
+    return QuickReader(power, handle, begin)
 
 
 class ThrottleClock:

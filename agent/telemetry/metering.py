@@ -97,16 +97,21 @@ class Metering:
             return self._test
         return None
 
-    def remember(self, sample: Sample) -> None:
-        """Takes what a regular sample says of energy."""
-        if sample.counter is not None:
-            self.history.counter.append(sample.counter)
-        if sample.power_w is not None:
-            self.history.powers.append((sample.t_ns, sample.power_w))
-            self._samples_suffice = sample.is_averaged and self._every_ns <= NS_PER_S
-        idle = sample.util_pct is not None and sample.util_pct <= self._sensor.idle_below_pct
-        if idle and sample.power_w is not None:
-            self.history.idle.add(sample.power_w)
+    def remember(self, *samples: Sample) -> None:
+        """Takes what regular samples say of energy."""
+        history, idle_below_pct = self.history, self._sensor.idle_below_pct
+        history.counter.extend(s.counter for s in samples if s.counter is not None)
+        history.powers.extend((s.t_ns, s.power_w) for s in samples if s.power_w is not None)
+        averaged = [s.is_averaged for s in samples if s.power_w is not None]
+        if averaged:
+            self._samples_suffice = averaged[-1] and self._every_ns <= NS_PER_S
+        history.idle.add(
+            *(
+                s.power_w
+                for s in samples
+                if s.power_w is not None and s.util_pct is not None and s.util_pct <= idle_below_pct
+            )
+        )
 
     def read_counter(self) -> CounterReading | None:
         """Reads the energy counter and keeps what it says; a reading just made stands for this."""

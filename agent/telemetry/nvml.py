@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,16 @@ def fault_of(call: str, value: int, words: str = "") -> SensorFault:
     )
 
 
+def raw_function(name: str) -> Callable[..., int]:
+    """A function of the library itself, which gives NVML's return code; 0 is success.
+
+    Raises:
+        AttributeError: The library lacks it.
+    """
+    function: Callable[..., int] = getattr(pynvml.nvmlLib, name)
+    return function
+
+
 def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
     """NvmlDeviceGetFieldValues into memory of the caller's.
 
@@ -95,8 +106,7 @@ def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
         AttributeError: The library lacks the function.
         pynvml.NVMLError: As any function of pynvml.
     """
-    code = pynvml.nvmlLib.nvmlDeviceGetFieldValues(handle, len(fields), fields)
-    if code:
+    if code := raw_function("nvmlDeviceGetFieldValues")(handle, len(fields), fields):
         raise pynvml.NVMLError(code)
 
 

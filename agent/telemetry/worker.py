@@ -19,7 +19,7 @@ from agent.telemetry.backoff import Backoff
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.metering import Metering
 from agent.telemetry.process_time import ProcessTime
-from agent.telemetry.sample import CounterReading, Sensor
+from agent.telemetry.sample import CounterReading, Sample, Sensor
 from agent.telemetry.wire import (
     Message,
     SensorSettings,
@@ -59,7 +59,7 @@ class DeviceWorker:
         settings: How often.
         clock: CLOCK_MONOTONIC.
         emit: Takes messages for the daemon; must not block.
-        start_ns: Instant of the first sample, and of the grid of all.
+        start_ns: Instant from which the samples and the rows are counted off.
         retry_after_s: Leave the device alone for so long at first, in s.
     """
 
@@ -96,6 +96,8 @@ class DeviceWorker:
         self._fresh = True
         self._metering = Metering(sensor, clock, emit, self._every_ns, settings.selftest_s)
         self._parts_ns = 0
+        # Samples that were not taken into account yet: together that costs half.
+        self._samples: list[Sample] = []
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._questions: list[_Question] = []
@@ -123,9 +125,10 @@ class DeviceWorker:
         """
         while not self._inbox.empty():
             self.command(self._inbox.get_nowait())
-        while (wake_ns := self.next_wake_ns()) <= self._clock.monotonic_ns():
+        while True:
             self.step()
-        return wake_ns
+            if (wake_ns := self.next_wake_ns()) > self._clock.monotonic_ns():
+                return wake_ns
 
     def await_command(self, until_ns: int) -> None:
         """Waits until an instant, in CLOCK_MONOTONIC ns, or for a command, which it takes."""
@@ -156,8 +159,10 @@ class DeviceWorker:
         elif now_ns >= self._next_sample_ns:
             self._guard(self._sample)
         elif (visit := self._metering.due(now_ns)) is not None:
+            self._take_in()
             self._guard(visit)
-        self._answer()
+        if self._questions:
+            self._answer()
 
     def command(self, message: Message) -> None:
         """Takes a command of the daemon that concerns this device."""
@@ -177,13 +182,11 @@ class DeviceWorker:
 
     def _watch(self, until_ns: int) -> None:
         """Reads every metric at every sample until an instant, and once now."""
-        is_new = not self._is_watched() and until_ns > self._clock.monotonic_ns()
+        is_new = self._watched_until_ns <= self._clock.monotonic_ns() < until_ns
         self._watched_until_ns = until_ns
         if is_new and self.opened:
+            self._take_in()
             self._guard(lambda: self._activity.add(self.sensor.sample()))
-
-    def _is_watched(self) -> bool:
-        return self._clock.monotonic_ns() < self._watched_until_ns
 
     def _guard(self, action: Callable[[], None]) -> None:
         """Runs one visit to the driver; the only place that knows how long and how it ended."""
@@ -208,7 +211,9 @@ class DeviceWorker:
         now_ns = self._clock.monotonic_ns()
         if now_ns > self._start_ns:
             self._next_sample_ns = pace(self._start_ns, self._every_ns, now_ns)
-            self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, now_ns)
+            # A row holds two samples at least, between which something can be counted.
+            first_ns = self._next_sample_ns
+            self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, first_ns)
         self.opened = True
         self._metering.opened()
         self._emit({"type": "device", "device": device_message(device)})
@@ -217,16 +222,16 @@ class DeviceWorker:
     def _sample(self) -> None:
         due_ns = self._next_sample_ns
         closes = due_ns >= self._next_aggregate_ns
-        is_whole = closes or self._fresh or self._questions or self._is_watched()
-        sample = self.sensor.sample() if is_whole else self.sensor.quick_sample()
+        if closes or self._fresh or self._questions or due_ns < self._watched_until_ns:
+            sample = self.sensor.sample()
+        else:
+            sample = self.sensor.quick_sample()
         if self._fresh:
             self._aggregator.restart(sample.counter or self._own_counter())
             self._fresh = False
             if self._process_time is not None:
                 self._process_time.restart(sample.t_ns)
-        self._aggregator.add(sample)
-        self._activity.add(sample)
-        self._metering.remember(sample)
+        self._samples.append(sample)
         if self._process_time is not None:
             shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
             self._process_time.add(sample.t_ns, shares)
@@ -234,10 +239,17 @@ class DeviceWorker:
         if closes:
             self._close_interval(sample.counter or self._own_counter())
             self._next_aggregate_ns = pace(self._start_ns, self._aggregate_ns, due_ns)
-        if self._clock.monotonic_ns() - self._parts_ns >= PARTS_EVERY_NS:
+        if due_ns - self._parts_ns >= PARTS_EVERY_NS:
             self._look_for_parts()
-        self.sampled_ns = self._clock.monotonic_ns()
-        self._next_sample_ns = pace(self._start_ns, self._every_ns, max(due_ns, self.sampled_ns))
+        self.sampled_ns = now_ns = self._clock.monotonic_ns()
+        self._next_sample_ns = pace(self._start_ns, self._every_ns, max(due_ns, now_ns))
+
+    def _take_in(self) -> None:
+        """Takes the samples since the last time into account."""
+        samples, self._samples = self._samples, []
+        self._aggregator.add(*samples)
+        self._activity.add(*samples)
+        self._metering.remember(*samples)
 
     def _look_for_parts(self) -> None:
         """Tells of MIG devices; those that are known already are told again, which does nothing."""
@@ -247,9 +259,11 @@ class DeviceWorker:
 
     def _own_counter(self) -> CounterReading | None:
         """The energy counter for the series; a part's is its board's, and stands in its row."""
+        self._take_in()
         return self._metering.read_counter() if self.sensor.energy_scope == "device" else None
 
     def _close_interval(self, counter: CounterReading | None) -> None:
+        self._take_in()
         suspect = self._metering.history.suspect
         reading = self._aggregator.close(counter, self.sensor.counter_method, suspect=suspect)
         if reading is not None and self._process_time is not None:
@@ -259,8 +273,7 @@ class DeviceWorker:
 
     def _answer(self) -> None:
         """Answers the questions whose samples are in, or that have waited long enough."""
-        if not self._questions:
-            return
+        self._take_in()
         now_ns = self._clock.monotonic_ns()
         waiting: list[_Question] = []
         for question in self._questions:

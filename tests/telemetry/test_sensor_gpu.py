@@ -229,7 +229,7 @@ def test_a_mismatch_from_the_beginning_is_said_before_leaving(start_child, fake_
 
 def test_a_hanging_call_ends_the_child_after_the_others_handed_over(start_child, fake_nvml):
     fake = fake_nvml(gpus=3)
-    child = start_child(fake.env(), aggregate_every_s=3600.0)
+    child = start_child(fake.env(), aggregate_every_s=1e6)
     child.wait_for("hello")
     child.wait_for("beat", since=len(child.messages))
     hang = fake.hang("nvmlDeviceGetClockInfo", gpu=2)

@@ -122,3 +122,65 @@ def test_a_library_that_lost_its_state_is_initialized_again_in_a_standing_time(s
     assert caught.value.reaction is Reaction.REINIT
     sensor.open()
     assert sensor.sample().temp_c == 35.0
+
+
+READ_QUICKLY = (
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetClockInfo",
+)
+
+
+def test_a_quick_sample_says_the_same_as_a_whole_one_by_three_calls(simulated):
+    sensor, faults = opened(simulated)
+    simulated.gpus[0].set(util_pct=73, mem_util_pct=12, sm_clock_mhz=1410)
+    simulated.gpus[0].set_power(310.0)
+    simulated.clock.move(0.5)  # the average of the last second lies behind the moment
+    whole = sensor.sample()
+    assert whole.power_w != whole.power_instant_w
+    before = [simulated.calls(function) for function in READ_QUICKLY]
+    quick = sensor.quick_sample()
+    assert [simulated.calls(function) for function in READ_QUICKLY] == [n + 1 for n in before]
+    kept = ("t_ns", "power_w", "power_instant_w", "util_pct", "mem_util_pct", "sm_clock_mhz")
+    assert quick == type(quick)(
+        **{name: getattr(whole, name) for name in kept}, is_quick=True, is_averaged=True
+    )
+    assert faults == []
+
+
+@pytest.mark.parametrize("function", [*READ_QUICKLY, "field:185"])
+def test_where_one_of_the_three_fails_the_others_are_read_and_all_again_later(simulated, function):
+    sensor, _ = opened(simulated)
+    simulated.gpus[0].set(util_pct=73, sm_clock_mhz=1410)
+    whole = sensor.sample()
+    trouble = simulated.fail(function, 999)
+    found = [sensor.quick_sample() for _ in range(3)][-1]
+    known = {
+        "nvmlDeviceGetFieldValues": (None, 73.0, 1410.0),
+        "nvmlDeviceGetUtilizationRates": (60.0, None, 1410.0),
+        "nvmlDeviceGetClockInfo": (60.0, 73.0, None),
+        "field:185": (60.0, 73.0, 1410.0),  # the power of the moment stands in
+    }[function]
+    assert (found.power_w, found.util_pct, found.sm_clock_mhz) == known
+    assert found.is_averaged is (function.startswith("nvml") and known[0] is not None)
+    trouble.clear()
+    assert sensor.sample() == whole
+    calls = simulated.calls("nvmlDeviceGetFieldValues")
+    assert sensor.quick_sample().is_averaged
+    assert simulated.calls("nvmlDeviceGetFieldValues") == calls + 1
+
+
+def test_a_quick_sample_of_a_gpu_that_is_lost_or_of_an_old_library_is_a_fault(simulated):
+    sensor, _ = opened(simulated)
+    sensor.sample()
+    simulated.fail("*", 15, gpu=0)
+    with pytest.raises(SensorFault) as lost:
+        sensor.quick_sample()
+    assert (lost.value.call, lost.value.code) == ("nvmlDeviceGetFieldValues", "GPU_IS_LOST")
+    simulated.clear()
+    sensor.open()
+    sensor.sample()
+    simulated.uninitialize()
+    with pytest.raises(SensorFault) as stale:
+        sensor.quick_sample()
+    assert stale.value.reaction is Reaction.REINIT

@@ -106,7 +106,7 @@ def test_devices_and_readings_arrive(watch, fake_nvml):
 
 
 def test_stopping_hands_over_the_interval_so_far(watch, fake_nvml):
-    watched = watch(fake_nvml(gpus=2), aggregate_every_s=3600.0)
+    watched = watch(fake_nvml(gpus=2), aggregate_every_s=1e6)
     watched.supervisor.wait_for_devices(10)
     watched.wait_until(lambda: len(watched.status["devices"]) == 2)
     time.sleep(0.2)

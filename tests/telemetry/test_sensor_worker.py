@@ -97,12 +97,13 @@ class ScriptedGpu:
 class Bench:
     """A worker on a clock that the test moves."""
 
-    def __init__(self, counter_method="counter", **options):
+    def __init__(self, counter_method="counter", late_s=0.0, **options):
         self.clock = ManualClock()
+        start_ns = self.clock.now_ns - int(late_s * S)
         self.sensor = ScriptedGpu(self.clock, counter_method)
         self.messages = []
         self.worker = DeviceWorker(
-            self.sensor, SETTINGS, self.clock, self.messages.append, self.clock.now_ns, **options
+            self.sensor, SETTINGS, self.clock, self.messages.append, start_ns, **options
         )
 
     def run(self, seconds):
@@ -149,6 +150,17 @@ def test_a_device_is_opened_and_then_aggregated_every_interval():
     readings = bench.of("reading")
     assert [(r["end_ns"] - r["start_ns"]) / S for r in readings] == [10, 10, 10]
     assert [r["fields"]["energy_j"] for r in readings] == [1000, 1000, 1000]
+
+
+@pytest.mark.parametrize(("late_s", "first_s"), [(0.4, 9), (3.2, 6), (8.9, 1), (9.5, 10)])
+def test_a_device_that_is_found_late_has_its_rows_end_with_those_of_the_others(late_s, first_s):
+    bench = Bench(late_s=late_s)
+    bench.run(30)
+    ends_s = [(r["end_ns"] / S - 100 + late_s) for r in bench.of("reading")]
+    assert ends_s == pytest.approx([late_s // 10 * 10 + e for e in (10, 20, 30)][-len(ends_s) :])
+    first = bench.of("reading")[0]
+    # Never one sample alone, between which and itself nothing could be counted.
+    assert (first["end_ns"] - first["start_ns"]) / S == pytest.approx(first_s)
 
 
 def test_the_counter_is_read_once_an_interval_when_nobody_asks():
