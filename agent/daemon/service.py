@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 # How soon a new device or a step of the clock is noticed; a stop or a reload is at once.
 TICK_S = 5.0
 STATUS_EVERY_S = 10.0
+# Devices' rows end at whole multiples too: rules see those of the same instant.
+EVALUATE_AFTER_S = 0.1
 AGENT_EVERY_S = 60.0
 PRUNE_EVERY_S = 600.0
 DETECTORS_EVERY_S = 3600.0
@@ -84,6 +86,7 @@ class Daemon:
         self._reload = SignalFlag()
         self._woken = SignalFlag()
         self._started_ns = clock.time_ns()
+        self._status_due_ns = 0
         set_aside_as = self._healed(store_path)
         self._store = Store.open(store_path, clock)
         self._buffer = BufferedWriter(self._store)
@@ -144,7 +147,8 @@ class Daemon:
             step = ClockStep(self._clock.time_ns(), self._clock.monotonic_ns())
             while not self._stop.is_set():
                 self._tick(step)
-                self._woken.wait(TICK_S)
+                # With the jobs, all of which begin at whole multiples: that wakes the host once.
+                self._woken.wait(TICK_S - self._clock.time_ns() / NS_PER_S % TICK_S)
                 self._woken.clear()
         finally:
             self._close()
@@ -225,10 +229,14 @@ class Daemon:
         parts = Parts(self._store, self._ledger, self._sensor, self._clock, self._listeners)
         self._running = Running(self._config, self._devices, parts, self._store_path.parent)
         schedule = self._running.schedule
-        schedule.add("status", STATUS_EVERY_S, self._write_status)
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", PRUNE_EVERY_S, self._prune)
-        schedule.add("alerting", self._config.alerting.evaluate_every_s, self._evaluate)
+        every_s = self._config.alerting.evaluate_every_s
+        schedule.add(
+            "alerting", every_s, self._evaluate, offset_s=min(EVALUATE_AFTER_S, every_s / 2)
+        )
+        if every_s > STATUS_EVERY_S:
+            schedule.add("status", STATUS_EVERY_S, self._write_status)
         schedule.add("detectors", DETECTORS_EVERY_S, self._running.watching.keep_detectors)
         while self._early_events:
             self._running.accounts.take_event(self._early_events.popleft())
@@ -316,7 +324,7 @@ class Daemon:
         self._write_status()
 
     def _evaluate(self) -> None:
-        """Evaluates the rules, with the faults that are there now."""
+        """Evaluates the rules, with the faults that are there now, and keeps the status."""
         running = self._running
         if running is None:
             return
@@ -324,12 +332,20 @@ class Daemon:
             disk = disk_of(self._store_path)
         except OSError:
             disk = None
-        if running.watching.tick(present_faults(self._status("running"), disk)):
+        status = self._status("running")
+        if running.watching.tick(present_faults(status, disk)):
             running.notifying.wake()
         running.notifying.tell_unstored(running.watching.unstored())
+        if self._clock.monotonic_ns() >= self._status_due_ns:
+            self._keep_status({**status, "alerting": running.watching.status()})
 
     def _write_status(self, state: str = "running") -> None:
-        self._ledger.put_state("status", self._status(state))
+        self._keep_status(self._status(state))
+
+    def _keep_status(self, status: dict[str, Any]) -> None:
+        # A little early, so that an evaluation every ten seconds keeps each one.
+        self._status_due_ns = self._clock.monotonic_ns() + int(0.9 * STATUS_EVERY_S * NS_PER_S)
+        self._ledger.put_state("status", status)
 
     def _status(self, state: str) -> dict[str, Any]:
         running = self._running

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
 from agent.telemetry.activity import UNKNOWN
-from agent.telemetry.crew import Crew
+from agent.telemetry.crew import PATIENCE_NS, Crew
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.gpu import GpuSensor, part_name
@@ -40,9 +40,11 @@ from agent.telemetry.wire import (
 from agent.telemetry.worker import DeviceWorker, pace
 
 # This thread looks whether a call hangs, at least twice in the time that a call may take, and tells
-# the daemon that it lives at every second look.
-LOOK_MAX_S: Final = 2.0
-LOOKS_A_BEAT: Final = 2
+# the daemon that it lives at every second look, or with rows that leave about then anyway.
+LOOK_MAX_S: Final = 2.5
+LOOKS_A_BEAT: Final = 1.5
+# So long after a round began one that hangs can be told from one that takes its time.
+LOOK_AFTER_NS: Final = PATIENCE_NS + NS_PER_S // 20
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
 PR_SET_PDEATHSIG: Final = 1
 
@@ -73,11 +75,14 @@ class SensorChild:
         self._outlet = Outlet(clock, write_fd)
         self._emit = self._outlet.emit
         self._look_ns = int(min(LOOK_MAX_S, settings.deadline_s / 2) * NS_PER_S)
-        self._base_ns = clock.monotonic_ns()
+        # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
+        rows_ns = int(settings.aggregate_every_s * NS_PER_S)
+        self._base_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
         self._crew = Crew(clock, self._outlet.ring)
         self._library = Library()
         self._workers: dict[str, DeviceWorker] = {}
         self._look_again_ns: int | None = None
+        self._beat_ns = 0
 
     def run(self) -> NoReturn:
         """Finds the devices, says hello, and serves until told to stop."""
@@ -157,8 +162,8 @@ class SensorChild:
         return devices
 
     def _serve(self) -> NoReturn:
-        start_ns = next_look_ns = self._clock.monotonic_ns()
-        looks = 0
+        start_ns = self._base_ns + LOOK_AFTER_NS
+        next_look_ns = self._clock.monotonic_ns()
         while True:
             now_ns = self._clock.monotonic_ns()
             if now_ns >= next_look_ns:
@@ -166,15 +171,15 @@ class SensorChild:
                 self._leave_if_hung()
                 self._look_again(now_ns)
                 next_look_ns = pace(start_ns, self._look_ns, now_ns)
-                if looks % LOOKS_A_BEAT == 0:
-                    self._beat(now_ns)
-                looks += 1
+                self._beat(now_ns)
+            if self._outlet.has_unsent:
+                self._beat(now_ns)
+                self._outlet.send()
             # What was said together goes out together, so that it wakes the daemon once.
             message = self._outlet.next(next_look_ns)
             while message is not None:
                 self._handle(message)
                 message = self._outlet.next(0)
-            self._outlet.send()
 
     def _handle(self, message: Message) -> None:
         match message["type"]:
@@ -211,13 +216,17 @@ class SensorChild:
             self._write(activity_message(int(command["id"]), UNKNOWN))
 
     def _beat(self, now_ns: int) -> None:
+        """Has a beat leave with the next `send`, unless the last is of late."""
+        if now_ns - self._beat_ns < LOOKS_A_BEAT * self._look_ns:
+            return
+        self._beat_ns = now_ns
         ages_s = {
             name: round((now_ns - worker.sampled_ns) / NS_PER_S, 3)
             for name, worker in self._workers.items()
             if worker.opened and worker.sampled_ns is not None
         }
         beat = {"type": "beat", "t_ns": now_ns, "ages_s": ages_s, "dropped": self._outlet.dropped}
-        self._write(beat)
+        self._outlet.add(beat)
 
     def _look_again(self, now_ns: int) -> None:
         """A driver that was not there at the start may be there now."""

@@ -58,6 +58,11 @@ class Outlet:
             except queue.Empty:
                 continue
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something was added that has not left."""
+        return bool(self._unsent)
+
     def add(self, message: Message) -> None:
         """Has a message leave with the next `send`."""
         self._unsent.append(encode(message))

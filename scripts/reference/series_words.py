@@ -75,7 +75,8 @@ def _percentiles(name: str, words: str) -> dict[str, str]:
 
 MEASUREMENTS: Mapping[str, Words] = {
     "device": Words(
-        "A device over an interval (`[telemetry] aggregate`, 10 s). What it lacks is absent.",
+        "A device over an interval (`[telemetry] aggregate`, 10 s), which ends at whole multiples of its"
+        " length, on every host of a fleet at the same instants. What it lacks is absent.",
         {
             "power_w": "Mean power; of a MIG device absent, for it stands in its board's row.",
             "power_max_w": "Highest power that a sample saw.",

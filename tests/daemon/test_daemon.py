@@ -78,7 +78,8 @@ def test_a_gpu_that_torch_cannot_use_is_a_fault_and_telemetry_goes_on(daemon_in,
 
 def test_a_killed_sensor_child_is_replaced_and_counted(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK)
+    # With rules that are evaluated rarely the status is kept by a job of its own.
+    daemon.start(QUICK + '[alerting]\nevaluate_every = "10m"\n')
     daemon.wait_for(lambda: daemon.points("device"))
     (child,) = children_of(daemon.pid)
     assert b"agent.telemetry.child" in command_line(child)
@@ -88,6 +89,7 @@ def test_a_killed_sensor_child_is_replaced_and_counted(daemon_in, gpus):
     daemon.wait_for(lambda: len(daemon.points("device")) > before)
     assert daemon.points("event", kind="fault")
     daemon.wait_for(lambda: daemon.state("status")["sensor"]["restarts"] == 1)
+    assert {"alerting", "status"} <= daemon.state("status")["jobs"].keys()
 
 
 def test_a_killed_probe_child_is_a_fault_and_the_next_run_starts_clean(daemon_in, gpus):

@@ -39,7 +39,7 @@ def test_it_serves_what_it_measures_until_it_ends(daemon_in):
     assert 10_000_000 < rss.value < 200_000_000
     alive = {s.labels["part"]: s.value for s in families["infercost_part_alive"].samples}
     assert set(alive.values()) == {1}
-    assert {"sensors", "http", "job status"} <= set(alive)
+    assert {"sensors", "http", "job alerting"} <= set(alive)
     status, text = fetch(port, "/healthz")
     document = json.loads(text)
     assert document["dead"] == []
