@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
@@ -176,7 +176,7 @@ class Running:
 
     def job_status(self) -> dict[str, Any]:
         """How each job's last run went."""
-        return {name: asdict(record) for name, record in self.schedule.records.items()}
+        return {name: record.document() for name, record in self.schedule.records.items()}
 
     def budget_status(self) -> list[dict[str, Any]]:
         """How each budget goes."""

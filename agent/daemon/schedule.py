@@ -71,6 +71,10 @@ class JobRecord:
     ended_s: float | None = None
     every_s: float = field(default=0.0)
 
+    def document(self) -> dict[str, int | float | str | None]:
+        """These as JSON: plain values, which `asdict` would copy one by one."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 class Schedule:
     """The daemon's periodic jobs, each wrapped once: how long, did it work, what went wrong.

@@ -115,8 +115,8 @@ class PriceBook:
 
     def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """The rate of what a device holds: all of a whole one, some slices of a divided one."""
-        own = self._planned(device, time_ns)
         if device.kind == "mig":
+            own = self._planned(device, time_ns)
             board = self._devices.get(device.parent)
             if own is not None or board is None:
                 return own
@@ -139,6 +139,8 @@ class PriceBook:
 
     def _planned(self, device: Device, time_ns: int) -> Rate | None:
         """The rate by the newest plan that is for the device: by name, else by what it is."""
+        if not self._plans:
+            return None
         day = _day(time_ns)
         in_force = [plan for plan in reversed(self._plans) if plan.valid_from <= day]
         wanted: list[PlanConfig] = [plan for plan in in_force if plan.device == device.name]
