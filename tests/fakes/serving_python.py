@@ -67,7 +67,7 @@ def _fill(folder: Path, packages: tuple[str, ...]) -> None:
     if packages:
         # It finds torch there, and so brings no other build of it.
         pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
-        install = ["install", "--quiet", "--disable-pip-version-check", *packages]
+        install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
         subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
         (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
 

@@ -2,12 +2,15 @@
 
 import json
 import pickle
+import shutil
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
+from fakes.kept_worker import KeptWorker
 from fakes.serving_python import torch_alone, with_model_libraries
 
 from agent.probing.outcome import ProbeFault, ProbeOutcome
@@ -31,11 +34,34 @@ def models_python():
     return with_model_libraries()
 
 
-def run(python, kind, model=None, **more):
-    request = ProbeRequest(
+@pytest.fixture(scope="module")
+def bare(bare_python):
+    """A worker where there is torch and nothing else."""
+    with closing(KeptWorker(bare_python)) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def models(models_python):
+    """A worker where there are a serving stack's libraries."""
+    with closing(KeptWorker(models_python)) as worker:
+        yield worker
+
+
+def request_for(kind, model=None, **more):
+    return ProbeRequest(
         "p", kind, "cpu", energy=False, model=model, **{"dtype": None, **QUICK, **more}
     )
+
+
+def run(worker, kind, model=None, **more):
+    return worker.run(request_for(kind, model, **more))
+
+
+def run_alone(python, kind, model=None, **more):
+    """The same by a worker of its own, as the daemon runs it."""
     runner = ProbeRunner(str(python), 100.0, threading.Event())
+    request = request_for(kind, model, **more)
     return runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
 
 
@@ -83,92 +109,150 @@ def programs(tmp_path_factory):
     return folder
 
 
+def bert_folder(folder, architecture="BertForSequenceClassification"):
+    config = {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "vocab_size": 100,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 40,
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def gpt2_folder(folder):
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": 70,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": 24,
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+SAVE = """
+import json, sys, torch, torchvision
+from pathlib import Path
+from transformers import AutoConfig, BertForSequenceClassification
+from probes.spec import Spec
+from probes.workload import load
+
+folder = Path(sys.argv[1])
+net = torchvision.models.squeezenet1_1(weights=None)
+torch.save(net.state_dict(), folder / "squeezenet.pth")
+bert = BertForSequenceClassification(AutoConfig.from_pretrained(folder / "bert"))
+bert.save_pretrained(folder / "bert")
+made = load(Spec("transformers", model=str(folder / "gpt2")), 0)
+out = made.forward_pass(made.inputs(2))()
+said = [list(out.logits.shape), out.get("past_key_values")]
+(folder / "gpt2" / "said.json").write_text(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(models_python, tmp_path_factory):
+    """What the libraries themselves write and say: weights of two models, the output of a third."""
+    folder = tmp_path_factory.mktemp("saved")
+    bert_folder(folder / "bert")
+    gpt2_folder(folder / "gpt2")
+    subprocess.run(
+        [models_python, "-c", SAVE, folder], check=True, cwd=REPOSITORY, capture_output=True
+    )
+    return folder
+
+
 def test_a_built_in_model_runs_where_there_is_torch_and_nothing_else(bare_python):
-    result = good(run(bare_python, "cnn", dtype="fp32"))
+    result = good(run_alone(bare_python, "cnn", dtype="fp32"))
     assert result.tags == {}
     assert result.software["python"]
 
 
-def test_a_torchscript_program_runs_with_the_inputs_that_are_described(bare_python, programs):
+def test_a_torchscript_program_runs_with_the_inputs_that_are_described(bare, programs):
     inputs = ({"shape": [8], "dtype": "fp32"},)
     path = str(programs / "net.pt")
-    result = good(run(bare_python, "torchscript", path, inputs=inputs))
+    result = good(run(bare, "torchscript", path, inputs=inputs))
     assert result.software["model"] == f"torchscript:{path}"
     assert result.software["weights_source"] == "file"
     assert len(result.software["file"]) == 12
-    refused(run(bare_python, "torchscript", path), "does not say what it takes", "set inputs")
+    refused(run(bare, "torchscript", path), "does not say what it takes", "set inputs")
 
 
-def test_an_exported_program_runs_at_the_batches_it_was_exported_for(bare_python, programs):
+def test_an_exported_program_runs_at_the_batches_it_was_exported_for(bare, programs):
     static, dynamic = str(programs / "static.pt2"), str(programs / "dynamic.pt2")
-    assert good(run(bare_python, "pt2", static, batch="auto")).batch == 4
-    assert good(run(bare_python, "pt2", static, batch=4)).batch == 4
-    refused(run(bare_python, "pt2", static, batch=8), "exported for 4 to 4")
-    searched = run(bare_python, "pt2", dynamic, batch="auto", max_batch=256)
+    assert good(run(bare, "pt2", static, batch="auto")).batch == 4
+    assert good(run(bare, "pt2", static, batch=4)).batch == 4
+    refused(run(bare, "pt2", static, batch=8), "exported for 4 to 4")
+    searched = run(bare, "pt2", dynamic, batch="auto", max_batch=256)
     assert good(searched).batch <= 64
     assert min(point["batch"] for point in searched.curve) == 2
-    refused(run(bare_python, "pt2", dynamic, batch=1), "exported for 2 to 64")
+    refused(run(bare, "pt2", dynamic, batch=1), "exported for 2 to 64")
 
 
-def test_another_file_is_another_fingerprint(bare_python, programs, tmp_path):
-    first = good(run(bare_python, "pt2", str(programs / "static.pt2"), batch=4))
-    again = good(run(bare_python, "pt2", str(programs / "static.pt2"), batch=4))
+def test_another_file_is_another_fingerprint(bare, bare_python, programs, tmp_path):
+    first = good(run(bare, "pt2", str(programs / "static.pt2"), batch=4))
+    again = good(run_alone(bare_python, "pt2", str(programs / "static.pt2"), batch=4))
     torch.manual_seed(4)
     other = tmp_path / "static.pt2"
     torch.export.save(torch.export.export(Net().eval(), (torch.ones(4, 8),)), other)
-    changed = good(run(bare_python, "pt2", str(other), batch=4))
+    changed = good(run(bare, "pt2", str(other), batch=4))
     assert first.fingerprint == again.fingerprint != changed.fingerprint
     assert first.software["file"] != changed.software["file"]
 
 
 @pytest.mark.parametrize("kind", ["torchscript", "pt2"])
-def test_a_file_that_is_no_program_is_named_with_what_to_do(bare_python, kind, tmp_path, programs):
+def test_a_file_that_is_no_program_is_named_with_what_to_do(bare, kind, tmp_path, programs):
     inputs = ({"shape": [8]},)
     missing = str(tmp_path / "none.pt")
-    refused(run(bare_python, kind, missing, inputs=inputs), missing, "cannot be read")
+    refused(run(bare, kind, missing, inputs=inputs), missing, "cannot be read")
     text = tmp_path / "text.pt"
     text.write_text("no program")
-    refused(run(bare_python, kind, str(text), inputs=inputs), str(text))
+    refused(run(bare, kind, str(text), inputs=inputs), str(text))
     half = tmp_path / "half.pt"
     whole = (programs / ("net.pt" if kind == "torchscript" else "static.pt2")).read_bytes()
     half.write_bytes(whole[: len(whole) // 2])
-    refused(run(bare_python, kind, str(half), inputs=inputs), str(half))
+    refused(run(bare, kind, str(half), inputs=inputs), str(half))
 
 
 @pytest.mark.parametrize("kind", ["torchvision", "timm", "transformers"])
-def test_a_package_that_is_not_there_is_named_with_the_interpreter(bare_python, kind, tmp_path):
+def test_a_package_that_is_not_there_is_named_with_the_interpreter(
+    bare, bare_python, kind, tmp_path
+):
     (tmp_path / "config.json").write_text("{}")
     model = str(tmp_path) if kind == "transformers" else "resnet18"
-    refused(run(bare_python, kind, model), kind, str(bare_python), "set python")
+    refused(run(bare, kind, model), kind, str(bare_python), "set python")
 
 
-def test_a_programs_type_is_its_own(bare_python, programs):
+def test_a_programs_type_is_its_own(bare, programs):
     path = str(programs / "static.pt2")
-    refused(run(bare_python, "pt2", path, batch=4, dtype="bf16"), path, "remove dtype")
+    refused(run(bare, "pt2", path, batch=4, dtype="bf16"), path, "remove dtype")
     inputs, path = ({"shape": [8]},), str(programs / "net.pt")
-    refused(run(bare_python, "torchscript", path, inputs=inputs, dtype="fp16"), "remove dtype")
+    refused(run(bare, "torchscript", path, inputs=inputs, dtype="fp16"), "remove dtype")
 
 
-def test_a_torchvision_model_runs_with_random_weights_and_says_so(models_python):
-    result = good(run(models_python, "torchvision", "squeezenet1_1", batch=1))
+def test_a_torchvision_model_runs_with_random_weights_and_says_so(models):
+    result = good(run(models, "torchvision", "squeezenet1_1", batch=1))
     assert result.tags == {"weights": "random"}
     assert result.software["weights_source"] == "random"
     assert "(1, 3, 224, 224)" in result.software["inputs"]
-    refused(run(models_python, "torchvision", "squeezenet1_2"), "squeezenet1_1")
+    refused(run(models, "torchvision", "squeezenet1_2"), "squeezenet1_1")
 
 
-def test_a_torchvision_model_runs_with_the_weights_of_a_file(models_python, tmp_path):
-    path = tmp_path / "weights.pth"
-    program = (
-        "import torch, torchvision\n"
-        "net = torchvision.models.squeezenet1_1(weights=None)\n"
-        f"torch.save(net.state_dict(), {str(path)!r})\n"
-    )
-    subprocess.run([models_python, "-c", program], check=True, cwd=tmp_path)
-    result = good(run(models_python, "torchvision", "squeezenet1_1", weights=str(path), batch=1))
+def test_a_torchvision_model_runs_with_the_weights_of_a_file(models, saved):
+    path = str(saved / "squeezenet.pth")
+    result = good(run(models, "torchvision", "squeezenet1_1", weights=path, batch=1))
     assert result.tags == {}
     assert result.software["weights_source"] == "file"
-    refused(run(models_python, "torchvision", "alexnet", weights=str(path)), "does not fit")
+    refused(run(models, "torchvision", "alexnet", weights=path), "does not fit")
 
 
 class Payload:
@@ -181,99 +265,62 @@ class Payload:
         return (open, (str(self.place), "w"))
 
 
-def test_a_pickle_as_weights_is_not_executed(models_python, tmp_path):
+def test_a_pickle_as_weights_is_not_executed(models, tmp_path):
     place = tmp_path / "executed"
     plain, zipped = tmp_path / "plain.pth", tmp_path / "zipped.pth"
     plain.write_bytes(pickle.dumps(Payload(place)))
     torch.save({"layer": Payload(place)}, zipped)
     place.unlink(missing_ok=True)
     for path in (plain, zipped):
-        outcome = run(models_python, "torchvision", "squeezenet1_1", weights=str(path))
+        outcome = run(models, "torchvision", "squeezenet1_1", weights=str(path))
         refused(outcome, str(path))
         assert not place.exists()
 
 
-def test_a_model_with_a_backbone_fetches_nothing(models_python, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+def test_a_model_with_a_backbone_fetches_nothing(models_python, tmp_path):
     inputs = ({"shape": [3, 64, 64]},)
-    result = good(run(models_python, "torchvision", "lraspp_mobilenet_v3_large", inputs=inputs))
+    with closing(KeptWorker(models_python, TORCH_HOME=str(tmp_path))) as worker:
+        result = good(run(worker, "torchvision", "lraspp_mobilenet_v3_large", inputs=inputs))
     assert result.tags == {"weights": "random"}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_timm_model_runs_at_its_own_image_size(models_python):
-    result = good(run(models_python, "timm", "test_vit", batch=1))
+def test_a_timm_model_runs_at_its_own_image_size(models):
+    result = good(run(models, "timm", "test_vit", batch=1))
     assert result.tags == {"weights": "random"}
     assert "(1, 3, 160, 160)" in result.software["inputs"]
-    refused(run(models_python, "timm", "test_vitt"), "no model 'test_vitt'")
+    refused(run(models, "timm", "test_vitt"), "no model 'test_vitt'")
 
 
-def bert_folder(folder, architecture="BertForSequenceClassification"):
-    config = {
-        "architectures": [architecture],
-        "model_type": "bert",
-        "vocab_size": 100,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 40,
-    }
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-def test_a_transformers_folder_runs_with_random_weights_or_its_own(models_python, tmp_path):
+def test_a_transformers_folder_runs_with_random_weights_or_its_own(models, saved, tmp_path):
     folder = bert_folder(tmp_path / "bert")
-    random = good(run(models_python, "transformers", str(folder)))
+    random = good(run(models, "transformers", str(folder)))
     assert random.tags == {"weights": "random"}
     assert "input_ids" in random.software["inputs"]
     assert "(1, 40)" in random.software["inputs"]
-    program = (
-        "from transformers import AutoConfig, BertForSequenceClassification as Bert\n"
-        f"config = AutoConfig.from_pretrained({str(folder)!r})\n"
-        f"Bert(config).save_pretrained({str(folder)!r})\n"
-    )
-    subprocess.run([models_python, "-c", program], check=True, cwd=tmp_path, capture_output=True)
-    assert list(folder.glob("*.safetensors"))
-    own = good(run(models_python, "transformers", str(folder)))
+    (weights,) = (saved / "bert").glob("*.safetensors")
+    shutil.copy(weights, folder)
+    # A worker keeps its model while it is asked for the same one.
+    good(run(models, "cnn"))
+    own = good(run(models, "transformers", str(folder)))
     assert own.tags == {}
     assert own.fingerprint != random.fingerprint
 
 
-def test_a_language_model_runs_as_what_its_configuration_names(models_python, tmp_path):
-    config = {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "vocab_size": 70,
-        "n_embd": 16,
-        "n_layer": 1,
-        "n_head": 2,
-        "n_positions": 24,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    program = (
-        "import json, sys; from probes.workload import load; from probes.spec import Spec\n"
-        f"made = load(Spec('transformers', model={str(tmp_path)!r}), 0)\n"
-        "out = made.forward_pass(made.inputs(2))()\n"
-        "print(json.dumps([list(out.logits.shape), out.get('past_key_values')]))\n"
-    )
-    said = subprocess.run(
-        [models_python, "-c", program], check=True, cwd=REPOSITORY, capture_output=True, text=True
-    )
+def test_a_language_model_runs_as_what_its_configuration_names(models, saved):
     # The names of a model's head are those of the vocabulary; without a cache there are no keys.
-    assert json.loads(said.stdout) == [[2, 24, 70], None]
-    assert "(1, 24)" in good(run(models_python, "transformers", str(tmp_path))).software["inputs"]
+    assert json.loads((saved / "gpt2" / "said.json").read_text()) == [[2, 24, 70], None]
+    result = good(run(models, "transformers", str(saved / "gpt2")))
+    assert "(1, 24)" in result.software["inputs"]
 
 
-def test_a_configuration_names_models_and_nothing_else_of_the_package(models_python, tmp_path):
+def test_a_configuration_names_models_and_nothing_else_of_the_package(models, tmp_path):
     # This one reads the program's arguments, and would raise.
     folder = bert_folder(tmp_path / "bert", architecture="HfArgumentParser")
-    assert good(run(models_python, "transformers", str(folder))).tags == {"weights": "random"}
+    assert good(run(models, "transformers", str(folder))).tags == {"weights": "random"}
 
 
-def test_a_transformers_folder_brings_no_code_and_no_pickle(models_python, tmp_path):
+def test_a_transformers_folder_brings_no_code_and_no_pickle(models, tmp_path):
     place = tmp_path / "executed"
     hostile = tmp_path / "hostile"
     hostile.mkdir()
@@ -282,12 +329,12 @@ def test_a_transformers_folder_brings_no_code_and_no_pickle(models_python, tmp_p
     )
     auto = {"AutoConfig": "own.Config", "AutoModel": "own.Net"}
     (hostile / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
-    refused(run(models_python, "transformers", str(hostile)), str(hostile))
+    refused(run(models, "transformers", str(hostile)), str(hostile))
     pickled = bert_folder(tmp_path / "pickled")
     (pickled / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(place)))
-    refused(run(models_python, "transformers", str(pickled)), "pickled weights", "safetensors")
+    refused(run(models, "transformers", str(pickled)), "pickled weights", "safetensors")
     assert not place.exists()
-    refused(run(models_python, "transformers", str(tmp_path)), "config.json", "cannot be read")
+    refused(run(models, "transformers", str(tmp_path)), "config.json", "cannot be read")
 
 
 def test_the_worker_needs_nothing_of_this_repository(bare_python):
