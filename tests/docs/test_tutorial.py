@@ -1,14 +1,9 @@
 """The tutorial from its first line to its last, with a real daemon, a real InfluxDB, real HTTP."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from docs_pages import BIN, DOCS, ROOT, Terminal, blocks, commands, replaced, run, section
+from docs_pages import BIN, DOCS, Terminal, blocks, commands, replaced, section
 from fakes.servers import free_port, require
 
 TUTORIAL = (DOCS / "tutorial.md").read_text()
@@ -41,31 +36,12 @@ def test_every_command_is_in_a_step_that_is_tested():
     assert sum(map(len, STEPS.values())) == len(commands(TUTORIAL)), "a command is in no step"
 
 
-def test_a_first_figure(tmp_path):
-    make, *rest = STEPS["A first figure"]
-    assert make == "make run"
-    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    output = tmp_path / "output"
-    with output.open("wb") as file:
-        process = subprocess.Popen(
-            ["make", "run", f"VENV={Path(sys.executable).parents[1]}"],
-            cwd=ROOT,
-            env=environ,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        ends_s = time.monotonic() + 240
-        while "per 1,000" not in output.read_text():
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < ends_s, output.read_text()
-            time.sleep(0.2)
-        for line in rest:
-            assert run(line.removeprefix(".venv/bin/"), tmp_path)
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+def test_a_first_figure_is_the_readmes():
+    """That one is typed as it stands beside a real daemon (tests/cli/test_readme.py)."""
+    readme = commands(section("../README.md", "## Try it"))
+    step = STEPS["A first figure"]
+    assert len(step) == 3
+    assert readme[: len(step)] == step
 
 
 def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_influxdb):
