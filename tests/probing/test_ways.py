@@ -2,9 +2,11 @@
 
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 import torch
+from fakes.kept_worker import KeptWorker
 
 from agent.probing.outcome import ProbeFault, ProbeOutcome
 from agent.probing.request import ProbeRequest
@@ -16,10 +18,22 @@ from probes.stats import outliers
 QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 30, "sample_cap_s": 0.5, "threads": 1}
 
 
+def request_for(kind="cnn", **more):
+    return ProbeRequest("p", kind, "cpu", **{"energy": False, **QUICK, **more})
+
+
 def run(kind="cnn", **more):
-    request = ProbeRequest("p", kind, "cpu", **{"energy": False, **QUICK, **more})
+    """By a worker of its own."""
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    request = request_for(kind, **more)
     return runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Runs requests by one worker."""
+    with closing(KeptWorker(sys.executable)) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
 
 
 @pytest.fixture
@@ -32,8 +46,8 @@ def factory(tmp_path, monkeypatch):
     return write
 
 
-def test_a_cold_probe_tells_latency_alone_without_the_time_of_flushing():
-    outcome = run(cold=True, energy=True)
+def test_a_cold_probe_tells_latency_alone_without_the_time_of_flushing(kept):
+    outcome = kept(cold=True, energy=True)
     assert isinstance(outcome, ProbeOutcome), outcome
     result = outcome.result
     assert result.tags == {"cold": "true"}
@@ -73,17 +87,23 @@ def test_a_flush_writes_more_than_the_largest_cache_holds(tmp_path):
     assert not written.any()
 
 
-def test_a_compiled_model_is_tagged_and_another_fingerprint():
-    plain, compiled = run("transformer"), run("transformer", compile=True)
+# Something to compile: a larger model takes the compiler longer and shows no more.
+LAYER = "def make(): return torch.nn.GELU(), torch.ones(1, 8)\n"
+
+
+def test_a_compiled_model_is_tagged_and_another_fingerprint(factory):
+    factory(LAYER)
+    plain, compiled = (run("module", module="own:make", compile=way) for way in (False, True))
     assert isinstance(compiled, ProbeOutcome), compiled
     assert compiled.result.tags == {"compile": "true"}
     assert compiled.result.fingerprint != plain.result.fingerprint
 
 
-def test_a_model_that_cannot_be_compiled_is_refused_with_what_to_do(tmp_path, monkeypatch):
+def test_a_model_that_cannot_be_compiled_is_refused_with_what_to_do(factory, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "/nowhere/c++")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    fault = run("transformer", compile=True)
+    factory(LAYER)
+    fault = run("module", module="own:make", compile=True)
     assert isinstance(fault, ProbeFault), fault
     assert fault.kind == "config"
     assert "torch.compile failed" in fault.title
@@ -91,8 +111,8 @@ def test_a_model_that_cannot_be_compiled_is_refused_with_what_to_do(tmp_path, mo
     assert "C++ compiler" in fault.title
 
 
-def test_a_cuda_graph_needs_a_gpu():
-    fault = run(cuda_graph=True)
+def test_a_cuda_graph_needs_a_gpu(kept):
+    fault = kept(cuda_graph=True)
     assert isinstance(fault, ProbeFault), fault
     assert (fault.kind, "needs a GPU" in fault.title) == ("config", True)
 
@@ -131,10 +151,10 @@ def test_outliers_are_counted_and_stay_in_the_statistics(factory):
     assert result.latency_ms["mean"] > 2 * result.latency_ms["p50"]
 
 
-def test_what_is_known_of_the_precision_is_told():
-    result = run(sample_cap_s=2.0, min_runs=200).result
+def test_what_is_known_of_the_precision_is_told(kept):
+    result = kept(sample_cap_s=2.0, min_runs=200).result
     assert result.latency_rel_err is None or 0 <= result.latency_rel_err < 1
-    short = run(sample_cap_s=0.05).result
+    short = kept(sample_cap_s=0.05).result
     assert short.stop_reason == "time_cap"
 
 

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from fakes.kept_worker import KeptWorker
 
 from agent.probing.child import worker_command
 from agent.probing.outcome import ProbeFault, ProbeOutcome
@@ -16,12 +18,37 @@ from agent.probing.request import ProbeRequest
 from agent.probing.runner import ProbeRunner
 
 QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 70, "sample_cap_s": 0.6, "threads": 1}
+# Modules of an operator's that hold no factory, the path that is set, and what is said of it.
+WRONG = (
+    ("", "nowhere:make", "set python"),
+    ("", "own:make", "cannot give make"),
+    ("def make(): return 3, torch.ones(1)\n", "own:make", "torch.nn.Module"),
+    ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "dict of tensors"),
+    ("def make(): return torch.nn.ReLU(), {}\n", "own:make", "dict of tensors"),
+    ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "row"),
+    ("make = 3\n", "own:make", "not a function"),
+)
 
 
-def run(kind="cnn", *, energy=False, on_edge=lambda: None, **more):
-    request = ProbeRequest("p", kind, "cpu", energy=energy, **{**QUICK, **more})
+def request_for(kind="cnn", *, energy=False, **more):
+    return ProbeRequest("p", kind, "cpu", energy=energy, **{**QUICK, **more})
+
+
+def run(kind="cnn", *, on_edge=lambda: None, **more):
+    """By a worker of its own."""
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    request = request_for(kind, **more)
     return runner.run(request, "cpu", on_edge=on_edge, on_progress=lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs requests by one worker, which finds the factories of WRONG."""
+    folder = tmp_path_factory.mktemp("factories")
+    for number, (body, _, _) in enumerate(WRONG):
+        (folder / f"own{number}.py").write_text("import torch\n" + body)
+    with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
 
 
 @pytest.fixture
@@ -36,8 +63,8 @@ def factory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["transformer", "cnn"])
-def test_a_built_in_model_is_timed(kind):
-    outcome = run(kind)
+def test_a_built_in_model_is_timed(kept, kind):
+    outcome = kept(kind)
     assert isinstance(outcome, ProbeOutcome), outcome
     result = outcome.result
     assert result.samples >= 70 or result.stop_reason == "time_cap"
@@ -64,17 +91,17 @@ def test_the_energy_region_lasts_and_lies_within_steady_load():
     assert result.throughput_per_s == pytest.approx(result.inferences / result.region_s)
 
 
-def test_the_same_software_has_the_same_fingerprint_and_another_dtype_another():
-    first, second, other = run(), run(), run(dtype="bf16")
+def test_the_same_software_has_the_same_fingerprint_and_another_dtype_another(kept):
+    first, second, other = kept(), run(), kept(dtype="bf16")
     assert first.result.fingerprint == second.result.fingerprint
     assert other.result.fingerprint != first.result.fingerprint
     assert first.result.software["torch"]
 
 
-def test_a_known_batch_of_the_same_software_is_not_searched_again():
-    searched = run(batch="auto", max_batch=4)
+def test_a_known_batch_of_the_same_software_is_not_searched_again(kept):
+    searched = kept(batch="auto", max_batch=4)
     assert len(searched.curve) >= 1
-    again = run(
+    again = kept(
         batch="auto",
         max_batch=4,
         known_batch=searched.result.batch,
@@ -82,7 +109,7 @@ def test_a_known_batch_of_the_same_software_is_not_searched_again():
     )
     assert again.curve == ()
     assert again.result.batch == searched.result.batch
-    stale = run(batch="auto", max_batch=4, known_batch=3, known_fingerprint="other")
+    stale = kept(batch="auto", max_batch=4, known_batch=3, known_fingerprint="other")
     assert stale.curve
     assert stale.result.batch != 3
 
@@ -98,25 +125,27 @@ def test_an_operators_factory_is_measured_and_what_it_prints_is_no_report(factor
     assert outcome.result.software["model"] == "own:make"
 
 
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_a_factory_that_is_none_is_refused_with_what_to_do(kept, number):
+    _, path, words = WRONG[number]
+    fault = kept("module", module=path.replace("own", f"own{number}"))
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind == "config"
+    assert words in fault.title
+
+
 @pytest.mark.parametrize(
-    ("body", "path", "kind", "words"),
+    ("body", "kind", "words"),
     [
-        ("", "nowhere:make", "config", "set python"),
-        ("", "own:make", "config", "cannot give make"),
-        ("def make(): return 3\n", "own:make", "config", "must return"),
-        ("def make(): return 3, torch.ones(1)\n", "own:make", "config", "torch.nn.Module"),
-        ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "config", "dict of tensors"),
-        ("def make(): return torch.nn.ReLU(), {}\n", "own:make", "config", "dict of tensors"),
-        ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "config", "row"),
-        ("make = 3\n", "own:make", "config", "not a function"),
-        ("def make(): raise MemoryError\n", "own:make", "oom", "memory_cap"),
-        ("def make(): raise KeyError('boom')\n", "own:make", "crash", "boom"),
-        ("import os\ndef make(): os._exit(3)\n", "own:make", "died", "exit code 3"),
+        ("def make(): return 3\n", "config", "must return"),
+        ("def make(): raise MemoryError\n", "oom", "memory_cap"),
+        ("def make(): raise KeyError('boom')\n", "crash", "boom"),
+        ("import os\ndef make(): os._exit(3)\n", "died", "exit code 3"),
     ],
 )
-def test_a_factory_that_fails_is_a_fault_that_says_what_to_do(factory, body, path, kind, words):
+def test_a_factory_that_fails_is_a_fault_that_says_what_to_do(factory, body, kind, words):
     factory(body)
-    fault = run("module", module=path)
+    fault = run("module", module="own:make")
     assert isinstance(fault, ProbeFault)
     assert fault.kind == kind
     assert words in fault.title
