@@ -1,13 +1,12 @@
 """`infercost advise` on a store with five weeks of a small host."""
 
 import json
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 
 from agent.model import Point
 from agent.storage.rollup import KeepSince
@@ -85,14 +84,7 @@ def command_on(folder, points):
     store.close()
 
     def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "advise", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "advise", *arguments, code=code).output
 
     return run
 

@@ -1,13 +1,12 @@
 """`infercost advise` on a host with services, MIG devices and a device that is gone."""
 
 import json
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 
 from agent.model import Point
 from agent.storage.writer import Store
@@ -61,9 +60,7 @@ def advised(tmp_path):
         for rows in points:
             store.append(rows)
         store.close()
-        command = [sys.executable, "-m", "agent", "-c", str(config), "advise", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
+        return json.loads(called(config, "advise", "--json").stdout)
 
     return run
 

@@ -1,12 +1,11 @@
 """`infercost compare` on a store with a past."""
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 
 from agent.model import Point
 from agent.storage.writer import Store
@@ -64,14 +63,7 @@ def infercost(tmp_path):
     store.close()
 
     def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "compare", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "compare", *arguments, code=code).output
 
     return run
 

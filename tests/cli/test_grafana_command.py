@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import yaml
+from fakes.command import called
 
 from agent.grafana.boards import boards
 
@@ -20,14 +21,7 @@ def infercost(tmp_path):
     def run(sink, *arguments, code=0):
         config = tmp_path / "infercost.toml"
         config.write_text("[[sink]]\n" + "".join(f"{line}\n" for line in sink))
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "grafana", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "grafana", *arguments, code=code).output
 
     return run
 

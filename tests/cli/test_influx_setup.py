@@ -3,12 +3,11 @@
 import json
 import re
 import stat
-import subprocess
-import sys
 import urllib.error
 
 import pytest
 from fakes import day
+from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, InfluxV2
 from fakes.sending import send
 from fakes.servers import InfluxDB, get, running
@@ -31,14 +30,7 @@ def infercost(tmp_path):
     def run(sink, *arguments, code=0):
         config = tmp_path / "infercost.toml"
         config.write_text("[[sink]]\n" + "".join(f"{line}\n" for line in sink))
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "influx", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "influx", *arguments, code=code).output
 
     return run
 

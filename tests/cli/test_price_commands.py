@@ -1,12 +1,11 @@
 """`infercost price` on a store with a past."""
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 
 from agent.model import Point
 from agent.storage.writer import Store
@@ -34,14 +33,7 @@ def infercost(tmp_path):
     store.close()
 
     def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "price", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "price", *arguments, code=code).output
 
     return run
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.servers import Scripted
 
 from agent.model import Point
@@ -19,14 +20,7 @@ def infercost(tmp_path):
     config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
 
     def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "sink", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "sink", *arguments, code=code).output
 
     return run
 

@@ -1,13 +1,11 @@
 """`infercost price what-if` on a host with a GPU and a CPU that ran the same probe."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.nvml import FakeNvml
 
 from agent.model import Point
@@ -68,15 +66,7 @@ def infercost(tmp_path):
     with_store.close()
 
     def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), "price", *arguments],
-            env={**os.environ, **fake.env()},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return called(config, "price", *arguments, code=code, env=fake.env()).output
 
     return run
 

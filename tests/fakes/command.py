@@ -1,0 +1,24 @@
+"""A command of `infercost` in the test's own process, for what it prints and its exit code.
+
+A process of its own costs half a second each; `fakes.daemon` starts those where it matters.
+"""
+
+from click.testing import CliRunner
+
+from agent.cli.main import main
+
+
+def called(config, *words, code=0, env=None):
+    """What a command came to: its `stdout`, its `stderr`, and as `output` both.
+
+    Args:
+        config: Path of the configuration.
+        words: The command and its arguments.
+        code: The exit code that it must end with; an exception that it lets out is none.
+        env: Added to this process's environment for its time.
+    """
+    done = CliRunner().invoke(main, ["--config", str(config), *words], env=env)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, (words, done.exit_code, done.output)
+    return done
