@@ -10,24 +10,18 @@ from decimal import Decimal
 from html.parser import HTMLParser
 
 import pytest
+from fakes.command import called
 from fakes.reported import month
 
 
 @pytest.fixture(scope="module")
-def infercost(tmp_path_factory):
-    config = month(tmp_path_factory.mktemp("month"))
+def config(tmp_path_factory):
+    return month(tmp_path_factory.mktemp("month"))
 
-    def run(*arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(config), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout if code == 0 else done.stderr
 
-    return run
+@pytest.fixture(scope="module")
+def infercost(config):
+    return lambda *arguments: called(config, *arguments).stdout
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +95,10 @@ def test_savings_are_those_of_advise(infercost, found):
     assert found["savings"]
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(infercost, tmp_path):
+def test_the_page_is_one_file_that_asks_for_nothing(config, tmp_path):
     file = tmp_path / "report.html"
-    infercost("report", "--out", str(file))
+    command = [sys.executable, "-m", "agent", "--config", config, "report", "--out", file]
+    subprocess.run(command, capture_output=True, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     text = file.read_text()
     seen = Seen(text)
@@ -137,6 +132,8 @@ def test_csv_has_the_same_figures(infercost, found):
         assert not row["name"].startswith(("=", "+", "-", "@"))
 
 
-def test_what_cannot_be_reported_is_said(infercost, tmp_path):
-    assert "--since must be before" in infercost("report", "--since", "1d", "--until", "2d", code=2)
-    assert "cannot be written" in infercost("report", "--out", str(tmp_path / "no" / "r"), code=1)
+def test_what_cannot_be_reported_is_said(config, tmp_path):
+    wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
+    assert "--since must be before" in wrong.stderr
+    unwritten = called(config, "report", "--out", str(tmp_path / "no" / "r"), code=1)
+    assert "cannot be written" in unwritten.stderr
