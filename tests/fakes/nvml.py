@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,11 +130,14 @@ class FakeGpu:
 
     def energy_j(self, start_ns: int, end_ns: int) -> float:
         """The truth: the integral of the scripted power over a region, in J."""
-        steps = self._gpu.segments[: self._gpu.segment_count]
+        segments, count = self._gpu.segments, self._gpu.segment_count
+        # A script of days has thousands of steps, and a region lies in the last of them.
+        first = bisect_right(range(1, count), start_ns, key=lambda i: segments[i].from_ns)
+        steps = segments[first:count]
         ends = [step.from_ns for step in steps[1:]] + [end_ns]
         joules = 0.0
         for i, (step, until) in enumerate(zip(steps, ends, strict=True)):
-            since = start_ns if i == 0 else max(start_ns, step.from_ns)
+            since = start_ns if i == 0 else step.from_ns
             joules += max(0, min(until, end_ns) - since) * step.power_w / 1e9
         return joules
 
