@@ -77,8 +77,9 @@ FLOODS = {
     "headers without an end": lambda: Flood(OK, b"X-More: " + b"x" * 1000 + b"\r\n"),
     "a header without an end": lambda: Flood(OK + b"X-More: ", b"x" * PIECE),
     "a status line without an end": lambda: Flood(b"HTTP/1.1 200 ", b"x" * PIECE),
+    # Ended by the time alone, in which it is not to take the processor from the others.
     "go on without an end": lambda: Flood(
-        b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, is_kept=False
+        b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.05, is_kept=False
     ),
     "a body that drips": lambda: Flood(OK + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
     "an error's body that drips": lambda: Flood(BAD + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
