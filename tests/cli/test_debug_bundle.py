@@ -218,13 +218,14 @@ def test_a_source_that_fails_or_is_long_does_not_end_the_others():
 
     sources = [
         Source("a", "", failing),
-        Source("b", "", lambda: "line\n" * 1_800_000),
+        # No letter in it, or to look for secrets in so much takes seconds.
+        Source("b", "", lambda: "....\n" * 1_800_000),
         Source("c", "", lambda: "canary-1234\n"),
     ]
     found = {source.name: text for source, text in gathered(sources, Redactor(["canary-1234"]))}
     assert found["a"] == b"not available: no such device\n"
     assert FILE_BYTES_MAX - 10 < len(found["b"]) <= FILE_BYTES_MAX
-    assert found["b"].startswith(b"line\n")
+    assert found["b"].startswith(b"....\n")
     assert found["c"] == b"[redacted]\n"
 
 

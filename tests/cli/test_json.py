@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from fakes.command import called
 from fakes.json_host import json_host
 from jsonschema import Draft202012Validator
 
@@ -173,10 +174,14 @@ def host(tmp_path_factory):
         yield daemon
 
 
+def printed(config, *words, code=0, **env):
+    return called(config, *words, "--json", code=code, env=env).stdout
+
+
 @pytest.mark.parametrize("name", list(ASKED))
 def test_what_it_prints_is_as_its_schema_says(host, tmp_path, name):
     words = [str(tmp_path / word) if word in FILES else word for word in ASKED[name]]
-    checked(name, host.run(*name.split(), *words, "--json"))
+    checked(name, printed(host.config, *name.split(), *words, XDG_RUNTIME_DIR=str(host.folder)))
 
 
 def test_the_status_has_all_its_parts(host):
@@ -225,19 +230,10 @@ def test_the_doctor_finds_the_database_that_is_away(host):
     assert {one["name"]: one["state"] for one in found}["sink away"] == "bad"
 
 
-def called(config, *words, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "--config", str(config), *words, "--json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done
-    return done.stdout
-
-
 def test_a_bad_file_is_told_with_every_error(tmp_path):
     config = tmp_path / "infercost.toml"
     config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n[store]\nretention = "soon"\n')
-    found = checked("config check", called(config, "config", "check", code=2))
+    found = checked("config check", printed(config, "config", "check", code=2))
     assert (found["good"], len(found["problems"])) == (False, 2)
 
 
@@ -245,7 +241,7 @@ def test_compacting_says_what_it_did(host, tmp_path):
     config = tmp_path / "infercost.toml"
     config.write_text(f'[store]\npath = "{tmp_path}/copy.db"\n')
     host.run("store", "backup", str(tmp_path / "copy.db"))
-    done = checked("store compact", called(config, "store", "compact"))
+    done = checked("store compact", printed(config, "store", "compact"))
     assert done["before_bytes"] > 0
 
 
@@ -253,10 +249,10 @@ def test_setting_up_influxdb(influxdb, tmp_path):
     config = tmp_path / "infercost.toml"
     sink = f'[[sink]]\napi = "v1"\nurl = "{influxdb.url}"\ndatabase = "json"\n'
     config.write_text(sink)
-    shown = checked("influx setup", called(config, "influx", "setup"))
+    shown = checked("influx setup", printed(config, "influx", "setup"))
     assert shown["missing"] == len(shown["steps"]) > 0
     config.write_text('[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9"\norg = "o"\nbucket = "b"\n')
-    written = checked("influx tasks", called(config, "influx", "tasks", str(tmp_path / "tasks")))
+    written = checked("influx tasks", printed(config, "influx", "tasks", str(tmp_path / "tasks")))
     assert all(Path(path).exists() for path in written["files"])
 
 
@@ -269,6 +265,6 @@ def test_the_service_of_an_image(tmp_path):
     for name in ("passwd", "group"):
         (tmp_path / "etc" / name).touch()
     words = ("--root", str(tmp_path))
-    done = checked("service install", called("", "service", "install", *words))
+    done = checked("service install", printed("", "service", "install", *words))
     assert Path(done["config"]).exists()
-    checked("service uninstall", called("", "service", "uninstall", *words, "--purge"))
+    checked("service uninstall", printed("", "service", "uninstall", *words, "--purge"))

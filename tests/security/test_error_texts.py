@@ -1,9 +1,7 @@
 """What is said of a configuration that cannot be used holds nothing of a secret in it."""
 
-import subprocess
-import sys
-
 import pytest
+from fakes.command import called
 
 CANARY = "canary-3b9d"
 WEBHOOK = '[[notifier]]\nname = "n"\nkind = "webhook"\n'
@@ -50,10 +48,9 @@ USERS = {
 def said(tmp_path, text, *arguments):
     config = tmp_path / "infercost.toml"
     config.write_text(text)
-    command = [sys.executable, "-m", "agent", "-c", str(config), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout + done.stderr
+    done = called(config, *arguments, code=None)
+    assert "Traceback" not in done.output
+    return done.exit_code, done.output
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
