@@ -45,7 +45,7 @@ def _infercost(folder, version):
         text = (source / name).read_text()
         assert f'"{VERSION}"' in text
         (source / name).write_text(text.replace(f'"{VERSION}"', f'"{version}"', 1))
-    _pip("wheel", "--no-deps", "--wheel-dir", folder, source)
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
 
 
 def _required():
