@@ -48,7 +48,9 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     require("curl")
     ports = {"8086": own_influxdb.port, "9377": free_port()}
     config = blocks(TUTORIAL, "toml")["infercost.toml"]
-    (tmp_path / "infercost.toml").write_text(replaced(config, ports))
+    # A run of the probe takes as long as its energy needs, and its latency no longer than that.
+    shorter = {"batch = 1\n": 'batch = 1\nsample_cap = "1s"\n'}
+    (tmp_path / "infercost.toml").write_text(replaced(config, {**ports, **shorter}))
     receiver = blocks(TUTORIAL, "python")["receiver.py"]
     (tmp_path / "receiver.py").write_text(replaced(receiver, {"9377": ports["9377"]}))
 

@@ -63,6 +63,7 @@ every = "12h"
 batch = 2
 max_batch = 2
 min_samples = 700
+sample_cap = "2s"
 keep_alive = true
 when_busy = "run"
 
