@@ -15,21 +15,32 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 settings.register_profile("infercost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("infercost")
 
-# Each takes a worker a minute or more: begun first, so that none is left alone with one at the end.
+# Each takes a worker half a minute or more: begun first, so that none is left alone with one at the
+# end; those that compute and those that wait by turns, so that two workers seldom want both cores.
 LONG = (
     "probing/test_sources.py",
-    "service/test_lifecycle.py",
-    "service/test_under_systemd.py",
-    "docs/test_tutorial.py",
-    "cli/test_readme.py",
-    "cli/test_json.py",
-    "probing/test_worker.py",
     "daemon/test_daemon.py",
+    "service/test_lifecycle.py",
+    "daemon/test_serving.py",
+    "probing/test_worker.py",
+    "service/test_under_systemd.py",
     "grafana/test_real_day.py",
+    "faults/test_clocks.py",
+    "cli/test_readme.py",
+    "daemon/test_alerting.py",
+    "docs/test_tutorial.py",
     "security/test_readers_bounded.py",
     "probing/test_ways.py",
-    "alerting/test_named_causes.py",
-    "report/test_report_command.py",
+    "daemon/test_neighbours.py",
+    "cli/test_json.py",
+    "telemetry/test_sensor_supervisor.py",
+    "docs/test_howto.py",
+    "telemetry/test_sensor_gpu.py",
+    "dashboard/test_browser.py",
+    "daemon/test_http_daemon.py",
+    "cli/test_sweep.py",
+    "faults/test_disk.py",
+    "cli/test_terminal.py",
 )
 
 

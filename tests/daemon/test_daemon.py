@@ -171,7 +171,7 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     daemon = daemon_in()
     daemon.start(
         QUICK
-        + '[probing]\nduty = 1\n[[probe]]\nname = "cnn"\nkind = "cnn"\nbatch = 1\nevery = "1h"\nthreads = 1\nwhen_busy = "run"\n'
+        + '[probing]\nduty = 1\n[[probe]]\nname = "cnn"\nkind = "cnn"\nbatch = 1\nevery = "1h"\nthreads = 1\nsample_cap = "1s"\nwhen_busy = "run"\n'
     )
     (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
     (probe,) = daemon.points("probe")
