@@ -7,9 +7,10 @@ import pytest
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
 
-# Threads of torch that wait for one another sleep, here and in every child: to spin, as is usual,
-# takes from the tests beside it the core on which the other thread would end the wait.
+# Threads of torch that wait for one another sleep, here and in every child, and numpy has but one:
+# to spin, as is usual, takes from the tests beside it the core on which another would end the wait.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # How fast this machine is at the moment is no property of the code.
 settings.register_profile("infercost", deadline=None, suppress_health_check=[HealthCheck.too_slow])

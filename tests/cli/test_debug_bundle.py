@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tarfile
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -124,10 +126,23 @@ def unpacked(file):
         }
 
 
-def test_it_holds_what_helps_and_no_canary(host):
-    host.fill()
+class Bundled(NamedTuple):
+    """A bundle, the host that it is of, and what was said while it was made."""
+
+    host: Host
+    file: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory):
+    host = Host(tmp_path_factory.mktemp("bundled")).fill()
     said = host.debug("bundle", "bundle.tar.gz")
-    file = host.folder / "bundle.tar.gz"
+    return Bundled(host, host.folder / "bundle.tar.gz", said)
+
+
+def test_it_holds_what_helps_and_no_canary(bundled):
+    host, file, said = bundled
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     files = unpacked(file)
     assert set(files) == FILES
@@ -229,14 +244,12 @@ def test_a_source_that_fails_or_is_long_does_not_end_the_others():
     assert found["c"] == b"[redacted]\n"
 
 
-def test_the_archive_is_plain_to_other_programs(host):
-    host.fill()
-    host.debug("bundle", "bundle.tar.gz")
+def test_the_archive_is_plain_to_other_programs(bundled):
     listed = subprocess.run(
-        ["tar", "-tzf", str(host.folder / "bundle.tar.gz")],
+        ["tar", "-tzf", str(bundled.file)],
         capture_output=True,
         text=True,
         check=True,
     )
     assert {line.removeprefix("infercost-debug/") for line in listed.stdout.split()} == FILES
-    assert io.BytesIO((host.folder / "bundle.tar.gz").read_bytes()).read(2) == b"\x1f\x8b"
+    assert io.BytesIO(bundled.file.read_bytes()).read(2) == b"\x1f\x8b"

@@ -92,10 +92,8 @@ def retried(tmp_path, server, is_back):
     try:
 
         def sink():
-            done = subprocess.run(
-                [*command, "sink", "status", "--json"], capture_output=True, text=True, check=False
-            )
-            found = json.loads(done.stdout) if done.returncode == 0 else []
+            done = called(config, "sink", "status", "--json", code=None)
+            found = json.loads(done.stdout) if done.exit_code == 0 else []
             return found[0] if found else {}
 
         wait_for(lambda: (sink().get("retry_in_s") or 0) > 3000)

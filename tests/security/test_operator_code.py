@@ -62,7 +62,7 @@ def ran(tmp_path_factory):
     path = os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])
     secrets = {"CREDENTIALS_DIRECTORY": str(folder), "DB_PASSWORD": "canary", "OMP_DYNAMIC": "1"}
     with WatchedDaemon(folder, CONFIG, {"PYTHONPATH": path, **secrets}) as daemon:
-        daemon.wait_for(lambda: b"own  batch 1" in daemon.run("status"))
+        daemon.wait_for(lambda: "own  batch 1" in daemon.output.read_text())
         for command in (["config", "check"], ["config", "show"], ["doctor"], ["status", "--json"]):
             daemon.run(*command)
         daemon.maps = Path(f"/proc/{daemon.pid}/maps").read_text()
