@@ -11,6 +11,7 @@ Usage: python bench/pushing.py [--points N] [--rounds N] [--without-peer] [--onl
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def measured(work, server_kind, folder, points):
     """One run against a fresh server: points per second and MB."""
     from fakes.servers import InfluxDB, VictoriaMetrics, running
 
+    # What was written before, as the gigabytes of the store, is not to reach the disk meanwhile.
+    os.sync()
     with tempfile.TemporaryDirectory(dir=folder) as data:
         if server_kind == "InfluxDB 1.6.7":
             with running(InfluxDB, Path(data), "influxd") as server:
