@@ -333,11 +333,13 @@ class Daemon:
         except OSError:
             disk = None
         status = self._status("running")
-        if running.watching.tick(present_faults(status, disk)):
-            running.notifying.wake()
-        running.notifying.tell_unstored(running.watching.unstored())
-        if self._clock.monotonic_ns() >= self._status_due_ns:
-            self._keep_status({**status, "alerting": running.watching.status()})
+        try:
+            if running.watching.tick(present_faults(status, disk)):
+                running.notifying.wake()
+            running.notifying.tell_unstored(running.watching.unstored())
+        finally:
+            if self._clock.monotonic_ns() >= self._status_due_ns:
+                self._keep_status({**status, "alerting": running.watching.status()})
 
     def _write_status(self, state: str = "running") -> None:
         self._keep_status(self._status(state))
