@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from agent.model import NS_PER_S
@@ -61,7 +62,9 @@ def compare(
         every_ns: Time in ns between those that were to be read.
     """
     since_ns = first.t_ns + int(POWER_LAG_S * NS_PER_S)
-    steady = [(t, w) for t, w in powers if since_ns <= t <= last.t_ns]
+    # From the end: what is kept reaches back for most of an hour, of which a test needs seconds.
+    newest = takewhile(lambda power: power[0] >= since_ns, reversed(powers))
+    steady = [power for power in newest if power[0] <= last.t_ns][::-1]
     span_s = (last.t_ns - first.t_ns) / NS_PER_S
     enough = len(steady) >= span_s * NS_PER_S / every_ns / 2
     if not enough or len(steady) < MIN_READINGS or last.energy_j < first.energy_j:
