@@ -84,6 +84,8 @@ class HostOutbox:
 class Server:
     """Counts what arrives in each second."""
 
+    at_once = 1
+
     def __init__(self, clock, back_s=0.0):
         self._clock, self._back_s = clock, back_s
         self.requests, self.rows = {}, {}

@@ -36,6 +36,11 @@ class BatchSize:
         self._taken = 0
         self._line_bytes = float(FIRST_LINE_BYTES)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a request may be as large as ever."""
+        return self.points == self._max_points and self.size_bytes == MAX_BATCH_BYTES
+
     def limit(self) -> int:
         """How many points to ask for, so that they will not be too many bytes."""
         return max(1, min(self.points, int(self.size_bytes / self._line_bytes)))

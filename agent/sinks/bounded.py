@@ -20,12 +20,15 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from agent.sinks.settings import SinkSettings
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
+# Connections that are kept, and so requests that a sink may be given at once.
+AT_ONCE: Final = 2
 
 
 def pool_of(settings: SinkSettings) -> urllib3.PoolManager:
     """Bounded connections to a sink's server, by its proxy and its authority; nothing is repeated."""
     options: dict[str, Any] = {
         "num_pools": 1,
+        "maxsize": AT_ONCE,
         "cert_reqs": "CERT_REQUIRED",
         "ca_certs": str(settings.ca_file) if settings.ca_file else None,
         "timeout": urllib3.Timeout(total=settings.timeout_s),

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 
 from agent.sinks.answers import judge
+from agent.sinks.bounded import AT_ONCE
 from agent.sinks.endpoint import Endpoint
 from agent.sinks.errors import Misconfigured
 from agent.sinks.settings import SinkSettings
@@ -19,6 +20,8 @@ class InfluxV1:
     Args:
         settings: How to reach it.
     """
+
+    at_once = AT_ONCE
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings

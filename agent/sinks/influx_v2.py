@@ -6,6 +6,7 @@ Without the library of InfluxDB's makers, which would hold 13 MB for the life of
 from __future__ import annotations
 
 from agent.sinks.answers import judge
+from agent.sinks.bounded import AT_ONCE
 from agent.sinks.endpoint import Endpoint
 from agent.sinks.errors import Misconfigured
 from agent.sinks.settings import SinkSettings
@@ -17,6 +18,8 @@ class InfluxV2:
     Args:
         settings: How to reach it.
     """
+
+    at_once = AT_ONCE
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings

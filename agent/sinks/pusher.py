@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
-from agent.sinks.ahead import Ahead
+from agent.sinks.ahead import Ahead, Request
 from agent.sinks.batching import BatchSize, Pace
 from agent.sinks.errors import Misconfigured, Rejected, RetryLater
 from agent.sinks.registry import Sink
@@ -63,7 +63,7 @@ class Pusher:
         self._stop = stop
         self._batch_points = batch_points
         self._batch = BatchSize(batch_points)
-        self._ahead = Ahead(sink.pack, f"sink {name} ahead")
+        self._ahead = Ahead(sink.pack, sink.post, f"sink {name} ahead")
         self._flush_every_s = flush_every_s
         self._rng = rng
         self._clock = clock or SystemClock()
@@ -75,6 +75,8 @@ class Pusher:
         self._look = Event()
         self._wake = Event()
         self._failures = 0
+        # Whether the server took what it was last given: only then it gets two requests at once.
+        self._keeps_up = False
         self._lock = Lock()
         self._now = Event()
         self._state = "idle"
@@ -93,8 +95,18 @@ class Pusher:
             elif pause_s:
                 self._wake.wait(pause_s)
                 self._wake.clear()
+        self._settle()
         self._ahead.close()
         self._sink.close()
+
+    def _settle(self) -> None:
+        """Records what arrived before its turn, where that has come: it is not to be sent again."""
+        try:
+            arrived = self._ahead.arrived()
+            if arrived is not None and arrived[0].is_next(arrived[1].pack.seq):
+                self._acknowledged(arrived[0], arrived[1].pack.seq, arrived[1].pack.points)
+        except Exception as error:  # noqa: BLE001 - sent again, it takes its own place
+            logger.debug("sink %s: %s", self._name, error)
 
     def wake(self) -> None:
         """Looks into the outbox now; a back-off goes on."""
@@ -180,20 +192,28 @@ class Pusher:
     def _deliver(self, stream: Rows) -> tuple[int, bool]:
         """Sends the next rows; how many they were, and whether there may be more.
 
-        While they are on their way the ones behind them are made ready.
+        While they are on their way the ones behind them are made ready, and sent too where the sink
+        takes two at once and has kept up. What is done is recorded in its order all the same.
         """
         request = self._ahead.take(stream, self._batch.limit())
         if request is None:
             return 0, False
-        pack, size_bytes = request.pack, len(request.pack.lines)
+        pack = request.pack
+        if request.has_arrived:
+            if request.is_full:
+                self._ahead.begin(stream, pack.seq, self._batch.limit())
+            self._acknowledged(stream, pack.seq, pack.points)
+            return pack.points, request.is_full
+        size_bytes = len(pack.lines)
         self._batch.saw(pack.points, size_bytes)
         if size_bytes > self._batch.size_bytes and pack.points > 1:
             pieces = self._within_bytes(stream.rows(pack.points))
             return self._split(stream, deque(pieces)), request.is_full
-        if request.is_full:
-            self._ahead.begin(stream, pack.seq, self._batch.limit())
+        if request.is_full and request.error is None:
+            posts = self._sink.at_once > 1 and self._keeps_up and self._batch.is_whole
+            self._ahead.begin(stream, pack.seq, self._batch.limit(), posts=posts)
         try:
-            self._sink.post(request.body)
+            self._post(request)
         except Rejected as refusal:
             if refusal.too_large:
                 self._batch.too_large(size_bytes)
@@ -202,10 +222,16 @@ class Pusher:
             said = refusal if len(rows) == 1 else None
             return self._split(stream, deque(pieces), said), request.is_full
         except BaseException:
-            self._ahead.drop()
+            self._ahead.drop(stream)
             raise
         self._acknowledged(stream, pack.seq, pack.points)
         return pack.points, request.is_full
+
+    def _post(self, request: Request) -> None:
+        """Sends a request, or raises what came of it where it was sent before its turn."""
+        if request.error is not None:
+            raise request.error
+        self._sink.post(request.body)
 
     def _split(
         self, stream: Rows, pieces: deque[Sequence[Row]], refusal: Rejected | None = None
@@ -220,7 +246,7 @@ class Pusher:
             pieces: Rows in order; what of them is refused is split.
             refusal: What was said of the first piece, if it was sent already.
         """
-        self._ahead.drop()
+        self._ahead.drop(stream)
         total, refused, reason = sum(map(len, pieces)), 0, ""
         try:
             while pieces and not self._stop.is_set():
@@ -255,6 +281,7 @@ class Pusher:
     def _acknowledged(self, stream: Rows, seq: int, points: int) -> None:
         stream.done(seq, points, ())
         self._batch.taken()
+        self._keeps_up = True
         with self._lock:
             self._sent += points
             self._last_success_ns = self._clock.time_ns()
@@ -288,6 +315,7 @@ class Pusher:
 
     def _failed(self, state: str, reason: str, after_s: float | None) -> float:
         """Full jitter (Brooker 2015), or the wait that the server asked for and a little more."""
+        self._keeps_up = False
         with self._lock:
             if self._last_error != reason:
                 level = logging.WARNING if state == "backing off" else logging.ERROR

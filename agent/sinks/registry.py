@@ -13,9 +13,14 @@ from agent.sinks.settings import SinkSettings
 class Sink(Protocol):
     """Something that takes lines.
 
-    It is made once, posts from one thread, and is closed at the end. It connects at the first
-    post, and again after a failure; it keeps nothing: what it raises for is posted again.
+    It is made once, posts from as many threads as it says, and is closed at the end. It connects at
+    the first post, and again after a failure; it keeps nothing: what it raises for is posted again.
+
+    Attributes:
+        at_once: Requests that it may be given at once, of a backlog: 1 or 2.
     """
+
+    at_once: int
 
     def pack(self, lines: bytes) -> bytes:
         """What `post` sends for lines, which line ends separate; any thread may ask."""

@@ -59,6 +59,8 @@ LOST = Fault("device_lost", "gpu1", "gpu1 does not answer", "critical", {"device
 class Taker:
     """A sink that takes everything and keeps nothing."""
 
+    at_once = 1
+
     def pack(self, lines):
         return lines
 

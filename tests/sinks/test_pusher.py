@@ -22,6 +22,8 @@ from agent.sinks.pusher import MAX_BACKOFF_S, Pusher
 class Taker:
     """A sink that takes lines, refuses poison, and fails as it is told."""
 
+    at_once = 1
+
     def __init__(self, *, limit_bytes=None):
         self.lines = []
         self.requests = 0
@@ -59,6 +61,23 @@ class Taker:
         self.closed = True
 
 
+class TakerOfTwo(Taker):
+    """The same for two requests at once, which may have to wait for each other."""
+
+    at_once = 2
+
+    def __init__(self):
+        super().__init__()
+        self.meeting = None
+        self._lock = threading.Lock()
+
+    def post(self, body):
+        if self.meeting:
+            self.meeting.wait()
+        with self._lock:
+            self.send(body)
+
+
 def pusher_of(outbox, sink, *, batch_points=100, stop=None, clock=None, drain_points_per_s=10**6):
     return Pusher(
         "s",
@@ -88,6 +107,54 @@ def test_everything_arrives_in_order():
     assert sink.lines == lines
     assert outbox.sent == 1050
     assert sink.requests == 11
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=300),
+    st.integers(1, 64),
+    st.lists(st.sampled_from([RetryLater("busy"), Misconfigured("no such bucket"), OSError(5)])),
+)
+def test_with_two_requests_at_once_too_each_point_arrives_once(poisoned, batch_points, failures):
+    lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]
+    outbox, sink = MemoryOutbox(lines), TakerOfTwo()
+    pusher = pusher_of(outbox, sink, batch_points=batch_points)
+    pusher.step()
+    sink.failures = failures
+    drain(pusher, outbox)
+    assert sorted(sink.lines) == sorted(line for line in lines if "poison" not in line)
+    assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
+    assert outbox.sent == len(sink.lines)
+
+
+def test_a_server_has_two_requests_once_it_has_taken_one_and_while_it_keeps_up():
+    outbox, sink = MemoryOutbox([f"m v={i} {i}" for i in range(1000)]), TakerOfTwo()
+    pusher = pusher_of(outbox, sink)
+    pusher.step()
+    assert sink.requests == 1
+    sink.meeting = threading.Barrier(2, timeout=30)
+    pusher.step()
+    sink.meeting = None
+    assert outbox.live.done_seq == 200
+    pusher.step()
+    assert (outbox.live.done_seq, sink.requests) == (300, 3)
+    sink.failures = [RetryLater("busy"), RetryLater("busy")]
+    pusher.step()
+    sink.requests = 0
+    pusher.step()
+    # After a failure it has one alone, and a smaller one.
+    assert sink.requests == 1
+
+
+def test_what_has_arrived_before_its_turn_is_recorded_at_a_stop():
+    outbox, sink = MemoryOutbox([f"m v={i} {i}" for i in range(1000)]), TakerOfTwo()
+    stop = threading.Event()
+    pusher = pusher_of(outbox, sink, stop=stop)
+    pusher.step()
+    pusher.step()
+    stop.set()
+    pusher.run()
+    assert outbox.live.done_seq == len(sink.lines) == 300
+    assert sink.closed
 
 
 def test_a_full_batch_is_followed_at_once_and_an_empty_outbox_waits():

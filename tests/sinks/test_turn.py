@@ -22,6 +22,8 @@ NAMES = [f"gpu-node-{number:05}.example.com" for number in range(10_000)]
 class Taker:
     """A sink that keeps what it is given, unless it is away."""
 
+    at_once = 1
+
     def __init__(self):
         self.is_away = False
         self.lines = []
