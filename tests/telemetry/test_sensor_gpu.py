@@ -257,7 +257,7 @@ def test_a_hang_while_the_devices_are_found_names_the_device(start_child, fake_n
     hang.clear()
 
 
-def test_the_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml):
+def test_the_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml, wait_until):
     fake = fake_nvml(gpus=2)
     child = start_child(fake.env(), deadline_s=30.0)
     child.wait_for("hello")
@@ -266,8 +266,8 @@ def test_the_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml):
     before = fake.calls("nvmlDeviceGetUtilizationRates", gpu=1)
     seen = len(child.messages)
     child.wait_for("reading", device="gpu1", since=seen)
-    child.wait_for("reading", device="gpu1", since=len(child.messages))
-    assert fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) > before + 3
+    # On a busy machine samples are skipped, and a row may hold but one.
+    wait_until(lambda: fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) > before + 3)
     hang.clear()
     child.wait_for("reading", device="gpu0", since=len(child.messages))
 
