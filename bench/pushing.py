@@ -2,8 +2,8 @@
 
 The same rows, such as eight GPUs at work give, go into a fresh VictoriaMetrics and a fresh
 InfluxDB 1.6.7 each time: from a store by our pusher, from `Point`s by influxdb-client's batching
-write API (making its `Point`s is not counted), and as bodies made beforehand in a bare loop, which
-is what the server takes at most over one connection. Each run is a process of its own, ends when
+write API (making its `Point`s is not counted), and as bodies made beforehand in a bare loop over two
+connections, which is what the server takes at most from who has as many. Each run is a process of its own, ends when
 all is acknowledged, and counts only if the database then holds every row.
 
 Usage: python bench/pushing.py [--points N] [--rounds N] [--without-peer] [--only SERVER] [--json FILE]
@@ -107,16 +107,16 @@ def results_of(server_kind, runs, points):
         "ours": rate["ours"],
         "unit": "points/s",
         "peer": rate["bare"],
-        "peer_name": "ready bodies in a bare loop",
+        "peer_name": "ready bodies in bare loops",
         "ratio": share,
         "goal": f"{GOAL_PER_S:,.0f}/s or the server's limit",
         "met": rate["ours"] >= GOAL_PER_S or share >= GOAL_SHARE,
-        "note": f"{points:,} points; a share of {share:.0%} of what the server takes over one"
-        f" connection; {peak['ours']:.0f} MB at most",
+        "note": f"{points:,} points; a share of {share:.0%} of what the server takes over two"
+        f" connections; {peak['ours']:.0f} MB at most",
     }
     if "peer" not in rate:
         return [draining]
-    note = f"{points:,} points; a bare loop of ready bodies reaches {rate['bare']:,.0f}/s: "
+    note = f"{points:,} points; ready bodies over two connections reach {rate['bare']:,.0f}/s: "
     common = {"issue_line": 2, "peer_name": "influxdb-client batching"}
     return [
         common

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 
@@ -168,19 +169,31 @@ def peer(_folder, points, api, url):
 
 
 def bare(folder, _points, api, url):
-    """Posts bodies that are ready, one after the other; reading them is not counted."""
+    """Posts bodies that are ready, over as many connections as a sink of ours has."""
+    from agent.sinks.bounded import AT_ONCE
+
     address = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
     path = "/write?" if api == "v1" else "/api/v2/write?"
     path += urllib.parse.urlencode({"db": DATABASE, "bucket": DATABASE, "precision": "ns"})
-    watch = Stopwatch()
-    with (folder / "bodies").open("rb") as bodies:
-        while body := watch.leave_out(lambda: bodies.read(int.from_bytes(bodies.read(8), "big"))):
+    reading = threading.Lock()
+
+    def post_all(bodies):
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+        while True:
+            with reading:
+                body = bodies.read(int.from_bytes(bodies.read(8), "big"))
+            if not body:
+                return
             connection.request("POST", path, body)
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.client.NO_CONTENT:
                 raise OSError(f"a body was answered {answer.status}")
+
+    watch = Stopwatch()
+    with (folder / "bodies").open("rb") as bodies, ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(post_all, bodies) for _ in range(AT_ONCE)]:
+            done.result()
     return watch.stopped()
 
 
