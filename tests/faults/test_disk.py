@@ -122,12 +122,16 @@ class FullDisk(SizeLimit):
 
 
 class MadeReadOnly(SizeLimit):
-    """Files that nobody may change any more, also who has them open: as after an error of ext4."""
+    """Files that nobody may change any more, also who has them open: as after an error of ext4.
+
+    But for the index that SQLite maps (-shm): a process that writes into the mapping of such a file
+    gets SIGBUS, which ends it, and whether it has to write there is a matter of moments.
+    """
 
     words = "read-only"
 
     def refuse(self, _):
-        self._files = sorted(map(str, self.place.glob("infercost.db*")))
+        self._files = [str(self.place / name) for name in ("infercost.db", "infercost.db-wal")]
         subprocess.run(["chattr", "+i", *self._files], check=True)
 
     def relent(self, _):
