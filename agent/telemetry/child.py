@@ -39,10 +39,11 @@ from agent.telemetry.wire import (
 )
 from agent.telemetry.worker import DeviceWorker, pace
 
-# This thread looks whether a call hangs, at least twice in the time that a call may take, and tells
-# the daemon that it lives at every second look, or with rows that leave about then anyway.
+# This thread looks whether a call hangs, at least twice in the time that a call may take.
 LOOK_MAX_S: Final = 2.5
-LOOKS_A_BEAT: Final = 1.5
+# It tells the daemon that it lives when the last time is so many looks ago: at every second look, or
+# with rows that leave a little earlier.
+BEAT_AFTER_LOOKS: Final = 1.5
 # So long after a round began one that hangs can be told from one that takes its time.
 LOOK_AFTER_NS: Final = PATIENCE_NS + NS_PER_S // 20
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
@@ -216,8 +217,8 @@ class SensorChild:
             self._write(activity_message(int(command["id"]), UNKNOWN))
 
     def _beat(self, now_ns: int) -> None:
-        """Has a beat leave with the next `send`, unless the last is of late."""
-        if now_ns - self._beat_ns < LOOKS_A_BEAT * self._look_ns:
+        """Has a beat leave with the next `send`, unless the last has only just left."""
+        if now_ns - self._beat_ns < BEAT_AFTER_LOOKS * self._look_ns:
             return
         self._beat_ns = now_ns
         ages_s = {

@@ -62,7 +62,7 @@ def compare(
         every_ns: Time in ns between those that were to be read.
     """
     since_ns = first.t_ns + int(POWER_LAG_S * NS_PER_S)
-    # From the end: what is kept reaches back for most of an hour, of which a test needs seconds.
+    # From the end: what is kept reaches back forty minutes, of which a test needs seconds.
     newest = takewhile(lambda power: power[0] >= since_ns, reversed(powers))
     steady = [power for power in newest if power[0] <= last.t_ns][::-1]
     span_s = (last.t_ns - first.t_ns) / NS_PER_S

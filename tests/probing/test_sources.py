@@ -109,6 +109,12 @@ def programs(tmp_path_factory):
     return folder
 
 
+def model_folder(folder, config):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def bert_folder(folder, architecture="BertForSequenceClassification"):
     config = {
         "architectures": [architecture],
@@ -120,9 +126,7 @@ def bert_folder(folder, architecture="BertForSequenceClassification"):
         "intermediate_size": 32,
         "max_position_embeddings": 40,
     }
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return model_folder(folder, config)
 
 
 def gpt2_folder(folder):
@@ -135,9 +139,7 @@ def gpt2_folder(folder):
         "n_head": 2,
         "n_positions": 24,
     }
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return model_folder(folder, config)
 
 
 SAVE = """
