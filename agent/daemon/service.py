@@ -38,7 +38,7 @@ from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 logger = logging.getLogger(__name__)
 
 # How soon a new device or a step of the clock is noticed; a stop or a reload is at once.
-TICK_S = 5.0
+TICK_S = 10.0
 STATUS_EVERY_S = 10.0
 # Devices' rows end at whole multiples too: rules see those of the same instant.
 EVALUATE_AFTER_S = 0.1

@@ -17,7 +17,8 @@ from typing import Final, NoReturn
 from agent.clock import Clock, SystemClock
 from agent.model import NS_PER_S
 from agent.telemetry.activity import UNKNOWN
-from agent.telemetry.crew import PATIENCE_NS, Crew
+from agent.telemetry.alarm import Alarm
+from agent.telemetry.crew import Crew
 from agent.telemetry.energy import Absent
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.gpu import GpuSensor, part_name
@@ -37,15 +38,14 @@ from agent.telemetry.wire import (
     parse_command,
     parse_settings,
 )
-from agent.telemetry.worker import DeviceWorker, pace
+from agent.telemetry.worker import DeviceWorker
 
-# This thread looks whether a call hangs, at least twice in the time that a call may take.
-LOOK_MAX_S: Final = 2.5
-# It tells the daemon that it lives when the last time is so many looks ago: at every second look, or
-# with rows that leave a little earlier.
-BEAT_AFTER_LOOKS: Final = 1.5
-# So long after a round began one that hangs can be told from one that takes its time.
-LOOK_AFTER_NS: Final = PATIENCE_NS + NS_PER_S // 20
+# When no round began for so long this thread looks whether the last one hangs; where a call may take
+# less than twice that, sooner. At one sample a second it never has to.
+LOOK_AFTER_S: Final = 1.25
+# It tells the daemon that it lives when the last time is so long ago; with rows that leave, from half
+# of that on.
+BEAT_EVERY_NS: Final = 21 * NS_PER_S // 2
 FLUSH_WAIT_NS: Final = NS_PER_S // 2
 PR_SET_PDEATHSIG: Final = 1
 
@@ -75,15 +75,17 @@ class SensorChild:
         self._read_fd = read_fd
         self._outlet = Outlet(clock, write_fd)
         self._emit = self._outlet.emit
-        self._look_ns = int(min(LOOK_MAX_S, settings.deadline_s / 2) * NS_PER_S)
+        look_after_s = min(LOOK_AFTER_S, settings.deadline_s / 2)
+        self._look_ns = int(look_after_s * NS_PER_S)
         # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
         rows_ns = int(settings.aggregate_every_s * NS_PER_S)
         self._base_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
-        self._crew = Crew(clock, self._outlet.ring)
+        self._crew = Crew(clock, self._outlet.ring, Alarm(look_after_s, self._look_now).put_off)
         self._library = Library()
         self._workers: dict[str, DeviceWorker] = {}
         self._look_again_ns: int | None = None
         self._beat_ns = 0
+        self._next_look_ns = 0
 
     def run(self) -> NoReturn:
         """Finds the devices, says hello, and serves until told to stop."""
@@ -163,24 +165,28 @@ class SensorChild:
         return devices
 
     def _serve(self) -> NoReturn:
-        start_ns = self._base_ns + LOOK_AFTER_NS
-        next_look_ns = self._clock.monotonic_ns()
         while True:
             now_ns = self._clock.monotonic_ns()
-            if now_ns >= next_look_ns:
+            if now_ns >= self._next_look_ns:
                 self._crew.relieve()
                 self._leave_if_hung()
                 self._look_again(now_ns)
-                next_look_ns = pace(start_ns, self._look_ns, now_ns)
-                self._beat(now_ns)
+                self._beat(now_ns, BEAT_EVERY_NS)
+                # Nobody puts the alarm off for who is with a device by itself, perhaps for long.
+                wait_ns = BEAT_EVERY_NS if self._crew.rests else self._look_ns
+                self._next_look_ns = now_ns + wait_ns
             if self._outlet.has_unsent:
-                self._beat(now_ns)
+                self._beat(now_ns, BEAT_EVERY_NS // 2)
                 self._outlet.send()
             # What was said together goes out together, so that it wakes the daemon once.
-            message = self._outlet.next(next_look_ns)
+            message = self._outlet.next(self._next_look_ns)
             while message is not None:
                 self._handle(message)
                 message = self._outlet.next(0)
+
+    def _look_now(self) -> None:
+        self._emit({"type": "look"})
+        self._outlet.ring()
 
     def _handle(self, message: Message) -> None:
         match message["type"]:
@@ -190,6 +196,8 @@ class SensorChild:
                 self._leave("library_mismatch", message["device"])
             case "part":
                 self._start_part(str(message["device"]), int(message["number"]))
+            case "look":
+                self._next_look_ns = 0
             case "flushed":
                 pass
             case _:
@@ -216,9 +224,9 @@ class SensorChild:
         elif command["cmd"] == "activity":
             self._write(activity_message(int(command["id"]), UNKNOWN))
 
-    def _beat(self, now_ns: int) -> None:
-        """Has a beat leave with the next `send`, unless the last has only just left."""
-        if now_ns - self._beat_ns < BEAT_AFTER_LOOKS * self._look_ns:
+    def _beat(self, now_ns: int, after_ns: int) -> None:
+        """Has a beat leave with the next `send`, if the last is so long ago."""
+        if now_ns - self._beat_ns < after_ns:
             return
         self._beat_ns = now_ns
         ages_s = {
@@ -268,7 +276,7 @@ class SensorChild:
         while flushing and (message := self._outlet.next(until_ns)) is not None:
             if message["type"] == "flushed":
                 flushing.discard(message["device"])
-            elif message["type"] not in ("command", "part", "restart"):
+            elif message["type"] not in ("command", "part", "restart", "look"):
                 self._write(message)
         self._write({"type": "bye", "reason": reason, "device": device})
         os._exit(0)

@@ -13,14 +13,14 @@ from agent.model import NS_PER_S
 from agent.telemetry.process import ChildProcess
 from agent.telemetry.wire import Message, SensorSettings, decode
 
-BEAT_MARGIN_S: Final = 6.0
+BEAT_MARGIN_S: Final = 12.0
 
 
 class Conversation:
     """Listens to a child until it ends or misses its deadline.
 
     The child must say hello within its start-up time, and then something at least each
-    `deadline_s` and six seconds: it beats about every five seconds, more often with a short deadline.
+    `deadline_s` and twelve seconds: it beats about every ten.
 
     Args:
         process: The child, to which the settings were sent.

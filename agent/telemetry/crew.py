@@ -61,15 +61,26 @@ class Crew:
     Args:
         clock: CLOCK_MONOTONIC.
         on_rest: Called by each thread before it waits: what the devices said can be passed on.
+        on_round: Called before each round: what looks after hangs can be put off.
     """
 
-    def __init__(self, clock: Clock, on_rest: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, on_rest: Callable[[], None], on_round: Callable[[], None]
+    ) -> None:
         self._clock = clock
         self._on_rest = on_rest
+        self._on_round = on_round
         self._workers: dict[str, DeviceWorker] = {}
         self._free: deque[_Post] = deque()
         self._bell: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._round = _Round()
+        # Those that were taken over, until their threads have done with their devices.
+        self._relieved: set[_Round] = set()
+
+    @property
+    def rests(self) -> bool:
+        """Whether no thread is with a device now, or stays with one."""
+        return self._round.visit_since_ns is None and not self._relieved
 
     def add(self, worker: DeviceWorker) -> None:
         """Looks after one more device, from now on."""
@@ -97,6 +108,7 @@ class Crew:
         """
         since_ns = self._round.visit_since_ns
         if since_ns is not None and self._clock.monotonic_ns() - since_ns > patience_ns:
+            self._relieved.add(self._round)
             self._round = _Round()
             self._begin(self._round)
 
@@ -105,10 +117,12 @@ class Crew:
 
     def _run(self, mine: _Round) -> None:
         while True:
+            self._on_round()
             slow, wake_ns = self._visit_all(mine)
             self._on_rest()
             if slow is not None:
                 self._stay(slow)
+                self._relieved.discard(mine)
                 return
             wait_s = (wake_ns - self._clock.monotonic_ns()) / NS_PER_S
             if wait_s > 0:

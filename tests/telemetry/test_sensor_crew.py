@@ -55,7 +55,7 @@ class Worker:
 
 @pytest.fixture
 def crew():
-    return Crew(SystemClock(), lambda: None)
+    return Crew(SystemClock(), lambda: None, lambda: None)
 
 
 def workers(crew, *names):
@@ -121,6 +121,6 @@ def test_a_device_that_hangs_alone_is_no_reason_to_end_the_round(crew, wait_unti
 
 def test_all_are_told_of_a_rest():
     rests = threading.Event()
-    crew = Crew(SystemClock(), rests.set)
+    crew = Crew(SystemClock(), rests.set, lambda: None)
     workers(crew, "gpu0")
     assert rests.wait(60)
