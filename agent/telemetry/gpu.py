@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -15,16 +14,15 @@ from agent.telemetry.gpu_metrics import (
     OF_A_PART,
     QUICK,
     TOTAL_POWER_SAMPLES,
-    QuickReader,
     ThrottleClock,
     Values,
     is_counted,
-    quick_reader,
     sample_powers,
     ways_of_a_device,
 )
+from agent.telemetry.gpu_reader import Calls, GpuReader, gpu_reader
 from agent.telemetry.nvml import Library, fault_of, nvml_call
-from agent.telemetry.sample import CounterMethod, CounterReading, Sample
+from agent.telemetry.sample import CounterMethod, CounterReading, Noted, Sample
 
 # A transient error is told when it has lasted for this many samples.
 TELL_TRANSIENT_AFTER: Final = 3
@@ -41,6 +39,14 @@ Tell = Callable[[SensorFault], None]
 def part_name(board: str, number: int) -> str:
     """The name of a MIG device on this host."""
     return f"{board}.mig{number}"
+
+
+def _with_pids(values: Values) -> Values:
+    """Both sets of processes as one."""
+    pids = [values.pop(key) for key in ("compute_pids", "mps_pids") if key in values]
+    if pids:
+        values["pids"] = tuple(sorted(set().union(*pids)))
+    return values
 
 
 class GpuSensor:
@@ -82,7 +88,7 @@ class GpuSensor:
         self._part_uuid = ""
         self._generation = self._library.generation
         self._ways = ways_of_a_device()
-        self._quick: QuickReader | None = None
+        self._reader: GpuReader | None = None
         self._failing: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
         self._throttle = ThrottleClock()
@@ -181,26 +187,42 @@ class GpuSensor:
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
+        reader = self._reader
+        if reader is not None:
+            reader.begin()
+            if self._all_work(reader.quick) and self._all_work(reader.rest):
+                quick = reader.noted(self._clock.monotonic_ns()).sample()
+                if quick.is_averaged:
+                    return quick._replace(**_with_pids(reader.rest_values()), is_quick=False)
+        # What is wrong is found out one by one.
         sample = self._sampled(METRICS)
-        is_usual = sample.is_averaged and self._failing.keys().isdisjoint(QUICK)
-        if self._quick is None and is_usual:
-            begin = functools.partial(setattr, self, "call")
-            self._quick = quick_reader(self._ways, self._handle, begin)
+        is_usual = sample.is_averaged and not self._failing.keys() & METRICS.keys()
+        self._reader = gpu_reader(self._ways, self._handle) if is_usual else None
         return sample
 
-    def quick_sample(self) -> Sample:
+    def quick_sample(self) -> Sample | Noted:
         """Reads what changes within a second, and the limiters where the driver does not count.
 
         Raises:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
-        if self._quick is not None and self._generation == self._library.generation:
-            if (sample := self._quick.read(self._clock)) is not None:
-                return sample
-            # What is wrong is found out one by one, until the next whole sample.
-            self._quick = None
+        reader = self._reader
+        if reader is not None and self._all_work(reader.quick):
+            return reader.noted(self._clock.monotonic_ns())
+        # Until the next whole sample that works.
+        self._reader = None
         metrics = QUICK if is_counted(self._ways["throttle"]) else (*QUICK, "throttle")
         return self._sampled(metrics, is_quick=True)
+
+    def _all_work(self, calls: Calls) -> bool:
+        """Calls the library's own functions, up to one that fails."""
+        if self._generation != self._library.generation:
+            return False
+        for name, call, arguments in calls:
+            self.call = name
+            if call(*arguments):
+                return False
+        return True
 
     def _sampled(self, metrics: Iterable[str], *, is_quick: bool = False) -> Sample:
         if self._generation != self._library.generation:
@@ -217,10 +239,7 @@ class GpuSensor:
         t_ns = self._clock.monotonic_ns()
         if "reasons" in values:
             values.update(self._throttle.add(t_ns, values.pop("reasons")))
-        pids = [values.pop(key) for key in ("compute_pids", "mps_pids") if key in values]
-        if pids:
-            values["pids"] = tuple(sorted(set().union(*pids)))
-        return Sample(t_ns=t_ns, is_quick=is_quick, **values)
+        return Sample(t_ns=t_ns, is_quick=is_quick, **_with_pids(values))
 
     def _look_for_itself(self) -> None:
         """A MIG device that was destroyed is gone, and one in its place is another.

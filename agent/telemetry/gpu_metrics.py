@@ -7,22 +7,21 @@ ThrottleClock) and the two sets of processes, which the sensor joins.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pynvml
 
-from agent.clock import Clock
 from agent.model import NS_PER_S
-from agent.telemetry.nvml import fault_of, raw_function
-from agent.telemetry.sample import Sample
+from agent.telemetry.nvml import fault_of
 
 # nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT, both in mW.
 FIELD_POWER_AVERAGE: Final = 185
 FIELD_POWER_INSTANT: Final = 186
 POWER_FIELDS: Final = (FIELD_POWER_AVERAGE, FIELD_POWER_INSTANT)
 VALUE_TYPE_UNSIGNED_INT: Final = 1
+# What of a value's 8 bytes is such a one, on the little-endian hosts of NVIDIA's GPUs.
+LOWER_HALF: Final = 0xFFFFFFFF
 NOT_SUPPORTED: Final = 3
 
 # nvml.h: clocks event reasons. HW_SLOWDOWN alone is what boards without the two finer bits say;
@@ -42,22 +41,36 @@ Way = Callable[[Call, object], Values]
 
 # pynvml looks whether each value that is taken from its structures is text to decode, which was a
 # quarter of the time of reading utilization: numbers are taken past that.
-_number = object.__getattribute__
+number = object.__getattribute__
+
+
+def watts_of(value_type: int, code: int, value: int) -> float | None:
+    """Power in W by what nvmlFieldValue_t holds; None where the driver did not tell."""
+    if code:
+        return None
+    # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
+    return (value & LOWER_HALF if value_type == VALUE_TYPE_UNSIGNED_INT else value) / 1000 or None
 
 
 class _PowerFields:
     """Power by NVML's field values, with memory for them: a device has one of its own."""
 
     def __init__(self) -> None:
-        self.memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
-        self._fields = tuple(self.memory)
+        self._memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
+        self._fields = tuple(self._memory)
         for field, number in zip(self._fields, POWER_FIELDS, strict=True):
             field.fieldId = number
         self._values = tuple(field.value for field in self._fields)
 
     def __call__(self, call: Call, handle: object) -> Values:
-        call("nvmlDeviceGetFieldValues", handle, self.memory)
-        average_w, instant_w, worst = self.taken()
+        call("nvmlDeviceGetFieldValues", handle, self._memory)
+        watts: list[float | None] = []
+        worst = 0
+        for field, value in zip(self._fields, self._values, strict=True):
+            code = number(field, "nvmlReturn")
+            worst = code or worst
+            watts.append(watts_of(number(field, "valueType"), code, value.ullVal))
+        average_w, instant_w = watts
         if average_w is None and instant_w is None:
             raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
         return {
@@ -65,21 +78,6 @@ class _PowerFields:
             "power_instant_w": average_w if instant_w is None else instant_w,
             "is_averaged": average_w is not None,
         }
-
-    def taken(self) -> tuple[float | None, float | None, int]:
-        """What the driver wrote: average and present power in W, and the error of the last that failed."""
-        watts: list[float | None] = []
-        worst = 0
-        for field, value in zip(self._fields, self._values, strict=True):
-            code = _number(field, "nvmlReturn")
-            if code:
-                worst = code
-                watts.append(None)
-                continue
-            unsigned_int = _number(field, "valueType") == VALUE_TYPE_UNSIGNED_INT
-            # No board that answers draws 0 W: a zero here is a field without a sensor behind it.
-            watts.append((value.uiVal if unsigned_int else value.ullVal) / 1000 or None)
-        return watts[0], watts[1], worst
 
 
 def _power_usage(call: Call, handle: object) -> Values:
@@ -89,7 +87,7 @@ def _power_usage(call: Call, handle: object) -> Values:
 
 def _utilization(call: Call, handle: object) -> Values:
     rates = call("nvmlDeviceGetUtilizationRates", handle)
-    gpu_pct, memory_pct = _number(rates, "gpu"), _number(rates, "memory")
+    gpu_pct, memory_pct = number(rates, "gpu"), number(rates, "memory")
     return {"util_pct": float(gpu_pct), "mem_util_pct": float(memory_pct)}
 
 
@@ -217,70 +215,6 @@ def is_counted(ways: Sequence[Way]) -> bool:
         ways: Those of the metric `throttle` that are left.
     """
     return not ways or ways[0] is _violations
-
-
-class QuickReader:
-    """Reads what QUICK names by three calls, with next to nothing between them.
-
-    Eight boards are read every second for ever: by their ways that takes twice as long.
-
-    Args:
-        power: The device's way to power.
-        handle: The board's, of which each of these functions was called before.
-        begin: Is given the name of each function before it is called.
-    """
-
-    def __init__(self, power: _PowerFields, handle: object, begin: Callable[[str], None]) -> None:
-        self._begin = begin
-        self._power = power
-        self._rates = pynvml.c_nvmlUtilization_t()
-        self._mhz = ctypes.c_uint()
-        self._calls = tuple(
-            (name, raw_function(name), arguments)
-            for name, arguments in (
-                ("nvmlDeviceGetFieldValues", (handle, len(POWER_FIELDS), power.memory)),
-                ("nvmlDeviceGetUtilizationRates", (handle, ctypes.byref(self._rates))),
-                ("nvmlDeviceGetClockInfo", (handle, pynvml.NVML_CLOCK_SM, ctypes.byref(self._mhz))),
-            )
-        )
-
-    def read(self, clock: Clock) -> Sample | None:
-        """A quick sample; None where a call failed, which says nothing yet."""
-        for name, call, arguments in self._calls:
-            self._begin(name)
-            if call(*arguments):
-                return None
-        average_w, instant_w, _ = self._power.taken()
-        if average_w is None or instant_w is None:
-            return None
-        return Sample(
-            clock.monotonic_ns(),
-            average_w,
-            instant_w,
-            float(_number(self._rates, "gpu")),
-            float(_number(self._rates, "memory")),
-            sm_clock_mhz=float(self._mhz.value),
-            is_quick=True,
-            is_averaged=True,
-        )
-
-
-def quick_reader(
-    ways: Mapping[str, Sequence[Way]], handle: object, begin: Callable[[str], None]
-) -> QuickReader | None:
-    """A QuickReader, for a board of which each of QUICK is still read by its best way.
-
-    Args:
-        ways: The device's, as they are left.
-        handle: Is passed on.
-        begin: Is passed on.
-    """
-    power = next(iter(ways["power"]), None)
-    if not isinstance(power, _PowerFields) or not is_counted(ways["throttle"]):
-        return None
-    if ways["utilization"][:1] != [_utilization] or ways["sm_clock"][:1] != [_sm_clock]:
-        return None
-    return QuickReader(power, handle, begin)
 
 
 class ThrottleClock:

@@ -63,10 +63,8 @@ class Board:
 
     def until(self, end_ns):
         """Lets time pass, the worker waking when it wants to."""
-        self.worker.step()
-        while (wake_ns := self.worker.next_wake_ns()) <= end_ns:
+        while (wake_ns := self.worker.work()) <= end_ns:
             self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
-            self.worker.step()
         self.clock.move((end_ns - self.clock.monotonic_ns()) / S)
 
     def energy(self, rng, region_s):

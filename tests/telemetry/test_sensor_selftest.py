@@ -89,10 +89,8 @@ class Board:
 
     def run(self, seconds):
         end_ns = self.clock.monotonic_ns() + int(seconds * S)
-        self.worker.step()
-        while (wake_ns := self.worker.next_wake_ns()) <= end_ns:
+        while (wake_ns := self.worker.work()) <= end_ns:
             self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
-            self.worker.step()
 
     def of(self, kind):
         return [message for message in self.messages if message["type"] == kind]

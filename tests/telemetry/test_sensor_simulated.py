@@ -9,6 +9,7 @@ from agent.telemetry.activity import ActivityLog
 from agent.telemetry.faults import Reaction, SensorFault
 from agent.telemetry.gpu import GpuSensor
 from agent.telemetry.nvml import Library
+from agent.telemetry.sample import Noted
 
 S = 10**9
 NOON_NS = 1_780_000_000 * S
@@ -131,6 +132,11 @@ READ_QUICKLY = (
 )
 
 
+def understood(sample):
+    """A sample, as it is or as it was noted."""
+    return sample.sample() if isinstance(sample, Noted) else sample
+
+
 def test_a_quick_sample_says_the_same_as_a_whole_one_by_three_calls(simulated):
     sensor, faults = opened(simulated)
     simulated.gpus[0].set(util_pct=73, mem_util_pct=12, sm_clock_mhz=1410)
@@ -139,7 +145,7 @@ def test_a_quick_sample_says_the_same_as_a_whole_one_by_three_calls(simulated):
     whole = sensor.sample()
     assert whole.power_w != whole.power_instant_w
     before = [simulated.calls(function) for function in READ_QUICKLY]
-    quick = sensor.quick_sample()
+    quick = sensor.quick_sample().sample()
     assert [simulated.calls(function) for function in READ_QUICKLY] == [n + 1 for n in before]
     kept = ("t_ns", "power_w", "power_instant_w", "util_pct", "mem_util_pct", "sm_clock_mhz")
     assert quick == type(quick)(
@@ -154,7 +160,7 @@ def test_where_one_of_the_three_fails_the_others_are_read_and_all_again_later(si
     simulated.gpus[0].set(util_pct=73, sm_clock_mhz=1410)
     whole = sensor.sample()
     trouble = simulated.fail(function, 999)
-    found = [sensor.quick_sample() for _ in range(3)][-1]
+    found = [understood(sensor.quick_sample()) for _ in range(3)][-1]
     known = {
         "nvmlDeviceGetFieldValues": (None, 73.0, 1410.0),
         "nvmlDeviceGetUtilizationRates": (60.0, None, 1410.0),
@@ -166,8 +172,92 @@ def test_where_one_of_the_three_fails_the_others_are_read_and_all_again_later(si
     trouble.clear()
     assert sensor.sample() == whole
     calls = simulated.calls("nvmlDeviceGetFieldValues")
-    assert sensor.quick_sample().is_averaged
+    assert sensor.quick_sample().sample().is_averaged
     assert simulated.calls("nvmlDeviceGetFieldValues") == calls + 1
+
+
+# What a whole sample reads besides, and what it lacks without.
+READ_RARELY = {
+    "nvmlDeviceGetMemoryInfo_v2": {"mem_used_bytes": None, "mem_total_bytes": None},
+    "nvmlDeviceGetTemperatureV": {"temp_c": None},
+    "nvmlDeviceGetClockInfo": {"sm_clock_mhz": None, "mem_clock_mhz": None},
+    "nvmlDeviceGetViolationStatus": {"throttle_power_s": None, "throttle_thermal_s": None},
+    "nvmlDeviceGetTotalEccErrors": {"ecc_uncorrected": None},
+    "nvmlDeviceGetComputeRunningProcesses_v3": {"pids": (12,)},
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": {"pids": (10, 11)},
+}
+COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
+# pynvml asks how many there are before it asks which.
+BY_ITS_WAY, BY_THE_LIBRARY = 2, 1
+
+
+def busy(fake):
+    """A GPU of which every metric has a value of its own."""
+    gpu = fake.gpus[0]
+    gpu.set(util_pct=73, mem_util_pct=12, sm_clock_mhz=1410, mem_clock_mhz=2619, temp_c=64)
+    gpu.set(mem_used_bytes=7 << 30)
+    gpu.set_power(310.0)
+    gpu.set_processes([10, 11], mps_pids=[12])
+    gpu.throttle(power_share=0.25, thermal_share=0.11)
+    fake.clock.move(100.5)
+
+
+def sampled(fake, sensor):
+    """A whole sample, and how often it asked for processes."""
+    before = fake.calls(COMPUTE)
+    return sensor.sample(), fake.calls(COMPUTE) - before
+
+
+@pytest.mark.parametrize(
+    "lacking", ["", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTotalEccErrors"]
+)
+def test_whole_samples_read_by_the_librarys_own_functions_say_the_same(simulated, lacking):
+    if lacking:
+        simulated.fail(lacking, 3)
+    sensor, faults = opened(simulated)
+    busy(simulated)
+    by_its_way, asked = sampled(simulated, sensor)
+    assert asked == BY_ITS_WAY
+    assert None not in (by_its_way.temp_c, by_its_way.mem_used_bytes, by_its_way.mem_clock_mhz)
+    assert by_its_way.pids == (10, 11, 12)
+    assert by_its_way.throttle_power_s > by_its_way.throttle_thermal_s > 0
+    assert sampled(simulated, sensor) == (by_its_way, BY_THE_LIBRARY)
+    simulated.clock.move(10)
+    simulated.gpus[0].set_processes([])
+    assert sensor.sample().pids == ()
+    assert faults == []
+
+
+@pytest.mark.parametrize("function", READ_RARELY)
+def test_where_one_fails_in_a_whole_sample_all_are_read_by_their_ways(simulated, function):
+    sensor, _ = opened(simulated)
+    busy(simulated)
+    good = [sensor.sample() for _ in range(2)][-1]
+    trouble = simulated.fail(function, 999)
+    assert sensor.sample() == good._replace(**READ_RARELY[function])
+    trouble.clear()
+    assert sensor.sample() == good
+    assert sampled(simulated, sensor) == (good, BY_THE_LIBRARY)
+
+
+def test_more_processes_than_there_is_room_for_are_all_found(simulated):
+    sensor, _ = opened(simulated)
+    sensor.sample()
+    simulated.gpus[0].set_processes(range(1, 31))
+    assert sensor.sample().pids == tuple(range(1, 31))
+
+
+def test_power_that_its_fields_no_longer_tell_is_read_otherwise_from_the_next_whole_sample_on(
+    simulated,
+):
+    sensor, _ = opened(simulated)
+    sensor.sample()
+    for field in ("field:185", "field:186"):
+        simulated.fail(field, 3)
+    quick = sensor.quick_sample().sample()
+    assert (quick.power_w, quick.power_instant_w, quick.is_averaged) == (None, None, False)
+    assert sensor.sample().power_w == 60.0
+    assert understood(sensor.quick_sample()).power_w == 60.0
 
 
 def test_a_quick_sample_of_a_gpu_that_is_lost_or_of_an_old_library_is_a_fault(simulated):

@@ -109,10 +109,8 @@ class Bench:
     def run(self, seconds):
         """Lets time pass, the worker waking when it wants to."""
         end_ns = self.clock.now_ns + int(seconds * S)
-        self.worker.step()
-        while (wake_ns := self.worker.next_wake_ns()) <= end_ns:
+        while (wake_ns := self.worker.work()) <= end_ns:
             self.clock.now_ns = max(self.clock.now_ns, wake_ns)
-            self.worker.step()
         self.clock.now_ns = end_ns
 
     def of(self, kind):
