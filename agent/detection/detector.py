@@ -10,7 +10,6 @@ that are far from the level and near to each other are a step, one alone is an a
 from __future__ import annotations
 
 import math
-from array import array
 from statistics import median
 from typing import Literal
 
@@ -150,8 +149,7 @@ class Detector:
         profile.product += deviation * usual
         profile.square += usual * usual
         k1, k2, k3, h1, h2, h3, calm = normal.bounds
-        sums = normal.sums
-        up1, up2, up3, down1, down2, down3 = sums
+        up1, up2, up3, down1, down2, down3 = normal.sums
         since_s = normal.since_s
         up1 += scaled - k1
         if up1 <= 0.0:
@@ -177,7 +175,7 @@ class Detector:
         if down3 <= 0.0:
             down3 = 0.0
             since_s[5] = time_s
-        sums[0], sums[1], sums[2], sums[3], sums[4], sums[5] = up1, up2, up3, down1, down2, down3
+        normal.sums = (up1, up2, up3, down1, down2, down3)
         if up1 < calm and down1 < calm:
             normal.level = level + moved / normal.level_count
             if normal.level_count < self.settings.memory:
@@ -233,8 +231,10 @@ class Detector:
         aloft = 0.0 if self._novelty.goes_on(change) else self._aloft(change)
         if abs(change.shift) < self.settings.least_effect / 2 + aloft:
             bounds = normal.bounds[3:6] * 2
-            capped = (min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True))
-            normal.sums = array("d", capped)
+            up1, up2, up3, down1, down2, down3 = (
+                min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True)
+            )
+            normal.sums = (up1, up2, up3, down1, down2, down3)
             return []
         findings = []
         if self._novelty.is_new(change, normal):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections import deque
 from itertools import pairwise
 from statistics import median
@@ -50,6 +49,9 @@ SETTLED_HOURS = 72
 WANDER_WEIGHT = 0.5
 WANDER_KEPT = 0.985
 GAP_INTERVALS = 3.5
+# Of the three arms up, and of the three down.
+Sums = tuple[float, float, float, float, float, float]
+NO_SUMS: Sums = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Normal:
@@ -60,6 +62,46 @@ class Normal:
     Args:
         settings: What counts as a change.
     """
+
+    # It is read and written for every value, of which slots cost the least.
+    __slots__ = (
+        "bounds",
+        "clipped",
+        "count",
+        "far",
+        "first_day",
+        "first_level",
+        "floor",
+        "gap_s",
+        "hour_ends_s",
+        "interval_s",
+        "known_hour",
+        "lag_product",
+        "lag_rate",
+        "lag_square",
+        "last_log",
+        "last_s",
+        "level",
+        "level_count",
+        "long_run",
+        "near",
+        "phi",
+        "profile",
+        "recent",
+        "repeats",
+        "run",
+        "scale",
+        "scale_rate",
+        "settings",
+        "sigma",
+        "sigma_all",
+        "since_s",
+        "started_s",
+        "state",
+        "sums",
+        "wander",
+        "week",
+    )
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -87,8 +129,8 @@ class Normal:
         self.wander = 0.0
         self.sigma = 1.0
         self.run = 0
-        self.sums = array("d", [0.0] * 6)
-        self.since_s = array("d", [NEVER_S] * 6)
+        self.sums: Sums = NO_SUMS
+        self.since_s = [NEVER_S] * 6
         self.tune()
 
     @property
@@ -192,8 +234,8 @@ class Normal:
 
     def _forget_sums(self) -> None:
         self.state, self.run = 0.0, 0
-        self.sums = array("d", [0.0] * 6)
-        self.since_s = array("d", [self.last_s] * 6)
+        self.sums = NO_SUMS
+        self.since_s = [self.last_s] * 6
 
     def _warm_up(self) -> None:
         recent = list(self.recent)

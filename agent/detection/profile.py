@@ -30,22 +30,23 @@ class DayProfile:
         slot_s: Length of a slot in s.
         values: Deviation for each slot, as a natural logarithm.
         weight: Share of it that is to be expected again, from 0 to 1.
+        gain: Weight of a new day's value in the mean.
     """
 
-    __slots__ = ("days", "product", "slot_s", "square", "values", "weight")
+    __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
 
     def __init__(self, interval_s: float) -> None:
         self.slot_s = next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
         self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
         self.weight = 0.0
-        self.days = 0
         self.product = 0.0
         self.square = 0.0
+        self.know_days(0)
 
-    @property
-    def gain(self) -> float:
-        """Weight of a new day's value in the mean."""
-        return max(_LEAST_GAIN, 1 / (self.days + 1))
+    def know_days(self, days: int) -> None:
+        """Takes how many days are in the mean."""
+        self.days = days
+        self.gain = max(_LEAST_GAIN, 1 / (days + 1))
 
     def settle(self, level: float, noise: float, phi: float) -> None:
         """Makes a profile of the first day, which was written into `values` as it came.
@@ -66,7 +67,7 @@ class DayProfile:
         by_chance = 1.6 * noise * noise * (1 + phi) / (1 - phi) / (2 * reach + 1)
         share = 1 - 2 * by_chance / spread if spread > 0 else 0.0
         self.values = array("d", smooth)
-        self.days = 1
+        self.know_days(1)
         self.square = spread * len(smooth)
         self.weight = share if share > _LEAST_SHARE else 0.0
         self.product = self.weight * self.square
@@ -77,7 +78,7 @@ class DayProfile:
         self.weight = min(1.0, share) if share > _LEAST_SHARE else 0.0
         self.product *= _FORGET
         self.square *= _FORGET
-        self.days += 1
+        self.know_days(self.days + 1)
         mean = sum(self.values) / len(self.values)
         for index, value in enumerate(self.values):
             self.values[index] = value - mean

@@ -97,7 +97,9 @@ def _unpacked(data: bytes) -> tuple[Normal, Novelty]:
         reader.fill(owner, names)
     k1, k2, k3, h1, h2, h3, calm = reader.take(7)
     normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
-    normal.sums, normal.since_s = array("d", reader.take(6)), array("d", reader.take(6))
+    up1, up2, up3, down1, down2, down3 = reader.take(6)
+    normal.sums = (up1, up2, up3, down1, down2, down3)
+    normal.since_s = list(reader.take(6))
     week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
     normal.week = week
     (length,) = reader.take(1)
@@ -105,6 +107,7 @@ def _unpacked(data: bytes) -> tuple[Normal, Novelty]:
     if kind:
         profile = DayProfile(normal.interval_s)
         reader.fill(profile, PROFILE)
+        profile.know_days(profile.days)
         profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
         normal.profile, normal.first_day = (profile, None) if kind > 1 else (None, profile)
     reader.end()
