@@ -123,10 +123,15 @@ def _seen(pid, parent):
         return None
     limits = (folder / "limits").read_text().splitlines()
     core = next(line for line in limits if line.startswith("Max core file size"))
+    environ = (folder / "environ").read_bytes()
+    dump_filter = (folder / "coredump_filter").read_text().strip()
+    # Of one that ended meanwhile there is nothing left to read.
+    if not environ or not dump_filter:
+        return None
     return Seen(
         command,
-        (folder / "environ").read_bytes(),
+        environ,
         " ".join(core.split()[4:6]),
-        (folder / "coredump_filter").read_text().strip(),
+        dump_filter,
         os.getpgid(pid),
     )
