@@ -14,7 +14,7 @@ test:
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
 pytest: dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: dev
 	$(BIN)/ruff format --check .
