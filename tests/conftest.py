@@ -1,6 +1,7 @@
 """What several folders of tests share: the real databases, one of each a run."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,18 @@ def victoria(tmp_path):
     """A real VictoriaMetrics that the test may stop."""
     with running(VictoriaMetrics, tmp_path / "victoria", "victoria-metrics") as server:
         yield server
+
+
+def wait_until(condition, timeout_s=60.0):
+    """Waits for something that another thread or process does."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.01)
+    raise TimeoutError("it did not happen")
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture():
+    return wait_until

@@ -63,7 +63,7 @@ class Pusher:
         self._stop = stop
         self._batch_points = batch_points
         self._batch = BatchSize(batch_points)
-        self._ahead = Ahead(sink.pack, sink.post, f"sink {name} ahead")
+        self._ahead = Ahead(sink.pack, sink.post, f"sink {name} ahead", sink.at_once)
         self._flush_every_s = flush_every_s
         self._rng = rng
         self._clock = clock or SystemClock()
@@ -102,9 +102,9 @@ class Pusher:
     def _settle(self) -> None:
         """Records what arrived before its turn, where that has come: it is not to be sent again."""
         try:
-            arrived = self._ahead.arrived()
-            if arrived is not None and arrived[0].is_next(arrived[1].pack.seq):
-                self._acknowledged(arrived[0], arrived[1].pack.seq, arrived[1].pack.points)
+            for stream, request in self._ahead.arrived():
+                if stream.is_next(request.pack.seq):
+                    self._acknowledged(stream, request.pack.seq, request.pack.points)
         except Exception as error:  # noqa: BLE001 - sent again, it takes its own place
             logger.debug("sink %s: %s", self._name, error)
 
@@ -199,9 +199,10 @@ class Pusher:
         if request is None:
             return 0, False
         pack = request.pack
+        posts = self._sink.at_once > 1 and self._keeps_up and self._batch.is_whole
         if request.has_arrived:
             if request.is_full:
-                self._ahead.begin(stream, pack.seq, self._batch.limit())
+                self._ahead.begin(stream, pack.seq, self._batch.limit(), posts=posts)
             self._acknowledged(stream, pack.seq, pack.points)
             return pack.points, request.is_full
         size_bytes = len(pack.lines)
@@ -210,7 +211,6 @@ class Pusher:
             pieces = self._within_bytes(stream.rows(pack.points))
             return self._split(stream, deque(pieces)), request.is_full
         if request.is_full and request.error is None:
-            posts = self._sink.at_once > 1 and self._keeps_up and self._batch.is_whole
             self._ahead.begin(stream, pack.seq, self._batch.limit(), posts=posts)
         try:
             self._post(request)
@@ -231,7 +231,7 @@ class Pusher:
         """Sends a request, or raises what came of it where it was sent before its turn."""
         if request.error is not None:
             raise request.error
-        self._sink.post(request.body)
+        self._ahead.post(request.body)
 
     def _split(
         self, stream: Rows, pieces: deque[Sequence[Row]], refusal: Rejected | None = None

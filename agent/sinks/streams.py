@@ -58,7 +58,7 @@ class Rows(Protocol):
         ...
 
     def is_next(self, seq: int) -> bool:
-        """Whether the pack that `pack_behind` gave last, with its seq, is what is next."""
+        """Whether a pack that `pack_behind` gave, with its seq, is what is next."""
         ...
 
     def done(self, seq: int, sent: int, rejected: Sequence[tuple[str, str]]) -> None:

@@ -14,6 +14,8 @@ from agent.storage.outbox_order import Kind, Progress, Span
 
 _LOOKS_MAX = 20
 _STEPS_MAX = 100
+# More than are made beforehand at any time.
+_PACKED_MAX = 16
 _NO_END = 2**63 - 1
 _Found = TypeVar("_Found")
 
@@ -102,8 +104,8 @@ class BacklogRows:
         self._sink = sink
         self._important_first = important_first
         self._kind: Kind = "all"
-        # The seq of the pack that was made beforehand, and where it begins.
-        self._packed: tuple[int, Span] | None = None
+        # Where each pack that was made beforehand begins, by its seq.
+        self._packed: dict[int, Span] = {}
 
     def rows(self, limit: int) -> list[OutboxRow]:
         """The next rows; none if there is no backlog, or none was found yet in a long one."""
@@ -121,24 +123,32 @@ class BacklogRows:
         with self._reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._sink)
             span = self._next(progress)
-            if span is None or not span.after < seq <= span.until:
+            if span is None:
                 return None
-            _, left = self._divided(span, seq)
-            behind = self._next(progress.replaced(span, left))
-            if behind is None:
+            if span.after < seq <= span.until:
+                _, left = self._divided(span, seq)
+                behind = self._next(progress.replaced(span, left))
+                if behind is None:
+                    return None
+            elif self._is_done_up_to(span, seq):
+                behind = span
+            else:
                 return None
             looked = outbox_order.window(behind, newest_first=self._important_first)
             found = outbox_order.pack_of(
                 connection, looked, limit, newest_first=self._important_first
             )
-        self._packed = (found.seq, self._begin(behind)) if found else None
+        if found:
+            self._packed[found.seq] = self._begin(behind)
+            for old_seq in list(self._packed)[:-_PACKED_MAX]:
+                del self._packed[old_seq]
         return found
 
     def is_next(self, seq: int) -> bool:
-        """Whether the pack that `pack_behind` gave last, with its seq, is what comes next."""
+        """Whether a pack that `pack_behind` gave, with its seq, is what comes next."""
         with self._reader.snapshot("read") as connection:
             span = self._next(outbox_order.load(connection, self._sink))
-        if span is None or self._packed != (seq, self._begin(span)):
+        if span is None or self._packed.get(seq) != self._begin(span):
             return False
         self._kind = span.kind
         return True
@@ -164,6 +174,10 @@ class BacklogRows:
     def _begin(self, span: Span) -> Span:
         """A span without its other end, which may move while the rows here wait."""
         return span._replace(after=0) if self._important_first else span._replace(until=0)
+
+    def _is_done_up_to(self, span: Span, seq: int) -> bool:
+        """Whether a row was done with just before a span."""
+        return seq == (span.until + 1 if self._important_first else span.after)
 
     def _divided(self, span: Span, seq: int) -> tuple[Span, Span]:
         """The part of a span that leaves up to a row, and what is left."""

@@ -21,7 +21,7 @@ class MemoryRows:
         self.outbox = outbox
         self.lines = []
         self.done_seq = 0
-        self._behind = None
+        self._behind = {}
 
     def rows(self, limit):
         return self.lines[self.done_seq : self.done_seq + limit]
@@ -30,11 +30,13 @@ class MemoryRows:
         return self._pack(self.done_seq, limit)
 
     def pack_behind(self, seq, limit):
-        self._behind = seq
-        return self._pack(seq, limit)
+        pack = self._pack(seq, limit)
+        if pack is not None:
+            self._behind[pack.seq] = seq
+        return pack
 
-    def is_next(self, _seq):
-        return self._behind == self.done_seq
+    def is_next(self, seq):
+        return self._behind.get(seq) == self.done_seq
 
     def _pack(self, seq, limit):
         rows = self.lines[seq : seq + limit]

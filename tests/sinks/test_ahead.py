@@ -112,13 +112,19 @@ def test_what_was_sent_before_its_turn_has_arrived_when_it_comes(sending):
     stream.done(first.pack.seq, 10, ())
     second = sending.take(stream, 10)
     assert (second.has_arrived, second.pack.seq, second.is_full) == (True, 20, True)
-    assert sending.sent == [text(10, 20)]
+    stream.done(second.pack.seq, 10, ())
+    third = sending.take(stream, 10)
+    assert (third.has_arrived, third.pack.seq, third.is_full) == (True, 25, False)
+    stream.done(third.pack.seq, 5, ())
+    assert sending.take(stream, 10) is None
+    assert sending.sent == [text(10, 20), text(20, 25)]
 
 
-def test_what_has_arrived_is_kept_while_the_one_before_it_fails(sending):
+def test_what_has_arrived_is_kept_while_the_one_before_it_fails(sending, wait_until):
     stream = MemoryOutbox(lines(25)).live
     first = sending.take(stream, 10)
     sending.begin(stream, first.pack.seq, 10, posts=True)
+    wait_until(lambda: len(sending.sent) == 2)
     sending.drop(stream)
     for limit in (10, 4):
         again = sending.take(stream, limit)
@@ -128,16 +134,19 @@ def test_what_has_arrived_is_kept_while_the_one_before_it_fails(sending):
     assert sending.take(stream, 6).pack.seq == 10
     stream.done(10, 6, ())
     assert sending.take(stream, 6).has_arrived
-    assert sending.sent == [text(10, 20)]
+    stream.done(20, 10, ())
+    assert sending.take(stream, 6).has_arrived
+    assert sending.sent == [text(10, 20), text(20, 25)]
 
 
-def test_what_has_arrived_does_not_wait_for_ever(sending):
+def test_what_has_arrived_does_not_wait_for_ever(sending, wait_until):
     stream = MemoryOutbox(lines(25)).live
     first = sending.take(stream, 10)
     sending.begin(stream, first.pack.seq, 10, posts=True)
+    wait_until(lambda: len(sending.sent) == 2)
     for _ in range(WAITS_MAX + 1):
         assert not sending.take(stream, 10).has_arrived
-    assert sending.arrived() is None
+    assert sending.arrived() == []
 
 
 def test_what_came_of_it_is_told_where_its_turn_comes(sending):
@@ -149,6 +158,9 @@ def test_what_came_of_it_is_told_where_its_turn_comes(sending):
     stream.done(first.pack.seq, 10, ())
     second = sending.take(stream, 10)
     assert (second.has_arrived, second.error, second.pack.seq) == (False, error, 20)
+    sending.drop(stream)
+    # What is behind a failure is not begun.
+    assert sending.sent == []
     assert sending.take(stream, 10).error is None
 
 

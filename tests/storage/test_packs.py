@@ -98,7 +98,9 @@ def test_live_rows_are_not_packed_beforehand(store):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    steps=st.lists(st.tuples(st.integers(1, 9), st.booleans(), st.booleans()), max_size=40),
+    steps=st.lists(
+        st.tuples(st.integers(1, 9), st.booleans(), st.booleans(), st.integers(0, 3)), max_size=40
+    ),
     important_first=st.booleans(),
 )
 def test_every_row_leaves_once_however_packs_are_made(tmp_path_factory, steps, important_first):
@@ -106,19 +108,24 @@ def test_every_row_leaves_once_however_packs_are_made(tmp_path_factory, steps, i
     store = Store.open(tmp_path_factory.mktemp("packs") / "store.db", FakeClock())
     store.register_sink(SINK)
     outbox = outbox_of(store, important_first=important_first)
-    number, found, behind = 0, [], None
-    for limit, comes, is_apart in [*steps, *[(9, False, True)] * 60]:
+    number, found, ready = 0, [], []
+    for limit, comes, is_apart, ahead in [*steps, *[(9, False, True, 3)] * 60]:
         if comes:
             store.append([point(number + i) for i in range(5)])
             number += 5
         if is_apart:
             outbox.set_apart(0)
-        is_ready = behind is not None and outbox.backlog.is_next(behind.seq)
-        pack = behind if is_ready else outbox.backlog.pack(limit)
-        if pack is None:
-            continue
-        behind = outbox.backlog.pack_behind(pack.seq, limit)
-        outbox.backlog.done(pack.seq, pack.points, ())
-        found += pack.lines.decode().split("\n")
+        if not (ready and outbox.backlog.is_next(ready[0].seq)):
+            pack = outbox.backlog.pack(limit)
+            ready = [] if pack is None else [pack]
+        while ready and len(ready) <= ahead:
+            behind = outbox.backlog.pack_behind(ready[-1].seq, limit)
+            if behind is None:
+                break
+            ready.append(behind)
+        if ready:
+            pack = ready.pop(0)
+            outbox.backlog.done(pack.seq, pack.points, ())
+            found += pack.lines.decode().split("\n")
     store.close()
     assert sorted(found) == sorted(render(point(i)) for i in range(number))

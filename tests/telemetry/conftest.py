@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -90,18 +89,3 @@ def fake_nvml(tmp_path):
         return FakeNvml(tmp_path, gpus, **options)
 
     return build
-
-
-def wait_until(condition, timeout_s=60.0):
-    """Waits for something that another process does."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.01)
-    raise TimeoutError("it did not happen")
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture():
-    return wait_until
