@@ -257,8 +257,10 @@ class GpuReader:
 
 def _quick_sample(t_ns: int, memory: bytes) -> Sample:
     """The sample that the bytes of a `_Quick` hold."""
-    *powers, gpu_pct, memory_pct, sm_mhz = _QUICK_LAYOUT.unpack_from(memory)
-    average_w, instant_w = watts_of(*powers[:3]), watts_of(*powers[3:])
+    kind, code, average, kind_now, code_now, instant, gpu_pct, memory_pct, sm_mhz = (
+        _QUICK_LAYOUT.unpack_from(memory)
+    )
+    average_w, instant_w = watts_of(kind, code, average), watts_of(kind_now, code_now, instant)
     return Sample(
         t_ns,
         instant_w if average_w is None else average_w,

@@ -100,18 +100,16 @@ class Metering:
     def remember(self, *samples: Sample) -> None:
         """Takes what regular samples say of energy."""
         history, idle_below_pct = self.history, self._sensor.idle_below_pct
-        history.counter.extend(s.counter for s in samples if s.counter is not None)
-        history.powers.extend((s.t_ns, s.power_w) for s in samples if s.power_w is not None)
-        averaged = [s.is_averaged for s in samples if s.power_w is not None]
-        if averaged:
-            self._samples_suffice = averaged[-1] and self._every_ns <= NS_PER_S
-        history.idle.add(
-            *(
-                s.power_w
-                for s in samples
-                if s.power_w is not None and s.util_pct is not None and s.util_pct <= idle_below_pct
-            )
-        )
+        for sample in samples:
+            if sample.counter is not None:
+                history.counter.append(sample.counter)
+            power_w, util_pct = sample.power_w, sample.util_pct
+            if power_w is None:
+                continue
+            history.powers.append((sample.t_ns, power_w))
+            self._samples_suffice = sample.is_averaged and self._every_ns <= NS_PER_S
+            if util_pct is not None and util_pct <= idle_below_pct:
+                history.idle.add(power_w)
 
     def read_counter(self) -> CounterReading | None:
         """Reads the energy counter and keeps what it says; a reading just made stands for this."""

@@ -25,6 +25,9 @@ COMMAND_BYTES_MAX: Final = 4096
 
 Message = Mapping[str, Any]
 
+# `json.dumps` would make one for each message.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
 # What each command must carry: integers, but for the device's name and the list of processes.
 _TIMES: Final = ("start_ns", "end_ns")
 COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -87,7 +90,7 @@ class Quarantined:
 
 def encode(message: Message) -> bytes:
     """One line of the wire."""
-    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _ENCODER.encode(message).encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
