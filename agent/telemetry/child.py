@@ -172,17 +172,24 @@ class SensorChild:
                 self._leave_if_hung()
                 self._look_again(now_ns)
                 self._beat(now_ns, BEAT_EVERY_NS)
-                # Nobody puts the alarm off for who is with a device by itself, perhaps for long.
-                wait_ns = BEAT_EVERY_NS if self._crew.rests else self._look_ns
-                self._next_look_ns = now_ns + wait_ns
+                self._next_look_ns = self._when_to_look(now_ns)
             if self._outlet.has_unsent:
-                self._beat(now_ns, BEAT_EVERY_NS // 2)
+                if self._beat(now_ns, BEAT_EVERY_NS // 2):
+                    self._next_look_ns = self._when_to_look(now_ns)
                 self._outlet.send()
             # What was said together goes out together, so that it wakes the daemon once.
             message = self._outlet.next(self._next_look_ns)
             while message is not None:
                 self._handle(message)
                 message = self._outlet.next(0)
+
+    def _when_to_look(self, now_ns: int) -> int:
+        """When this thread has to look, if the alarm does not ring before, in CLOCK_MONOTONIC ns."""
+        if not self._crew.rests:
+            # Nobody puts the alarm off for who is with a device by itself, perhaps for long.
+            return now_ns + self._look_ns
+        beat_ns = now_ns + BEAT_EVERY_NS
+        return beat_ns if self._look_again_ns is None else min(beat_ns, self._look_again_ns)
 
     def _look_now(self) -> None:
         self._emit({"type": "look"})
@@ -224,10 +231,10 @@ class SensorChild:
         elif command["cmd"] == "activity":
             self._write(activity_message(int(command["id"]), UNKNOWN))
 
-    def _beat(self, now_ns: int, after_ns: int) -> None:
-        """Has a beat leave with the next `send`, if the last is so long ago."""
+    def _beat(self, now_ns: int, after_ns: int) -> bool:
+        """Has a beat leave with the next `send`, if the last is so long ago; whether it is."""
         if now_ns - self._beat_ns < after_ns:
-            return
+            return False
         self._beat_ns = now_ns
         ages_s = {
             name: round((now_ns - worker.sampled_ns) / NS_PER_S, 3)
@@ -236,6 +243,7 @@ class SensorChild:
         }
         beat = {"type": "beat", "t_ns": now_ns, "ages_s": ages_s, "dropped": self._outlet.dropped}
         self._outlet.add(beat)
+        return True
 
     def _look_again(self, now_ns: int) -> None:
         """A driver that was not there at the start may be there now."""

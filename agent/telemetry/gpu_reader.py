@@ -2,8 +2,8 @@
 
 pynvml makes the memory of each call anew, and looks at each value that is taken from it. Eight
 boards are read every second for ever: for those whose metrics are read by one of the first ways of
-`agent.telemetry.gpu_metrics` this does the same in a fifth of the time. It knows of no faults: where
-a call fails the ways find out what is wrong.
+`agent.telemetry.gpu_metrics` this does the same in less than half of the time. It knows of no faults:
+where a call fails the ways find out what is wrong.
 """
 
 from __future__ import annotations
