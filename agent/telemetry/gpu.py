@@ -188,7 +188,7 @@ class GpuSensor:
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
         reader = self._reader
-        if reader is not None:
+        if reader is not None and not self._failing.keys() & METRICS.keys():
             reader.begin()
             if self._all_work(reader.quick) and self._all_work(reader.rest):
                 quick = reader.noted(self._clock.monotonic_ns()).sample()
@@ -196,7 +196,7 @@ class GpuSensor:
                     return quick._replace(**_with_pids(reader.rest_values()), is_quick=False)
         # What is wrong is found out one by one.
         sample = self._sampled(METRICS)
-        is_usual = sample.is_averaged and not self._failing.keys() & METRICS.keys()
+        is_usual = sample.is_averaged and self._failing.keys().isdisjoint(QUICK)
         self._reader = gpu_reader(self._ways, self._handle) if is_usual else None
         return sample
 

@@ -124,3 +124,27 @@ def test_all_are_told_of_a_rest():
     crew = Crew(SystemClock(), rests.set, lambda: None)
     workers(crew, "gpu0")
     assert rests.wait(60)
+
+
+def test_who_stays_with_a_device_is_not_at_rest_until_it_is_quick_again(crew, wait_until):
+    a, b = workers(crew, "gpu0", "gpu1")
+    wait_until(lambda: crew.rests)
+    a.block()
+    assert not crew.rests
+    crew.relieve(patience_ns=0)
+    seen = len(b.threads)
+    wait_until(lambda: len(b.threads) > seen + 2)
+    assert not crew.rests
+    a.free.set()
+    wait_until(lambda: crew.rests)
+    assert len(a.threads) > QUICK_VISITS
+
+
+def test_each_round_is_told_of_before_it_begins(wait_until):
+    begun = []
+    crew = Crew(SystemClock(), lambda: None, lambda: begun.append(len(a.threads)))
+    a = Worker("gpu0", SystemClock())
+    crew.add(a)
+    wait_until(lambda: len(a.threads) > 5)
+    assert begun[0] == 0
+    assert begun == sorted(begun)
