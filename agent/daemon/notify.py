@@ -65,13 +65,17 @@ class Notifier:
         """Says that the daemon ends."""
         self._send("STOPPING=1")
 
+    @property
+    def feed_every_s(self) -> float | None:
+        """How often the watchdog needs to be fed, in s; None where there is none."""
+        return None if self._watchdog_s is None else self._watchdog_s / FEEDS_PER_INTERVAL
+
     def alive(self) -> None:
         """Feeds the watchdog, as often as it needs."""
-        now_ns = self._clock.monotonic_ns()
-        if self._watchdog_s is None:
+        now_ns, every_s = self._clock.monotonic_ns(), self.feed_every_s
+        if every_s is None:
             return
-        every_ns = self._watchdog_s / FEEDS_PER_INTERVAL * NS_PER_S
-        if self._fed_ns is None or now_ns - self._fed_ns >= every_ns:
+        if self._fed_ns is None or now_ns - self._fed_ns >= every_s * NS_PER_S:
             self._fed_ns = now_ns
             self._send("WATCHDOG=1")
 

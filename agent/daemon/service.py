@@ -37,7 +37,8 @@ from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor
 
 logger = logging.getLogger(__name__)
 
-# How soon a new device or a step of the clock is noticed; a stop or a reload is at once.
+# How soon a new device or a step of the clock is noticed; a stop or a reload is at once. Sooner where
+# systemd's watchdog has to be fed more often.
 TICK_S = 10.0
 STATUS_EVERY_S = 10.0
 # Devices' rows end at whole multiples too: rules see those of the same instant.
@@ -145,10 +146,11 @@ class Daemon:
             self._resume()
             self._notifier.ready(self._summary())
             step = ClockStep(self._clock.time_ns(), self._clock.monotonic_ns())
+            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
             while not self._stop.is_set():
                 self._tick(step)
                 # With the jobs, all of which begin at whole multiples: that wakes the host once.
-                self._woken.wait(TICK_S - self._clock.time_ns() / NS_PER_S % TICK_S)
+                self._woken.wait(tick_s - self._clock.time_ns() / NS_PER_S % tick_s)
                 self._woken.clear()
         finally:
             self._close()

@@ -101,7 +101,7 @@ class Ahead:
             posts: Whether it is sent as well.
         """
         if self._arrived or (self._line and self._line[0].stream is not stream):
-            return  # that is made already
+            return  # first comes what is there already
         while len(self._line) < (SENT_AHEAD if posts else MADE_AHEAD):
             before = self._line[-1].made if self._line else None
             self._maker = self._maker or ThreadPoolExecutor(1, f"{self._name} making")
@@ -142,8 +142,8 @@ class Ahead:
             return None  # rows of now wait for none of an outage
         coming = self._line[0]
         request = _outcome(coming)
-        is_usable = request is not None and (request.is_posted or coming.limit <= limit)
-        if request is None or not is_usable or not stream.is_next(request.pack.seq):
+        is_too_large = coming.limit > limit and not (request and request.is_posted)
+        if request is None or is_too_large or not stream.is_next(request.pack.seq):
             self._gather()
             return None
         self._line.popleft()

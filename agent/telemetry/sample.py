@@ -71,8 +71,7 @@ class Sample(NamedTuple):
 class Noted(NamedTuple):
     """A reading as the driver left it in memory, to be understood when it is needed.
 
-    Many that are understood together cost half of what each costs by itself, once a second, when
-    the processor has forgotten how.
+    Once a second the processor has forgotten how: many that are understood together cost less.
 
     Attributes:
         t_ns: CLOCK_MONOTONIC ns at which it was taken.

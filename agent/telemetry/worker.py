@@ -126,7 +126,7 @@ class DeviceWorker:
             CLOCK_MONOTONIC ns.
         """
         if self._next_sample_ns < self._quick_until_ns and self._inbox.empty():
-            # Nine of ten visits.
+            # Nine of ten visits, at one sample a second and a row every ten.
             if self._next_sample_ns <= self._clock.monotonic_ns():
                 self._guard(self._sample_quickly)
             if self._quick_until_ns:

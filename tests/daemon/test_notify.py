@@ -68,6 +68,9 @@ def test_the_watchdog_is_fed_three_times_an_interval_and_no_more(systemd):
         notifier.alive()
         clock.move(1)
     assert systemd.listen() == ["WATCHDOG=1"] * 7
+    # The daemon looks at its parts at least so often.
+    assert notifier.feed_every_s == 10.0
+    assert Notifier(systemd.address, None, clock).feed_every_s is None
 
 
 def test_without_systemd_nobody_is_told():
