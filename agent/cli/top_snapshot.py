@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.cli.status import faults_of, is_running, outbox_document
+from agent.cli.status import is_running, outbox_document
+from agent.cli.status_lines import faults_of
 from agent.cli.timespan import iso
 from agent.costing.compare_rows import number
 from agent.model import NS_PER_S, Point

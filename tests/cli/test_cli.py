@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -210,6 +211,19 @@ def test_export_takes_a_range_and_a_measurement(infercost, points):
 
 def test_status_of_a_store_that_no_daemon_wrote(infercost, points):
     assert "no daemon has written" in infercost("status", code=1)
+
+
+def test_status_of_another_versions_daemon_is_told_as_far_as_it_is_understood(infercost, tmp_path):
+    store = Store.open(tmp_path / "infercost.db", SystemClock())
+    status = {"host": "h", "state": "running", "pid": os.getpid(), "version": "0.0.1"}
+    store.put_state("status", status)
+    told = infercost("status")
+    assert "infercost on h: running; the rest is of version 0.0.1" in told
+    assert "the daemon is 0.0.1, this command is" in told
+    assert json.loads(infercost("top", "--once", "--json"))["faults"] == []
+    store.put_state("status", {**status, "state": "stopped"})
+    assert "restart" not in infercost("status", code=3)
+    store.close()
 
 
 def test_config_check_and_show(infercost, config):
