@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agent.storage.outbox import DROPPED_POINTS, count, newest_seq
 from agent.storage.outbox_order import undelivered
 
 _FREE_PAGES_KEPT = 1024
 PAGES_GIVEN_BACK = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What one step of retention did.
-
-    Attributes:
-        removed: Rows removed that every sink was done with.
-        dropped: Rows removed that at least one sink never got.
-        is_done: False if the step ended at its limit and more may be due.
-    """
-
-    removed: int
-    dropped: int
-    is_done: bool
 
 
 class Gate:
@@ -79,24 +63,6 @@ class Gate:
             )
             _skip_what_is_gone(connection)
         return dropped
-
-
-def prune(
-    connection: sqlite3.Connection, keep_since_ns: int, outbox_keep_since_ns: int, limit: int
-) -> Pruned:
-    """Removes up to `limit` rows; see `Store.prune`."""
-    gate = Gate(connection)
-    gone = 0
-    for (series_id,) in connection.execute("SELECT id FROM series ORDER BY id").fetchall():
-        if gone >= limit:
-            break
-        due = gate.due(connection, series_id, keep_since_ns, outbox_keep_since_ns, limit - gone)
-        gate.remove(connection, [seq for seq, _, _ in due])
-        gone += len(due)
-    dropped = gate.settle(connection)
-    if gone:
-        forget_empty_series(connection)
-    return Pruned(gone - dropped, dropped, is_done=gone < limit)
 
 
 def forget_empty_series(connection: sqlite3.Connection) -> None:

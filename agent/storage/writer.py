@@ -16,7 +16,6 @@ from agent.storage import outbox, outbox_order, retention, rollup
 from agent.storage.database import BUSY_TIMEOUT_MS, Database, open_reader, open_writer, size_bytes
 from agent.storage.notices import NotifierStatus, QueuedNotice
 from agent.storage.outbox import Backlog, OutboxRow, RejectedLine, SinkStatus
-from agent.storage.retention import Pruned
 from agent.storage.rollup import KeepSince, Retained
 from agent.storage.rows import Row, SeriesIds, insert, rendered
 from agent.storage.sink_outbox import SinkOutbox
@@ -254,24 +253,6 @@ class Store:
                 "SELECT document FROM states WHERE name = ?", (name,)
             ).fetchone()
         return json.loads(row[0]) if row else None
-
-    def prune(self, keep_since_ns: int, outbox_keep_since_ns: int, limit: int = 1000) -> Pruned:
-        """Removes old rows that nobody wants summed up, in one bounded step.
-
-        Call again until it says that it is done. A row older than `keep_since_ns` goes once every registered sink is done with it, and
-        without that once it is older than `outbox_keep_since_ns` too: then it counts as dropped.
-
-        Args:
-            keep_since_ns: UTC ns.
-            outbox_keep_since_ns: UTC ns.
-            limit: The most rows that one step removes.
-        """
-        with self._series_lock:
-            with self._database.transaction("prune") as connection:
-                pruned = retention.prune(connection, keep_since_ns, outbox_keep_since_ns, limit)
-            self._ids.forget()  # a series whose last row went is gone
-        self.give_back()
-        return pruned
 
     def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
         """Does one bounded step of retention: old rows are rolled up, the oldest go.

@@ -23,6 +23,11 @@ def point(second=0, device="gpu0", measurement="device", **fields):
     )
 
 
+def happened(second=0, device="gpu0", **fields):
+    """A row that is never rolled up."""
+    return point(second, device, measurement="event", **fields)
+
+
 def run_python(script, *arguments, **options):
     """Runs a script of this folder with the repository's code."""
     return subprocess.run(

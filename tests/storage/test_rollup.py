@@ -5,7 +5,7 @@ from fakes.clock import FakeClock
 from store_samples import DAY_NS, T0_NS, S, lines_of, point, query
 
 from agent.config import StoreConfig
-from agent.daemon.ledger import keep_since, prune
+from agent.daemon.retention import keep_since, prune
 from agent.lineprotocol import render
 from agent.model import Point
 from agent.storage.fold import Cell

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.lineprotocol import render
 from agent.model import NS_PER_S, Point
 from agent.storage.outbox_order import load
+from agent.storage.rollup import KeepSince
 from agent.storage.writer import Store
 
 SINK = "s"
@@ -154,7 +155,7 @@ def test_rows_that_retention_takes_are_counted_once_and_not_where_they_were_sent
     later = [point(1000 + i) for i in range(10)]
     store.append(later)
     drained(outbox.live)
-    store.prune(keep_since_ns=2 * 10**18, outbox_keep_since_ns=2 * 10**18)
+    store.retain(KeepSince(*[2 * 10**18] * 4))
     assert status(store).dropped_points == 100
     assert status(store).backlog.points == 0
 

@@ -9,13 +9,14 @@ import pytest
 from fakes.clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_samples import T0_NS, S, point, run_python
+from store_samples import T0_NS, S, happened, point, run_python
 
 from agent.lineprotocol import field_set, parse_field_set, render
 from agent.model import Point
 from agent.storage.errors import StoreError
 from agent.storage.history import SeriesValues
 from agent.storage.reader import StoreReader
+from agent.storage.rollup import KeepSince
 from agent.storage.writer import Store
 
 ALWAYS = (-(2**70), 2**70)
@@ -159,17 +160,17 @@ def test_a_reader_sees_each_commit_and_none_that_is_not(store, reader, path):
 
 
 def test_a_reader_that_pauses_neither_blocks_the_writer_nor_keeps_its_log(store, reader, path):
-    store.append([point(second) for second in range(1000)])
+    store.append([happened(second) for second in range(1000)])
     paused = reader.lines(*ALWAYS)
-    assert next(paused) == render(point(0))
+    assert next(paused) == render(happened(0))
     for second in range(4000, 4100):
-        store.append([point(second)])
+        store.append([happened(second)])
     with store._database.reading("fold") as connection:  # noqa: SLF001 - asks SQLite itself
         assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
-    store.prune(T0_NS + 500 * S, T0_NS)
+    store.retain(KeepSince(*[T0_NS + 500 * S] * 4))
     # It sees the series up to where they were when it began, without a gap.
-    assert list(paused)[-1] == render(point(999))
-    assert list(reader.lines(*ALWAYS))[-1] == render(point(4099))
+    assert list(paused)[-1] == render(happened(999))
+    assert list(reader.lines(*ALWAYS))[-1] == render(happened(4099))
 
 
 def test_a_reader_cannot_write(reader):
