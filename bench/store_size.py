@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from agent.config import Config, StoreConfig  # noqa: E402 - the path is set above
-from agent.daemon.ledger import prune  # noqa: E402 - as above
-from agent.daemon.service import AGENT_EVERY_S, PRUNE_EVERY_S  # noqa: E402 - as above
+from agent.daemon.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from agent.daemon.service import AGENT_EVERY_S  # noqa: E402 - as above
 from agent.series import make_point  # noqa: E402 - as above
 from agent.storage.database import WAL_BYTES_KEPT  # noqa: E402 - as above
 from agent.storage.writer import Store  # noqa: E402 - as above
@@ -176,7 +176,7 @@ def filled(path, config, days):
             waiting += [row for name in names for row in probe_rows(rng, name, clock.now_ns)]
         if second % int(AGENT_EVERY_S) == 0:
             waiting += rare_rows(rng, second, clock.now_ns)
-        if second % int(PRUNE_EVERY_S) == 0:
+        if second % int(RETENTION_EVERY_S) == 0:
             store.append(waiting)
             waiting = []
             started_s = time.perf_counter()

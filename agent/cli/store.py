@@ -12,7 +12,7 @@ from agent.cli.colour import paint
 from agent.cli.settings import Settings, bad_input, reader_of
 from agent.cli.timespan import iso
 from agent.clock import SystemClock
-from agent.daemon.ledger import keep_since
+from agent.daemon.retention import keep_since
 from agent.storage.compact import compact
 from agent.storage.errors import StoreError
 from agent.storage.health import back_up, examine

@@ -7,17 +7,12 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
-from agent.config import StoreConfig
-from agent.model import NS_PER_S, Point
+from agent.model import Point
 from agent.storage.buffer import BufferedWriter
 from agent.storage.errors import StoreError
-from agent.storage.rollup import KeepSince
 from agent.storage.writer import Store
 
 logger = logging.getLogger(__name__)
-
-PRUNE_STEPS = 50
-BEGINNING_OF_TIME_NS = -(2**63)
 
 
 class StoreLedger:
@@ -64,43 +59,3 @@ class StoreLedger:
                     self._unsaved.discard(unsaved)
             except StoreError as error:
                 logger.debug("kept in memory: %s", error)
-
-
-def keep_since(config: StoreConfig, now_ns: int) -> KeepSince:
-    """From when on rows are kept.
-
-    Args:
-        config: For how long.
-        now_ns: UTC in ns of now.
-    """
-    return KeepSince(
-        *(
-            # A retention of a thousand years is older than a store can say.
-            max(now_ns - int(kept_s * NS_PER_S), BEGINNING_OF_TIME_NS)
-            for kept_s in (
-                config.retention_s,
-                config.rollup_1m_retention_s,
-                config.rollup_1h_retention_s,
-                config.outbox_retention_s,
-            )
-        )
-    )
-
-
-def prune(store: Store, config: StoreConfig, now_ns: int) -> None:
-    """Rolls up and lets go of rows that are past their retention, in a bounded number of steps.
-
-    Others write between two steps; what is not done yet is done the next time.
-
-    Args:
-        store: The one writer.
-        config: How long rows are kept.
-        now_ns: UTC in ns of now.
-    """
-    since = keep_since(config, now_ns)
-    for _ in range(PRUNE_STEPS):
-        if store.retain(since).is_done:
-            break
-    for _ in range(PRUNE_STEPS):
-        if not store.give_back():
-            return

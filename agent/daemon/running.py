@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import Clock
 from agent.config import Config
@@ -42,6 +42,18 @@ SPARE_WORKERS = 3
 BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
 END_OF_TIME_NS = 2**63 - 1
+# What a daemon says of its parts before they are there, and after.
+NOTHING_RUNS: Final[Mapping[str, Any]] = {
+    "probes": [],
+    "services": [],
+    "jobs": {},
+    "sinks": {},
+    "notifiers": {},
+    "alerting": {},
+    "spot_prices": {},
+    "carbon": {},
+    "budgets": [],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +178,19 @@ class Running:
             for reading, _ in readings:
                 self._serving.take_reading(reading)
 
-    def service_status(self) -> list[dict[str, Any]]:
-        """What each service last said."""
-        return self._serving.status() if self._serving else []
-
-    def probe_status(self) -> list[dict[str, Any]]:
-        """What each probe last said."""
-        return [job.status() for job in self._probe_jobs]
-
-    def job_status(self) -> dict[str, Any]:
-        """How each job's last run went."""
-        return {name: record.document() for name, record in self.schedule.records.items()}
-
-    def budget_status(self) -> list[dict[str, Any]]:
-        """How each budget goes."""
-        return self._budgets.status() if self._budgets is not None else []
+    def status(self) -> dict[str, Any]:
+        """What each part last said; the same keys as NOTHING_RUNS."""
+        return {
+            "probes": [job.status() for job in self._probe_jobs],
+            "services": self._serving.status() if self._serving else [],
+            "jobs": {name: record.document() for name, record in self.schedule.records.items()},
+            "sinks": self.pushing.status(),
+            "notifiers": self.notifying.status(),
+            "alerting": self.watching.status(),
+            "spot_prices": self.spots.status(),
+            "carbon": self.carbon.status(),
+            "budgets": self._budgets.status() if self._budgets is not None else [],
+        }
 
     def _budgets_of(self, config: Config, ledger: WatchedLedger) -> Budgets | None:
         if not config.budget:

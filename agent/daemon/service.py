@@ -19,11 +19,12 @@ from agent.daemon.control import ControlServer
 from agent.daemon.control_requests import handlers
 from agent.daemon.faults import disk_of, present_faults
 from agent.daemon.http_pages import HttpPages, Sources
-from agent.daemon.ledger import StoreLedger, prune
+from agent.daemon.ledger import StoreLedger
 from agent.daemon.liveness import Heart, job_lives
 from agent.daemon.notify import Notifier
 from agent.daemon.probe_jobs import Listeners
-from agent.daemon.running import Parts, Running, host_name
+from agent.daemon.retention import RETENTION_EVERY_S, Retention
+from agent.daemon.running import NOTHING_RUNS, Parts, Running, host_name
 from agent.daemon.schedule import ClockStep
 from agent.daemon.self_observation import agent_point
 from agent.daemon.sensing import sensor_settings
@@ -44,7 +45,6 @@ STATUS_EVERY_S = 10.0
 # Devices' rows end at whole multiples too: rules see those of the same instant.
 EVALUATE_AFTER_S = 0.1
 AGENT_EVERY_S = 60.0
-PRUNE_EVERY_S = 600.0
 DETECTORS_EVERY_S = 3600.0
 DEVICES_TIMEOUT_S = 15.0
 DEVICES_POLL_S = 0.2
@@ -92,6 +92,7 @@ class Daemon:
         self._store = Store.open(store_path, clock)
         self._buffer = BufferedWriter(self._store)
         self._ledger = StoreLedger(self._store, self._buffer)
+        self._retention = Retention(self._store, self._ledger, clock)
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
         self._running: Running | None = None
@@ -232,7 +233,7 @@ class Daemon:
         self._running = Running(self._config, self._devices, parts, self._store_path.parent)
         schedule = self._running.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
-        schedule.add("retention", PRUNE_EVERY_S, self._prune)
+        schedule.add("retention", RETENTION_EVERY_S, self._retain)
         every_s = self._config.alerting.evaluate_every_s
         schedule.add(
             "alerting", every_s, self._evaluate, offset_s=min(EVALUATE_AFTER_S, every_s / 2)
@@ -367,15 +368,7 @@ class Daemon:
             ],
             "sensor": self._sensor.status(),
             "store": {"path": str(self._store_path), "fault": self._buffer.fault},
-            "probes": running.probe_status() if running else [],
-            "services": running.service_status() if running else [],
-            "jobs": running.job_status() if running else {},
-            "sinks": running.pushing.status() if running else {},
-            "notifiers": running.notifying.status() if running else {},
-            "alerting": running.watching.status() if running else {},
-            "spot_prices": running.spots.status() if running else {},
-            "carbon": running.carbon.status() if running else {},
-            "budgets": running.budget_status() if running else [],
+            **(running.status() if running else NOTHING_RUNS),
             "control": {"path": str(self._control.path), "fault": self._control_fault},
             "http": self._http.status(),
         }
@@ -391,8 +384,8 @@ class Daemon:
             return None
         return agent_point(running, self._store, self._sensor.restarts, self._clock.time_ns())
 
-    def _prune(self) -> None:
-        prune(self._store, self._config.store, self._clock.time_ns())
+    def _retain(self) -> None:
+        self._retention.apply(self._config.store)
         if self._running is not None:
             self._running.pushing.keep_bounds()
 

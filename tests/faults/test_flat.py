@@ -25,7 +25,8 @@ from agent.alert import Fault
 from agent.config import Config, StoreConfig
 from agent.config_price import ElectricityConfig, OnDemandPlanConfig
 from agent.daemon.accounts import Accounts, Measured
-from agent.daemon.ledger import StoreLedger, prune
+from agent.daemon.ledger import StoreLedger
+from agent.daemon.retention import prune
 from agent.daemon.running import END_OF_TIME_NS
 from agent.daemon.watching import WatchedLedger, Watching
 from agent.model import Device, Energy, ProbeResult, Reading

@@ -1,0 +1,106 @@
+"""Retention goes by a calendar of its own, which a wrong wall clock cannot drive far."""
+
+import pytest
+from fakes.clock import FakeClock
+
+from agent.config import StoreConfig
+from agent.daemon.ledger import StoreLedger
+from agent.daemon.retention import CATCHES_UP, RETENTION_EVERY_S, Retention
+from agent.model import NS_PER_S, Point
+from agent.storage.buffer import BufferedWriter
+from agent.storage.writer import Store
+
+DAY_S = 86_400
+HOUR_S = 3600
+KEPT = StoreConfig.model_validate(
+    {"retention": "2d", "rollup_1m_retention": "5d", "rollup_1h_retention": "10d"}
+)
+
+
+class Host:
+    """A store with an event each hour of the ten days before now, and the jobs of its daemon."""
+
+    def __init__(self, path):
+        self.clock = FakeClock()
+        self.path = path
+        first_ns = self.clock.time_ns() - 10 * DAY_S * NS_PER_S
+        self.store = Store.open(path, self.clock)
+        self.store.append(
+            Point("event", {"host": "h"}, {"title": "t"}, first_ns + hour * HOUR_S * NS_PER_S)
+            for hour in range(240)
+        )
+        self.retention = self._retention()
+
+    def _retention(self):
+        return Retention(
+            self.store, StoreLedger(self.store, BufferedWriter(self.store)), self.clock
+        )
+
+    def restart(self):
+        self.store.close()
+        self.store = Store.open(self.path, self.clock)
+        self.retention = self._retention()
+
+    def look(self, looks=1):
+        for _ in range(looks):
+            self.clock.move(RETENTION_EVERY_S)
+            self.retention.apply(KEPT)
+
+    @property
+    def events(self):
+        return len(self.store.rows_after(0, 1000))
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = Host(tmp_path / "s.db")
+    yield host
+    host.store.close()
+
+
+def test_rows_go_as_time_passes(host):
+    host.look(6 * 5)
+    assert host.events == 240 - 5
+
+
+def test_an_hour_of_a_calendar_that_is_wrong_by_years_takes_a_day(host):
+    host.look()
+    before = host.events
+    host.clock.step(20 * 365 * DAY_S)
+    host.look(6)
+    assert before - host.events == CATCHES_UP
+    host.clock.step(-20 * 365 * DAY_S)
+    left = host.events
+    host.look(6 * 20)
+    assert host.events == left
+    # From here on it is as if nothing had been.
+    host.look(6 * 10)
+    assert host.events == 240 - 32
+
+
+def test_a_calendar_that_is_wrong_at_the_start_is_not_followed_either(host):
+    host.look()
+    before = host.events
+    host.clock.step(20 * 365 * DAY_S)
+    host.restart()
+    host.retention.apply(KEPT)
+    assert before - host.events == CATCHES_UP * RETENTION_EVERY_S / HOUR_S
+
+
+def test_what_a_host_missed_while_it_was_off_is_done_within_a_while(host):
+    host.look()
+    host.store.close()
+    host.clock.step(5 * DAY_S)
+    host.store = Store.open(host.path, host.clock)
+    host.restart()
+    host.look()
+    assert host.events > 230
+    host.look(6 * 24 * 5 // CATCHES_UP + 6)
+    assert host.events == 120 - 7
+
+
+def test_a_shorter_retention_holds_at_once(host):
+    host.look()
+    names = ("retention", "rollup_1m_retention", "rollup_1h_retention")
+    host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")))
+    assert host.events == 23
