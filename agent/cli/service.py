@@ -106,9 +106,17 @@ def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
 
 
 def _teller(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
-    """What takes a line for a person, and the lines that were kept of it instead of shown."""
+    """What takes a line for a person, and the lines that JSON is made of.
+
+    With --json people have them on standard error, also where a step fails and no JSON is printed.
+    """
     told: list[str] = []
-    return told, (lambda line: told.append(line.strip())) if as_json else click.echo
+
+    def say(line: str) -> None:
+        told.append(line.strip())
+        click.echo(line, err=as_json)
+
+    return told, say
 
 
 def _check(root: Path) -> None:

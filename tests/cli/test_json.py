@@ -268,3 +268,11 @@ def test_the_service_of_an_image(tmp_path):
     done = checked("service install", printed("", "service", "install", *words))
     assert Path(done["config"]).exists()
     checked("service uninstall", printed("", "service", "uninstall", *words, "--purge"))
+
+
+def test_steps_of_an_installation_that_fails_are_told_beside_the_json(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "infercost").touch()
+    done = called("", "service", "install", "--root", tmp_path, "--json", code=1)
+    assert done.stdout == ""
+    assert re.search(r"infercost\.service: written\n(.*\n)*Error: .*etc/infercost", done.stderr)
