@@ -65,6 +65,13 @@ class Watched:
     since_ns: int = 0
     doubtful: tuple[Finding, Event] | None = None
 
+    def clock_was_stepped(self, step_ns: int, now_ns: int) -> None:
+        """Goes on behind a step of the calendar; see `Analyst.clock_was_stepped`."""
+        self.detector.clock_was_stepped(step_ns / NS_PER_S, now_ns / NS_PER_S)
+        if self.since_ns:
+            self.told_ns += step_ns
+            self.since_ns += step_ns
+
 
 class Analyst:
     """Watches the cost, latency, energy and throughput of every probe, and explains drifts.
@@ -98,6 +105,27 @@ class Analyst:
     def probes(self) -> set[tuple[str, str]]:
         """Device and name of every probe that is watched."""
         return {(device, probe) for device, probe, _ in self._watched}
+
+    def clock_was_stepped(self, step_ns: int, now_ns: int) -> None:
+        """Goes on behind a step of the calendar.
+
+        Args:
+            step_ns: By how much it was stepped in ns; negative for back.
+            now_ns: UTC in ns of now.
+        """
+        for watched in self._watched.values():
+            watched.clock_was_stepped(step_ns, now_ns)
+
+    def set_back(self, now_ns: int) -> None:
+        """Goes on from states that were kept while the calendar was ahead of what it says now.
+
+        Args:
+            now_ns: UTC in ns of now.
+        """
+        for watched in self._watched.values():
+            ahead_s = watched.detector.last_s - now_ns / NS_PER_S
+            if ahead_s > 0:
+                watched.clock_was_stepped(-round(ahead_s * NS_PER_S), now_ns)
 
     def documents(self) -> dict[str, Any]:
         """Each detector's state, by a name that begins with STATE_PREFIX; JSON."""

@@ -209,7 +209,7 @@ class AlertEngine:
             past.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
         for evaluator in self._evaluators.values():
-            evaluator.restore(evaluator.document())
+            evaluator.clock_was_stepped(step_ns)
 
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         found = []

@@ -42,7 +42,7 @@ def history_of(
     """
     now_ns = time.time_ns()
     config = settings.config
-    devices = _devices(reader, since_ns)
+    devices = _devices(reader, since_ns, now_ns)
     spots = known_spots(settings)
     cpus = os.cpu_count() or 1
     book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
@@ -64,10 +64,10 @@ def history_of(
     )
 
 
-def _devices(reader: StoreReader, since_ns: int) -> list[Device]:
+def _devices(reader: StoreReader, since_ns: int, now_ns: int) -> list[Device]:
     """The devices that are there now; others would take their part of a host's price."""
     newest: dict[str, Point] = {}
-    for row in reader.last("device"):
+    for row in reader.last("device", now_ns):
         name = row.tags.get("device", "")
         known = newest.get(name)
         if row.time_ns >= since_ns and row.tags.get("kind") in KINDS:

@@ -60,7 +60,7 @@ def snapshot(reader: StoreReader, now_ns: int) -> dict[str, Any]:
 
 
 def _newest(reader: StoreReader, measurement: str, now_ns: int) -> Sequence[Point]:
-    rows = [row for row in reader.last(measurement) if row.time_ns >= now_ns - GONE_NS]
+    rows = [row for row in reader.last(measurement, now_ns) if row.time_ns >= now_ns - GONE_NS]
     newest: dict[tuple[str, ...], Point] = {}
     for row in sorted(rows, key=lambda row: row.time_ns):
         newest[tuple(row.tags.get(name, "") for name in _IDENTITY)] = row

@@ -43,6 +43,11 @@ class RollingWindows:
         self._every_s = every_s
         self._samples: deque[tuple[int, float]] = deque(maxlen=MAX_SAMPLES)
 
+    @property
+    def newest_ns(self) -> int:
+        """UTC in ns of the sample that came last; 0 before the first."""
+        return self._samples[-1][0] if self._samples else 0
+
     def add(self, time_ns: int, value: float) -> None:
         """Takes a sample of UTC time_ns; samples older than the longest window go."""
         self._samples.append((time_ns, value))

@@ -28,6 +28,11 @@ class RollingRatio:
     def __init__(self) -> None:
         self._windows: deque[tuple[int, float, float, float]] = deque(maxlen=MAX_SAMPLES)
 
+    @property
+    def newest_ns(self) -> int:
+        """UTC in ns of the end of the window that came last; 0 before the first."""
+        return self._windows[-1][0] if self._windows else 0
+
     def add(self, time_ns: int, duration_s: float, cost: float, inferred: float) -> None:
         """Takes a complete window; those older than the longest rolling window go.
 

@@ -245,11 +245,13 @@ class Accounts:
         result = measured.result
         key = (result.device, result.probe, cost.currency)
         windows = self._rolling.get(key)
-        if windows is None:
+        # Anew also where the calendar was set back: what it was ahead, older samples went for.
+        if windows is None or windows.newest_ns > time_ns:
             windows = self._rolling[key] = RollingWindows(measured.every_s)
             since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
             for sample_ns, value in self._history(*key, since_ns):
-                windows.add(sample_ns, value)
+                if sample_ns < time_ns:
+                    windows.add(sample_ns, value)
         windows.add(time_ns, cost.per_inference)
         return windows.summaries(time_ns)
 

@@ -28,7 +28,6 @@ from agent.storage.errors import StoreError
 from agent.storage.reader import StoreReader
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-END_OF_TIME_NS: Final = 2**63 - 1
 # What only grows; all else of the series is a gauge.
 _COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
 # Series that differ in such a tag alone are one thing in several states, of which one holds.
@@ -164,11 +163,12 @@ class _StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         newest, is_readable = Newest(self._max_series), True
-        since_ns = self._clock.time_ns() - int(self._window_s * NS_PER_S)
+        now_ns = self._clock.time_ns()
+        since_ns = now_ns - int(self._window_s * NS_PER_S)
         try:
             with closing(StoreReader.open(self._store)) as reader:
                 for measurement in (name for name in SCHEMA if name != _OWN):
-                    for point in reader.points(measurement, since_ns, END_OF_TIME_NS):
+                    for point in reader.points(measurement, since_ns, now_ns + 1):
                         newest.take(point)
         except StoreError:
             is_readable = False

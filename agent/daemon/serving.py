@@ -178,7 +178,7 @@ class Serving:
     def _served(self, service: str) -> Mapping[str, int]:
         """Served models that a service has rows of, and UTC in ns of the newest."""
         with closing(StoreReader.open(self._around.store_path)) as reader:
-            rows = reader.last("serving", {"service": service})
+            rows = reader.last("serving", self._around.clock.time_ns(), {"service": service})
         return {row.tags.get("served_model", ""): row.time_ns for row in rows}
 
     def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:

@@ -97,7 +97,7 @@ class ServedService:
             time_ns: UTC in ns of its end.
         """
         rolling = self._rolling.get(currency)
-        if rolling is None:
+        if rolling is None or rolling.newest_ns > time_ns:  # anew where the calendar was set back
             rolling = self._rolling[currency] = self._remembered(currency, time_ns)
         if cost.total is not None:
             length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S

@@ -35,7 +35,8 @@ ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
 REFRESH_NS = 60 * NS_PER_S
 MAX_WAITING = 10_000
-END_OF_TIME_NS = 2**63 - 1
+# A row's time is computed from the monotonic clock's: it may be a little later than now.
+AHEAD_NS = 60 * NS_PER_S
 # States are kept by the hour, one after the other.
 OVERLAP_NS = 3600 * NS_PER_S
 EXPLAINED = ("probe", "cost", "event")
@@ -121,26 +122,27 @@ class Watching:
     def take(self, points: Sequence[Point]) -> None:
         """Looks at rows that were kept together: those of a probe run, or others."""
         with self._lock:
+            now_ns = self._look_at_the_clock()
             for point in points:
                 self._engine.observe(point)
-            for event in self._analyst.take(points):
+            # What was measured by a calendar that has been set back since is not taken for later.
+            for event in self._analyst.take(
+                point for point in points if point.time_ns <= now_ns + AHEAD_NS
+            ):
                 self._tell(event)
 
     def tick(self, faults: Collection[Fault]) -> bool:
         """Evaluates every rule and keeps what came of it; True if there is something to tell."""
         with self._lock:
-            now_ns = self._clock.time_ns()
-            step_s = self._step.step_s(now_ns, self._clock.monotonic_ns())
-            if step_s is not None:
-                # Before the rules are looked at: a moment later an incident could have fired.
-                self._engine.clock_was_stepped(round(step_s * NS_PER_S))
+            # Before the rules are looked at: a moment later an incident could have fired.
+            now_ns = self._look_at_the_clock()
             outcome = self._engine.tick(now_ns, faults)
             for row in outcome.points:
                 _log(row)
             self._points += outcome.points
             self._notices += outcome.notices
             self._drop_overflow()
-            is_due = now_ns - self._committed_ns >= REFRESH_NS
+            is_due = not 0 <= now_ns - self._committed_ns < REFRESH_NS
             if outcome.changed or self._points or self._notices or is_due:
                 return self._commit(now_ns)
         return False
@@ -220,9 +222,22 @@ class Watching:
         if isinstance(kept, dict):
             try:
                 self._engine.restore(kept)
+                ahead_ns = kept.get("time_ns", 0) - self._clock.time_ns()
+                if ahead_ns > 0:
+                    self._engine.clock_was_stepped(-ahead_ns)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the incidents that were kept are damaged: %r", error)  # noqa: TRY400 - said once, the daemon goes on
         self._catch_up()
+
+    def _look_at_the_clock(self) -> int:
+        """UTC in ns of now; rules and detectors go on behind a step of the calendar."""
+        now_ns = self._clock.time_ns()
+        step_s = self._step.step_s(now_ns, self._clock.monotonic_ns())
+        if step_s is not None:
+            step_ns = round(step_s * NS_PER_S)
+            self._engine.clock_was_stepped(step_ns)
+            self._analyst.clock_was_stepped(step_ns, now_ns)
+        return now_ns
 
     def _tell(self, event: Event) -> None:
         level = logging.WARNING if event.severity != "info" else logging.INFO
@@ -243,7 +258,10 @@ class Watching:
         try:
             self._store.commit_alerts(
                 self._points,
-                {ENGINE_STATE: self._engine.document(), PUBLIC_STATE: alerts},
+                {
+                    ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
+                    PUBLIC_STATE: alerts,
+                },
                 notices,
             )
         except StoreError as error:
@@ -288,13 +306,14 @@ class Watching:
             }
             for problem in self._analyst.restore(document for document, _ in kept.values()):
                 logger.warning("%s", problem)
+            self._analyst.set_back(now_ns)
             times_ns = [time_ns for _, time_ns in kept.values()]
-            tell_after_ns = min(times_ns, default=now_ns)
+            tell_after_ns = min([*times_ns, now_ns])
             stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
             since_ns = now_ns - LEARN_NS
             if stored <= self._analyst.probes():
                 since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
-            for together in _by_time(reader, since_ns):
+            for together in _by_time(reader, since_ns, now_ns):
                 for event in self._analyst.take(together):
                     if event.time_ns > tell_after_ns:
                         self._tell(event)
@@ -309,14 +328,11 @@ def _log(row: Point) -> None:
         logger.info("%s is resolved: %s", name, row.fields["summary"])
 
 
-def _by_time(reader: StoreReader, since_ns: int) -> Iterable[list[Point]]:
+def _by_time(reader: StoreReader, since_ns: int, until_ns: int) -> Iterable[list[Point]]:
     """Rows of `probe` and `cost` of the same time together, oldest first."""
     rows = heapq.merge(
         # An hour's median is no sample: detectors learn from samples alone.
-        *(
-            reader.points(name, since_ns, END_OF_TIME_NS, coarsest_s=0)
-            for name in ("probe", "cost")
-        ),
+        *(reader.points(name, since_ns, until_ns, coarsest_s=0) for name in ("probe", "cost")),
         key=attrgetter("time_ns"),
     )
     for _, together in groupby(rows, key=attrgetter("time_ns")):

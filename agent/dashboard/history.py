@@ -103,7 +103,7 @@ def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
         StoreError: The store cannot be read.
     """
     newest: dict[tuple[str, str], int] = {}
-    for row in reader.last("sweep"):
+    for row in reader.last("sweep", now_ns):
         key = (row.tags.get("device", ""), row.tags.get("probe", ""))
         newest[key] = max(newest.get(key, 0), row.time_ns)
     latest = sorted(newest.items(), key=lambda item: item[1], reverse=True)

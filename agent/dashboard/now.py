@@ -34,9 +34,9 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
     states = reader.states()
     status, status_ns = states.get("status", (None, 0))
     alerts, alerts_ns = states.get("alerts", ({}, 0))
-    probes = _newest(reader.last("probe"), _OF_PROBE, now_ns)
-    costs = _newest(reader.last("cost"), _OF_COST, now_ns)
-    devices = _newest(reader.last("device"), _OF_DEVICE, now_ns)
+    probes = _newest(reader.last("probe", now_ns), _OF_PROBE, now_ns)
+    costs = _newest(reader.last("cost", now_ns), _OF_COST, now_ns)
+    devices = _newest(reader.last("device", now_ns), _OF_DEVICE, now_ns)
     left_out = sum(max(0, len(rows) - ENTRIES_MAX) for rows in (probes, costs, devices))
     return {
         "time_ms": now_ns // NS_PER_MS,

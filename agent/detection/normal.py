@@ -232,6 +232,15 @@ class Normal:
         self._forget_sums()
         self.tune()
 
+    def clock_was_stepped(self, step_s: float, now_s: float) -> None:
+        """Goes on behind a step of the calendar, as if there had been none."""
+        self.started_s += step_s
+        # What comes from now on has to be later.
+        self.last_s = min(self.last_s + step_s, now_s)
+        self.since_s = [since_s + step_s for since_s in self.since_s]
+        self.known_hour += round(step_s / HOUR_S)
+        self.hour_ends_s = NEVER_S
+
     def _forget_sums(self) -> None:
         self.state, self.run = 0.0, 0
         self.sums = NO_SUMS

@@ -84,6 +84,12 @@ class Novelty:
         self.told_after = change.level
         return True
 
+    def clock_was_stepped(self, step_s: float) -> None:
+        """Goes on behind a step of the calendar, as if there had been none."""
+        self.told_s += step_s
+        self.follow_until_s += step_s
+        self.held_since_s += step_s
+
     def goes_on(self, change: Change) -> bool:
         """True for more of the same ramp."""
         is_same_way = math.copysign(1.0, change.shift) == self.follow_sign

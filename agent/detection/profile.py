@@ -98,8 +98,15 @@ class WeekMemory:
         self.count = 0
 
     def end_hour(self, hour: int) -> None:
-        """Closes the hour before; hours in which nothing came are not known."""
-        if self.count:
+        """Closes the hour before; hours in which nothing came are not known.
+
+        Nor are those that are still to come, where the calendar was set back.
+        """
+        if hour == self.hour:
+            return
+        for ahead in range(hour, min(self.hour + 1, hour + HOURS)):
+            self.means[ahead % HOURS] = math.nan
+        if self.count and self.hour < hour:
             self.means[self.hour % HOURS] = self.total / self.count
             self.shifted[self.hour % HOURS] = self.explained
         for silent in range(max(self.hour + 1, hour - HOURS), hour):

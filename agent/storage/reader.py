@@ -151,14 +151,23 @@ class StoreReader:
                 found.append(own)
         return found
 
-    def last(self, measurement: str, tags: Mapping[str, str] | None = None) -> list[Point]:
-        """The newest point of each series of a measurement, of those as they were measured."""
+    def last(
+        self, measurement: str, until_ns: int, tags: Mapping[str, str] | None = None
+    ) -> list[Point]:
+        """The newest point of each series of a measurement, of those as they were measured.
+
+        Args:
+            measurement: Name of the series family.
+            until_ns: UTC ns, as a rule of now: a calendar that was wrong leaves later ones.
+            tags: That a series must have.
+        """
         found = []
         for series in self.series(measurement, tags):
             for time_ns, fields in self._fetch(
-                "SELECT time_ns, fields FROM points WHERE series_id = ?"
+                "SELECT time_ns, fields FROM points WHERE series_id = ? AND time_ns <= ?"
                 " ORDER BY time_ns DESC LIMIT 1",
                 series.id,
+                until_ns,
             ):
                 point = Point(measurement, series.tags, parse_field_set(fields), time_ns)
                 found.append(point)

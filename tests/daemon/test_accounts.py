@@ -83,6 +83,34 @@ def test_a_probe_becomes_a_row_of_probe_and_one_of_cost(clock, ledger):
     assert report.points == (probe, cost)
 
 
+@pytest.mark.parametrize("wrong_s", [3e8, 7200])
+def test_rolling_costs_are_those_of_before_where_a_calendar_was_ahead_for_a_while(
+    clock, ledger, wrong_s
+):
+    history = []
+    book = PriceBook([plan()], None, [GPU])
+    accounts = Accounts(
+        book, ledger, clock, TAGS, lambda *key: [each for each in history if each[0] >= key[3]]
+    )
+
+    def run(inferences):
+        clock.move(300)
+        report = accounts.take_probe(measured(clock, inferences=inferences))
+        history.append((report.time_ns, report.cost.per_inference))
+        return report.rolled
+
+    for _ in range(48):
+        before = run(1000)
+    clock.step(wrong_s)
+    for _ in range(12):
+        run(100)
+    clock.step(-wrong_s)
+    after = run(1000)
+    assert (before["24h"].samples, after["24h"].samples) == (48, 49)
+    assert after["24h"].median == pytest.approx(before["24h"].median)
+    assert after["24h"].iqr == pytest.approx(0)
+
+
 def test_every_field_that_is_written_is_in_the_schema(clock, ledger):
     accounts = books(clock, ledger, [plan()])
     accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))

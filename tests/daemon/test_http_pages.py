@@ -146,6 +146,8 @@ def test_the_newest_value_of_every_numeric_field(pages, store, clock):
             now_ns - 10 * NS_PER_S,
         ),
         make_point("device", {**tags, "device": "gpu1"}, {"power_w": 9.0}, now_ns - 901 * NS_PER_S),
+        # A calendar that was wrong for a while left it.
+        make_point("device", tags, {"power_w": 999.0}, now_ns + 10**9 * NS_PER_S),
     ]
     store.append(rows)
     pages.serve(HttpConfig(listen=LOOPBACK))

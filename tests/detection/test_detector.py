@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.detection import Detector, Settings
+from agent.detection.profile import DAY_S
 
 APART = ("weekends", "weekends, daily", "wander")
 
@@ -186,6 +187,42 @@ def test_a_state_that_is_cut_short_is_refused():
         detector.update(*point)
     with pytest.raises(ValueError, match="short"):
         Detector.restore(detector.state()[:-800])
+
+
+@pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * PER_DAY, 9 * PER_DAY + 7])
+@pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
+def test_an_hour_of_a_calendar_that_is_wrong_changes_nothing(first_wrong, by_s):
+    stream = make(Recipe(12, 0.01, change=0.1, change_day=10), random.Random(3))
+    last_wrong = first_wrong + 12
+    detector, found = Detector(), []
+    for index, (time_s, value) in enumerate(stream.points):
+        ahead_s = by_s if first_wrong <= index < last_wrong else 0.0
+        if index == first_wrong:
+            detector.clock_was_stepped(by_s, time_s + by_s)
+        elif index == last_wrong:
+            detector.clock_was_stepped(-by_s, time_s)
+        found += [
+            (finding.kind, round(finding.time_s - ahead_s), round(finding.change, 9))
+            for finding in detector.update(time_s + ahead_s, value)
+        ]
+    drifts, anomalies = told(stream)
+    assert drifts
+    assert found == [
+        (finding.kind, round(finding.time_s), round(finding.change, 9))
+        for _, finding in sorted(drifts + anomalies)
+    ]
+
+
+def test_a_step_that_is_told_late_leaves_no_value_to_come():
+    detector = Detector()
+    for time_s, value in steady(50):
+        detector.update(time_s, value)
+    now_s = START_S + 50 * STEP_S + 9e8
+    detector.update(now_s, 1.0)  # the calendar is wrong already
+    detector.clock_was_stepped(9e8, now_s)
+    assert detector.last_s == now_s
+    detector.clock_was_stepped(-9e8, now_s - 9e8)
+    assert detector.last_s == now_s - 9e8
 
 
 def test_gaps_and_a_weekend_pattern_are_no_drift():

@@ -23,6 +23,7 @@ from agent.model import NS_PER_S
 
 ALERTING = '[alerting]\nevaluate_every = "500ms"\n'
 HOUR_S = 3600
+TEN_YEARS_S = 3650 * 86_400
 HELD_S = 3  # longer than any deadline; there is nothing that it could wait for
 POWER_W = 300.0
 CHANGES = (datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
@@ -74,7 +75,7 @@ def test_a_stepped_calendar_stops_nothing(daemon_in, gpus_of, calendar, port):
     daemon = daemon_in(**gpus_of(1).env(), **calendar.env())
     daemon.start(QUICK + ALERTING + http(port))
     goes_on(daemon, calendar, port)
-    steps_s = (-HOUR_S, 2 * HOUR_S)
+    steps_s = (-HOUR_S, 2 * HOUR_S, TEN_YEARS_S, -TEN_YEARS_S)
     for count, step_s in enumerate(steps_s, 1):
         calendar.step(step_s)
         daemon.wait_for(lambda wanted=count: len(steps_told(daemon)) == wanted)

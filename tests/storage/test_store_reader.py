@@ -61,9 +61,11 @@ def test_tags_narrow_to_the_series_that_have_all_of_them(store, reader):
 
 def test_the_newest_point_of_each_series(store, reader):
     store.append([point(3), point(9, power_w=9.0), point(5), point(4, "gpu1")])
-    assert reader.last("device") == [point(9, power_w=9.0), point(4, "gpu1")]
-    assert reader.last("device", {"device": "gpu1"}) == [point(4, "gpu1")]
-    assert reader.last("probe") == []
+    newest = T0_NS + 9 * S
+    assert reader.last("device", newest) == [point(9, power_w=9.0), point(4, "gpu1")]
+    assert reader.last("device", newest - 1)[0].time_ns < newest
+    assert reader.last("device", newest, {"device": "gpu1"}) == [point(4, "gpu1")]
+    assert reader.last("probe", newest) == []
 
 
 def test_series_are_listed(store, reader):

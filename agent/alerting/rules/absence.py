@@ -58,6 +58,12 @@ class Absence:
                     found.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return found
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        self._resumed_ns += step_ns
+        for labels, (last_ns, intervals) in self._seen.items():
+            self._seen[labels] = (last_ns + step_ns, intervals)
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """When each series was seen last, and how often it comes."""
         return [[list(labels), *seen] for labels, seen in self._seen.items()]

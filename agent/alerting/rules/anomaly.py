@@ -67,6 +67,11 @@ class Anomaly:
                 )
         return found
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        for seen in self._seen.values():
+            seen["times_ns"] = [at_ns + step_ns for at_ns in seen["times_ns"]]
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The anomalies that still count."""
         return self._seen

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from agent.alert import Fault, Symptom
+from agent.alerting.rules.evaluator import moved
 from agent.config_alerting import BudgetRuleConfig
 from agent.model import NS_PER_S, Event, Point
 from agent.units import HOUR_S, format_duration
@@ -60,6 +61,12 @@ class Budget:
                 severity=rule.severity,
             )
         ]
+
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        self._spent = moved(self._spent, step_ns, self._bucket_ns)
+        if self._since_ns is not None:
+            self._since_ns += step_ns
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The buckets, with their length: another period begins anew."""

@@ -71,6 +71,11 @@ class _CalendarBudgets:
             seen.is_next_period = False
         return found
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        for seen in self._seen.values():  # a period is the calendar's own
+            seen.since_ns += step_ns
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The budgets of which the flag is set."""
         return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]

@@ -85,6 +85,12 @@ class Drift:
             for series, drift in self._active.items()
         ]
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        for drift in self._active.values():
+            drift["since_ns"] += step_ns
+            drift["told_ns"] += step_ns
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The drifts that hold."""
         return self._active

@@ -35,6 +35,10 @@ class Evaluator(Protocol):
         """What is wrong at a UTC ns."""
         ...
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves what is remembered with a calendar that was stepped, in ns; negative for back."""
+        ...
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """What the rule remembers, as JSON."""
         ...
@@ -61,6 +65,12 @@ def where(labels: Labels) -> str:
     if others:
         return f" of {others} on {device}" if device else f" of {others}"
     return f" of {device}" if device else ""
+
+
+def moved(buckets: Mapping[int, Value], step_ns: int, bucket_ns: int) -> dict[int, Value]:
+    """Buckets of time, with a calendar that was stepped."""
+    step = round(step_ns / bucket_ns)
+    return {bucket + step: value for bucket, value in buckets.items()}
 
 
 class Series(OrderedDict[Labels, Value]):

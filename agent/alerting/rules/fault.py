@@ -46,6 +46,10 @@ class Faults:
             for series, fault in wanted.items()
         ]
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        self._since_ns = {series: at_ns + step_ns for series, at_ns in self._since_ns.items()}
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Since when each fault is there."""
         return self._since_ns

@@ -87,6 +87,14 @@ class Threshold:
             if time_ns - max(seen.last_ns, self._resumed_ns) <= seen.holds_ns
         ]
 
+    def clock_was_stepped(self, step_ns: int) -> None:
+        """Moves times with a calendar that was stepped."""
+        self._resumed_ns += step_ns
+        for seen in self._seen.values():
+            seen.last_ns += step_ns
+            if seen.since_ns is not None:
+                seen.since_ns += step_ns
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Each series' last value."""
         return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
