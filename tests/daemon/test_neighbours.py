@@ -49,8 +49,14 @@ def test_a_probe_waits_for_a_busy_device_and_then_runs_contended(daemon_in, gpus
     (row,) = daemon.wait_for(lambda: daemon.points("probe"))
     # The fake worker's own process is none that this driver knows.
     assert row.fields.get("contended") in (None, True)
-    (state,) = daemon.state("status")["probes"]
-    assert (state["deferred"], state["skipped_for_neighbour"]) == (1, 0)
+
+    def status():
+        (state,) = daemon.state("status")["probes"]
+        return state
+
+    # A row is kept before the status is.
+    daemon.wait_for(lambda: status()["deferred"])
+    assert (status()["deferred"], status()["skipped_for_neighbour"]) == (1, 0)
 
 
 def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
