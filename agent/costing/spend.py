@@ -149,6 +149,11 @@ class SpendBook:
                 series.add(hour, cost * part_ns / length_ns, part_ns / NS_PER_S)
                 first = until_ns
 
+    def begin_anew(self) -> None:
+        """Forgets all."""
+        self.final_ns = 0
+        self._series = {}
+
     def cut(self, time_ns: int) -> None:
         """Forgets the hour of a UTC ns and all after it, to book it anew."""
         hour = self.hour_of(time_ns)

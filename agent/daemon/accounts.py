@@ -245,7 +245,7 @@ class Accounts:
         result = measured.result
         key = (result.device, result.probe, cost.currency)
         windows = self._rolling.get(key)
-        # Anew also where the calendar was set back: what it was ahead, older samples went for.
+        # Anew also where the calendar was set back: while it was ahead, others were too old to keep.
         if windows is None or windows.newest_ns > time_ns:
             windows = self._rolling[key] = RollingWindows(measured.every_s)
             since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S

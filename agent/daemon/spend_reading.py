@@ -66,6 +66,8 @@ def read_spend(
     Returns:
         False if it was ended before now.
     """
+    if book.final_ns > now_ns:
+        book.begin_anew()  # the calendar was ahead, and is right again
     oldest_ns = book.start_ns(book.hour_of(now_ns) - MAX_HOURS + 1)
     since_ns = max(book.final_ns, oldest_ns)
     book.cut(since_ns)

@@ -80,6 +80,8 @@ class TimedFeed:
     def refresh(self) -> None:
         """Reads the source; one that gives nothing leaves the last known figure in force."""
         now_ns = self._clock.time_ns()
+        with self._lock:
+            self._known = self._known.set_back(now_ns)
         try:
             news = self.kind.parse(read_source(self.source), now_ns)
         except (SourceError, ValueError) as error:

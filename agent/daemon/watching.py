@@ -313,7 +313,7 @@ class Watching:
             since_ns = now_ns - LEARN_NS
             if stored <= self._analyst.probes():
                 since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
-            for together in _by_time(reader, since_ns, now_ns):
+            for together in _by_time(reader, since_ns, now_ns + 1):
                 for event in self._analyst.take(together):
                     if event.time_ns > tell_after_ns:
                         self._tell(event)

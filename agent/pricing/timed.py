@@ -60,6 +60,16 @@ class TimedValues:
             return False
         return self.seen_ns is None or time_ns - self.seen_ns > after_s * NS_PER_S
 
+    def set_back(self, now_ns: int) -> TimedValues:
+        """The same; without what is to come, where the calendar was ahead when it was told.
+
+        The source may tell it again; what came of a wrong calendar would never be stale.
+        """
+        if self.seen_ns is None or self.seen_ns <= now_ns:
+            return self
+        past = (value for value in self.values if value.time_ns <= now_ns)
+        return TimedValues(tuple(past), now_ns)
+
     def with_news(self, values: Iterable[TimedValue], seen_ns: int) -> TimedValues:
         """The same with what a source just gave; of one instant the news holds.
 

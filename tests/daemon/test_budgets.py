@@ -123,6 +123,26 @@ def test_a_restart_reads_little_and_tells_nothing_twice(scene):
     assert again.status()[0]["exceeded"] is False
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("wrong_s", [20 * 365 * 86_400, 86_400, -86_400])
+def test_a_calendar_that_was_wrong_for_a_while_leaves_the_books_right(scene, wrong_s, restarts):
+    scene.cost(NOON - 12 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    budgets.refresh()
+    scene.clock.step(wrong_s)
+    scene.live(1, 1.0)
+    budgets.refresh()
+    scene.clock.step(-wrong_s)
+    if restarts:
+        budgets = scene.budgets()
+    scene.live(1, 1.0)
+    budgets.refresh()
+    (status,) = budgets.status()
+    # The hour that was booked on another day is not of this one.
+    assert status["spent"] == pytest.approx(13.0)
+    assert status["coverage"] == pytest.approx(13 / 14)
+
+
 def test_a_budget_that_was_raised_is_told_anew(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()

@@ -161,6 +161,30 @@ def test_prices_are_followed_remembered_and_go_stale(tmp_path):
     assert [price.value for price in again.current()["spot"].values] == [2, 3, 4]
 
 
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_price_of_a_calendar_that_was_ahead_is_neither_in_force_later_nor_fresh_for_ever(
+    tmp_path, starts
+):
+    bench = Feeds(tmp_path / "price")
+    bench.file.write_text("2")
+    bench.feeds.refresh("spot")
+    bench.clock.step(6e8)
+    bench.file.write_text("3")
+    bench.feeds.refresh("spot")
+    assert bench.price() == 3
+    bench.clock.step(-6e8)
+    bench.file.unlink()
+    bench.feeds = bench.again() if starts else bench.feeds
+    bench.feeds.refresh("spot")
+    assert bench.price() == 2
+    bench.clock.move(3601)
+    assert bench.feeds.status()["spot"]["stale"]
+    bench.file.write_text("4")
+    bench.feeds.refresh("spot")
+    bench.clock.step(6e8)
+    assert bench.price() == 4
+
+
 def test_damaged_memories_begin_anew(tmp_path):
     bench = Feeds(tmp_path / "price")
     for document in ({"prices": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}):
