@@ -114,6 +114,8 @@ class Courier:
         self._stop = stop
         self._rng = rng
         self._firing = firing
+        # By both clocks: a calendar that leaps ahead makes no notice old.
+        self._began_ns = clock.time_ns(), clock.monotonic_ns()
         self._woken = Flag()
         self._lock = Lock()
         self._failures = 0
@@ -239,8 +241,11 @@ class Courier:
     def _alerts_of(self, notices: Sequence[Waiting]) -> dict[int, Alert]:
         """What is to be told, by its id; what is too old or cannot be read is given up."""
         alerts = {}
+        began_ns, monotonic_ns = self._began_ns
+        passed_ns = self._clock.monotonic_ns() - monotonic_ns
+        now_ns = min(self._clock.time_ns(), began_ns + passed_ns)
         for notice in notices:
-            age_s = (self._clock.time_ns() - notice.queued_ns) / NS_PER_S
+            age_s = (now_ns - notice.queued_ns) / NS_PER_S
             if age_s > self._settings.keep_s:
                 reason = (
                     f"not told within {self._settings.keep_s:g} s: {self._failing or 'no room'}"

@@ -139,6 +139,15 @@ def test_of_a_batch_only_what_is_refused_is_dropped(clock):
     assert queue.lost == [(2, "no such channel")]
 
 
+def test_a_calendar_that_leaps_makes_no_notice_old(clock):
+    queue, sender = Queue(clock, 1), Sender(RetryLater("away"))
+    courier = courier_of(queue, sender, clock, keep_s=3600.0)
+    courier.step()
+    clock.step(10**9)
+    drain(courier, queue, clock)
+    assert (queue.lost, sender.told) == ([], [["0"]])
+
+
 def test_what_is_too_old_is_given_up_and_counted(clock):
     queue, sender = Queue(clock, 1), Sender(*[RetryLater("away")] * 99)
     courier = courier_of(queue, sender, clock, keep_s=3600.0)
