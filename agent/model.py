@@ -16,6 +16,8 @@ Severity = Literal["info", "warning", "critical"]
 EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget"]
 
 NS_PER_S = 1_000_000_000
+# The key of a board's identity beside the versions of what runs on it.
+BOARD = "board"
 
 
 @dataclass(frozen=True, slots=True)

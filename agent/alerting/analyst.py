@@ -23,7 +23,7 @@ from agent.detection.runs import (
     run_of,
     software_change_of,
 )
-from agent.model import NS_PER_S, Event, FieldValue, Point, Severity
+from agent.model import BOARD, NS_PER_S, Event, FieldValue, Point, Severity
 
 DAY_NS = 86_400 * NS_PER_S
 # So far before a change its "before" reaches at most.
@@ -321,24 +321,26 @@ def _runs(rows: Iterable[Point]) -> list[Run]:
 def _software(
     rows: Iterable[Point], before: Run, after: Run
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Versions and hashes that changed between two runs; none where the fingerprint stayed."""
-    if before.fingerprint == after.fingerprint:
-        same = {"fingerprint": before.fingerprint}
-        return same, same
+    """Versions and hashes that changed between two runs, and the board.
+
+    Where the fingerprint stayed, no version did.
+    """
     changes: list[SoftwareChange] = [
         change
         for row in rows
         if row.measurement == "event" and (change := software_change_of(row)) is not None
         if before.time_ns < change.time_ns <= after.time_ns
     ]
-    if not changes:
-        return {"fingerprint": before.fingerprint}, {"fingerprint": after.fingerprint}
     changes.sort(key=lambda change: change.time_ns)
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     for change in changes:
         old = {**change.before, **old}
         new = {**new, **change.after}
+    if not changes or before.fingerprint == after.fingerprint:
+        boards = [{BOARD: found[BOARD]} if BOARD in found else {} for found in (old, new)]
+        old = {"fingerprint": before.fingerprint, **boards[0]}
+        new = {"fingerprint": after.fingerprint, **boards[1]}
     return old, new
 
 

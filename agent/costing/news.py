@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.model import Event, ProbeResult
+from agent.model import BOARD, Event, ProbeResult
 from agent.pricing.book import Terms
 from agent.units import KWH_J
 
@@ -67,20 +67,23 @@ def _electricity_words(before: Terms, after: Terms) -> str:
     return f"; electricity paid apart went from {old:.6g} to {new:.6g} per kWh"
 
 
-def software_event(result: ProbeResult, before: Mapping[str, Any], time_ns: int) -> Event:
+def software_event(
+    result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
+) -> Event:
     """What a probe runs on other than before.
 
     Args:
         result: The run that showed it.
-        before: Names and versions of the run before.
+        before: Names and versions of the run before, and as BOARD the identity of its board.
+        now: The same of this run.
         time_ns: UTC in ns of the region's end.
     """
-    now = result.software
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    what = "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
     return Event(
         kind="software",
         severity="info",
-        title=f"{result.probe} on {result.device} runs on other software: {', '.join(changed)}",
+        title=f"{result.probe} on {result.device} runs on {what}",
         time_ns=time_ns,
         detail="latency, energy and cost before and after are not of the same thing",
         device=result.device,

@@ -15,6 +15,7 @@ from agent.costing.points import cost_point, device_point, event_point, probe_po
 from agent.costing.probe_basis import cost_sample
 from agent.costing.rolling import WINDOWS_S, Rolled, RollingWindows
 from agent.model import (
+    BOARD,
     NS_PER_S,
     CostSample,
     Device,
@@ -76,6 +77,8 @@ class Measured:
         activity: The device's conditions in the region, as fields, where they are known.
         every_s: Seconds between runs.
         curve: Points of a search of the batch; empty if there was none.
+        board: Lasting identity of the board it ran on, of several in their order; empty where
+            there is none.
     """
 
     result: ProbeResult
@@ -84,6 +87,7 @@ class Measured:
     activity: Mapping[str, FieldValue | None]
     every_s: float
     curve: Sequence[Mapping[str, float]] = ()
+    board: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ class Accounts:
             row = cost_point(cost, result, rolled, method, self._tags, time_ns, emitted=emitted)
             points.append(row)
         self._ledger.append(points)
-        self._notice_software(result, time_ns)
+        self._notice_change(measured, time_ns)
         return ProbeReport(
             result,
             energy,
@@ -274,11 +278,19 @@ class Accounts:
                     self.take_event(event)
         return terms
 
-    def _notice_software(self, result: ProbeResult, time_ns: int) -> None:
+    def _notice_change(self, measured: Measured, time_ns: int) -> None:
+        """An event when a probe runs on other software than before, or on another board."""
+        result = measured.result
         name = f"software {result.device} {result.probe}"
         kept = self._ledger.state(name)
-        now = {"fingerprint": result.fingerprint, "software": dict(result.software)}
-        if isinstance(kept, dict) and kept.get("fingerprint") != result.fingerprint:
-            self.take_event(software_event(result, kept.get("software") or {}, time_ns))
+        known = kept if isinstance(kept, dict) else {}
+        # What was not known, or is not, has not changed.
+        old_board = known.get(BOARD) or measured.board
+        board = measured.board or old_board
+        now = {"fingerprint": result.fingerprint, "software": dict(result.software), BOARD: board}
+        if known and (known.get("fingerprint") != result.fingerprint or old_board != board):
+            before = {**(known.get("software") or {}), BOARD: old_board}
+            after = {**result.software, BOARD: board}
+            self.take_event(software_event(result, before, after, time_ns))
         if kept != now:
             self._ledger.put_state(name, now)

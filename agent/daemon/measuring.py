@@ -49,6 +49,12 @@ class Target:
         """The tag `device` of its rows: "gpu0", or "gpu0+gpu1" for several that work as one."""
         return TOGETHER.join(device.name for device in self.devices)
 
+    @property
+    def board(self) -> str:
+        """Identities of its boards; empty for a CPU, or MIG devices, which are made anew at times."""
+        has_one = all(device.kind == "gpu" for device in self.devices)
+        return TOGETHER.join(device.uuid for device in self.devices) if has_one else ""
+
 
 class Measurer:
     """Runs probes and asks the sensors what the devices did meanwhile.
@@ -203,6 +209,7 @@ class Measurer:
             activity=activity.fields(),
             every_s=probe.every_s,
             curve=outcome.curve,
+            board=target.board,
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:

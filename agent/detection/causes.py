@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agent.costing.change import CostChange
+from agent.model import BOARD
 
 # What counts as moved: under these a difference is noise or rounding.
 THROTTLED_PCT = 1.0
@@ -28,7 +29,8 @@ class Conditions:
     """How a device and its probe were, over a period; None is not known.
 
     Attributes:
-        software: Versions and hashes of what was measured; a key that changed is named.
+        software: Versions and hashes of what was measured, and as BOARD the identity of what it
+            ran on; a key that changed is named.
         batch: Items per forward pass.
         sm_clock_mhz: Mean clock of the streaming multiprocessors.
         throttled_power_pct: Share of the time held back by the power limit, in percent.
@@ -63,10 +65,15 @@ class Cause:
     words: str
 
 
+def _board(before: Conditions, after: Conditions) -> Cause | None:
+    old, new = before.software.get(BOARD), after.software.get(BOARD)
+    return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
+
+
 def _software(before: Conditions, after: Conditions) -> Cause | None:
     keys = sorted(
         key
-        for key in {*before.software, *after.software}
+        for key in {*before.software, *after.software} - {BOARD}
         if before.software.get(key) != after.software.get(key)
     )
     if not keys or not before.software or not after.software:
@@ -144,6 +151,7 @@ def _temperature(before: Conditions, after: Conditions) -> Cause | None:
 
 
 RULES: Sequence[Callable[[Conditions, Conditions], Cause | None]] = (
+    _board,
     _software,
     _batch,
     _contention,

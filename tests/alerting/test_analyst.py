@@ -129,6 +129,32 @@ def test_runs_that_are_not_exactly_a_period_apart_are_on_the_right_side_of_a_cha
     assert drift.cause == "software: fingerprint"
 
 
+@pytest.mark.parametrize("fingerprint", ["f", "g"])
+def test_another_board_is_the_cause_whatever_else_changed(fingerprint):
+    series = Series()
+    series.run(QUIET)
+    series.run(1, slow=1.1, fingerprint=fingerprint)
+    time_ns = series.rows[-1].time_ns
+    fields = {"cause": "board", "before": "board GPU-1", "after": "board GPU-2"}
+    series.rows.append(make_point("event", {**TAGS, "kind": "software"}, fields, time_ns))
+    series.run(30, slow=1.1, fingerprint=fingerprint)
+    (drift,) = series.of("drift")
+    assert drift.cause == "board"
+    assert "another board: GPU-1 → GPU-2" in drift.detail
+
+
+def test_a_board_that_was_changed_and_changed_back_is_no_cause():
+    series = Series()
+    series.run(QUIET)
+    for before, after in (("GPU-1", "GPU-2"), ("GPU-2", "GPU-1")):
+        series.run(1, slow=1.1)
+        fields = {"cause": "board", "before": f"board {before}", "after": f"board {after}"}
+        event = make_point("event", {**TAGS, "kind": "software"}, fields, series.rows[-1].time_ns)
+        series.rows.append(event)
+    series.run(30, slow=1.1)
+    assert [drift.cause for drift in series.of("drift")] == ["unknown"]
+
+
 def test_a_single_value_is_an_anomaly_one_run_later():
     series = Series()
     series.run(QUIET)

@@ -1,5 +1,6 @@
 """What was measured becomes priced rows, and what changed becomes an event."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -171,6 +172,21 @@ def test_a_plan_that_comes_into_force_is_the_same_event(clock, ledger):
     accounts.take_probe(measured(clock))
     (event,) = rows(ledger, "event")
     assert event.tags["kind"] == "price"
+
+
+def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):
+    run = measured(clock)
+    books(clock, ledger).take_probe(run)
+    # Before there was such a key, or where a board has no lasting identity, nothing changed.
+    for board in ("GPU-1", "GPU-1", "", "GPU-1"):
+        books(clock, ledger).take_probe(replace(run, board=board))
+    assert rows(ledger, "event") == []
+    for board in ("GPU-2", "", "GPU-2"):
+        books(clock, ledger).take_probe(replace(run, board=board))
+    (event,) = rows(ledger, "event")
+    assert event.fields["title"] == "encoder on gpu0 runs on another board"
+    assert (event.fields["before"], event.fields["after"]) == ("board GPU-1", "board GPU-2")
+    assert event.tags["kind"] == "software"
 
 
 def test_other_software_is_an_event_that_names_what_changed(clock, ledger):

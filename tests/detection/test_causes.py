@@ -37,6 +37,7 @@ def changed(**values):
         (changed(contended_share=0.8, temp_c=70.0), "neighbour", "80 %"),
         (changed(software={**GOOD.software, "driver": "560.1"}), "software: driver", "560.1"),
         (changed(software={**GOOD.software, "weights": "bb"}), "software: weights", "aa → bb"),
+        (changed(software={**GOOD.software, "board": "GPU-1"}, batch=4), "board", "none → GPU-1"),
         (changed(batch=4, sm_clock_mhz=1900.0), "batch", "8 → 4"),
         (changed(ecc_uncorrected=3), "memory errors", "3 new"),
         (changed(mem_used_share=0.97), "memory pressure", "97 % full"),
