@@ -187,6 +187,19 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     assert status["probes"][0]["last"]["fingerprint"] == probe.fields["fingerprint"]
 
 
+def test_a_board_that_was_replaced_is_told(daemon_in, gpus):
+    daemon = daemon_in(**gpus.env())
+    daemon.start(QUICK + GPU_PROBE)
+    daemon.wait_for(lambda: len(daemon.points("probe")) == 2)
+    daemon.stop()
+    gpus.gpus[0].set(uuid=b"GPU-00009999-fake-4000-8000-000000000000")
+    daemon.start(QUICK + GPU_PROBE)
+    (event,) = daemon.wait_for(lambda: daemon.points("event", kind="software"))
+    assert event.tags["device"] == "gpu0"
+    assert event.fields["title"].endswith("on gpu0 runs on another board")
+    assert event.fields["after"] == "board GPU-00009999-fake-4000-8000-000000000000"
+
+
 def test_a_damaged_store_is_set_aside_and_measuring_goes_on(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
     daemon.store.write_bytes(b"this was a database " * 500)
