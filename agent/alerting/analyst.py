@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import DetectionConfig, Metric
 from agent.costing.change import CostChange, split_change
 from agent.detection import Detector, Finding, Settings
@@ -65,12 +66,11 @@ class Watched:
     since_ns: int = 0
     doubtful: tuple[Finding, Event] | None = None
 
-    def clock_was_stepped(self, step_ns: int, now_ns: int) -> None:
-        """Goes on behind a step of the calendar; see `Analyst.clock_was_stepped`."""
-        self.detector.clock_was_stepped(step_ns / NS_PER_S, now_ns / NS_PER_S)
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
+        self.detector.clock_was_stepped(step)
         if self.since_ns:
-            self.told_ns += step_ns
-            self.since_ns += step_ns
+            self.told_ns, self.since_ns = step.of_ns(self.told_ns), step.of_ns(self.since_ns)
 
 
 class Analyst:
@@ -106,15 +106,10 @@ class Analyst:
         """Device and name of every probe that is watched."""
         return {(device, probe) for device, probe, _ in self._watched}
 
-    def clock_was_stepped(self, step_ns: int, now_ns: int) -> None:
-        """Goes on behind a step of the calendar.
-
-        Args:
-            step_ns: By how much it was stepped in ns; negative for back.
-            now_ns: UTC in ns of now.
-        """
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
         for watched in self._watched.values():
-            watched.clock_was_stepped(step_ns, now_ns)
+            watched.clock_was_stepped(step)
 
     def set_back(self, now_ns: int) -> None:
         """Goes on from states that were kept while the calendar was ahead of what it says now.
@@ -125,7 +120,7 @@ class Analyst:
         for watched in self._watched.values():
             ahead_s = watched.detector.last_s - now_ns / NS_PER_S
             if ahead_s > 0:
-                watched.clock_was_stepped(-round(ahead_s * NS_PER_S), now_ns)
+                watched.clock_was_stepped(CalendarStep(-round(ahead_s * NS_PER_S), now_ns))
 
     def documents(self) -> dict[str, Any]:
         """Each detector's state, by a name that begins with STATE_PREFIX; JSON."""

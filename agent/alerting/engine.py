@@ -13,6 +13,7 @@ from agent.alerting.matching import SEVERITIES, matches
 from agent.alerting.rules.evaluator import SERIES_TAGS, Evaluator
 from agent.alerting.rules.registry import build, measurement_of
 from agent.alerting.silencing import Silencing
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import AlertingConfig, MaintenanceConfig, RuleConfig
 from agent.config_notifier import NotifierConfig
 from agent.model import NS_PER_S, Event, Point
@@ -195,21 +196,19 @@ class AlertEngine:
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s begins anew, what it knew is damaged: %s", name, error)
 
-    def clock_was_stepped(self, step_ns: int) -> None:
+    def clock_was_stepped(self, step: CalendarStep) -> None:
         """Goes on behind a step of the calendar: nothing lasted for the time that was skipped.
 
         What an incident is listed with stays as it was told.
-
-        Args:
-            step_ns: By how much it was stepped in ns; negative for back.
         """
+        step_ns = step.by_ns
         for incident in self._incidents.values():
             incident.shift(step_ns)
         for past in self._past.values():
             past.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
         for evaluator in self._evaluators.values():
-            evaluator.clock_was_stepped(step_ns)
+            evaluator.clock_was_stepped(step)
 
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         found = []

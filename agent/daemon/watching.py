@@ -15,6 +15,7 @@ from agent.alert import Alert, Fault, Notice, Silence
 from agent.alerting.analyst import STATE_PREFIX, Analyst
 from agent.alerting.defaults import effective_rules
 from agent.alerting.engine import AlertEngine
+from agent.calendar_step import CalendarStep
 from agent.clock import Clock
 from agent.config import Config
 from agent.costing.points import event_point
@@ -222,9 +223,10 @@ class Watching:
         if isinstance(kept, dict):
             try:
                 self._engine.restore(kept)
-                ahead_ns = kept.get("time_ns", 0) - self._clock.time_ns()
+                now_ns = self._clock.time_ns()
+                ahead_ns = kept.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
-                    self._engine.clock_was_stepped(-ahead_ns)
+                    self._engine.clock_was_stepped(CalendarStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the incidents that were kept are damaged: %r", error)  # noqa: TRY400 - said once, the daemon goes on
         self._catch_up()
@@ -234,9 +236,9 @@ class Watching:
         now_ns = self._clock.time_ns()
         step_s = self._step.step_s(now_ns, self._clock.monotonic_ns())
         if step_s is not None:
-            step_ns = round(step_s * NS_PER_S)
-            self._engine.clock_was_stepped(step_ns)
-            self._analyst.clock_was_stepped(step_ns, now_ns)
+            step = CalendarStep(round(step_s * NS_PER_S), now_ns)
+            self._engine.clock_was_stepped(step)
+            self._analyst.clock_was_stepped(step)
         return now_ns
 
     def _tell(self, event: Event) -> None:

@@ -13,6 +13,7 @@ import math
 from statistics import median
 from typing import Literal
 
+from agent.calendar_step import CalendarStep
 from agent.detection import state
 from agent.detection.findings import Finding, Settings
 from agent.detection.normal import CLIP, NEVER_S, OUTLYING, RECENT, Normal
@@ -85,18 +86,14 @@ class Detector:
         """The time of the last value, UTC in s since 1970; far in the past before the first."""
         return self._normal.last_s
 
-    def clock_was_stepped(self, step_s: float, now_s: float) -> None:
-        """Goes on behind a step of the calendar: the values before it were not so long ago, or late.
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar.
 
-        Without it one value of a calendar that was wrong by a year would have all others passed over
+        Without it one value of a calendar that was ahead by a year would have all others passed over
         for a year.
-
-        Args:
-            step_s: By how much it was stepped in s; negative for back.
-            now_s: What it says now, UTC in s since 1970.
         """
-        self._normal.clock_was_stepped(step_s, now_s)
-        self._novelty.clock_was_stepped(step_s)
+        self._normal.clock_was_stepped(step)
+        self._novelty.clock_was_stepped(step)
 
     def update(self, time_s: float, value: float) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915 - inlined: it runs for every value
         """Takes the next value and tells what it makes certain.

@@ -7,9 +7,11 @@ from collections import deque
 from itertools import pairwise
 from statistics import median
 
+from agent.calendar_step import CalendarStep
 from agent.detection.findings import Settings
 from agent.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
 from agent.detection.thresholds import decision_interval
+from agent.model import NS_PER_S
 
 CLIP = 3.0
 OUTLYING = 4.5
@@ -232,13 +234,14 @@ class Normal:
         self._forget_sums()
         self.tune()
 
-    def clock_was_stepped(self, step_s: float, now_s: float) -> None:
-        """Goes on behind a step of the calendar, as if there had been none."""
-        self.started_s += step_s
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
+        self.started_s = step.of_s(self.started_s)
         # What comes from now on has to be later.
-        self.last_s = min(self.last_s + step_s, now_s)
-        self.since_s = [since_s + step_s for since_s in self.since_s]
-        self.known_hour += round(step_s / HOUR_S)
+        self.last_s = min(step.of_s(self.last_s), step.now_ns / NS_PER_S)
+        self.since_s = [step.of_s(since_s) for since_s in self.since_s]
+        settled_s = step.of_s((self.known_hour - SETTLED_HOURS) * HOUR_S)
+        self.known_hour = round(settled_s / HOUR_S) + SETTLED_HOURS
         self.hour_ends_s = NEVER_S
 
     def _forget_sums(self) -> None:

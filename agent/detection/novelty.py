@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from agent.calendar_step import CalendarStep
 from agent.detection.normal import NEVER_S, Normal
 from agent.detection.profile import DAY_S, HOUR_S
 
@@ -84,11 +85,11 @@ class Novelty:
         self.told_after = change.level
         return True
 
-    def clock_was_stepped(self, step_s: float) -> None:
-        """Goes on behind a step of the calendar, as if there had been none."""
-        self.told_s += step_s
-        self.follow_until_s += step_s
-        self.held_since_s += step_s
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
+        self.told_s = step.of_s(self.told_s)
+        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
+        self.held_since_s = step.of_s(self.held_since_s)
 
     def goes_on(self, change: Change) -> bool:
         """True for more of the same ramp."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.alert import Fault, Symptom
 from agent.alerting.rules.evaluator import Labels, Series, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import AbsenceRuleConfig
 from agent.model import NS_PER_S, Event, Point
 from agent.units import format_duration
@@ -58,11 +59,11 @@ class Absence:
                     found.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return found
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
-        self._resumed_ns += step_ns
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar: none was silent for the time that was skipped."""
+        self._resumed_ns += step.by_ns
         for labels, (last_ns, intervals) in self._seen.items():
-            self._seen[labels] = (last_ns + step_ns, intervals)
+            self._seen[labels] = (last_ns + step.by_ns, intervals)
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """When each series was seen last, and how often it comes."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.alert import Fault, Symptom
 from agent.alerting.rules.evaluator import MAX_SERIES, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import AnomalyRuleConfig
 from agent.model import NS_PER_S, Event, Point
 
@@ -67,10 +68,10 @@ class Anomaly:
                 )
         return found
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
         for seen in self._seen.values():
-            seen["times_ns"] = [at_ns + step_ns for at_ns in seen["times_ns"]]
+            seen["times_ns"] = [step.of_ns(at_ns) for at_ns in seen["times_ns"]]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The anomalies that still count."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from agent.alert import Fault, Symptom
-from agent.alerting.rules.evaluator import moved
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import BudgetRuleConfig
 from agent.model import NS_PER_S, Event, Point
 from agent.units import HOUR_S, format_duration
@@ -62,11 +62,15 @@ class Budget:
             )
         ]
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
-        self._spent = moved(self._spent, step_ns, self._bucket_ns)
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
+        spent: dict[int, float] = {}
+        for bucket, cost in self._spent.items():
+            now = step.of_ns(bucket * self._bucket_ns) // self._bucket_ns
+            spent[now] = spent.get(now, 0.0) + cost
+        self._spent = spent
         if self._since_ns is not None:
-            self._since_ns += step_ns
+            self._since_ns = step.of_ns(self._since_ns)
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The buckets, with their length: another period begins anew."""

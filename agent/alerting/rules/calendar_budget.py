@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.alert import Fault, Symptom
 from agent.alerting.rules.evaluator import Labels, Series, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import BudgetExceededRuleConfig, BudgetForecastRuleConfig
 from agent.model import NS_PER_S, Event, Point
 
@@ -71,10 +72,10 @@ class _CalendarBudgets:
             seen.is_next_period = False
         return found
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
-        for seen in self._seen.values():  # a period is the calendar's own
-            seen.since_ns += step_ns
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar, which a period is of."""
+        for seen in self._seen.values():
+            seen.since_ns = step.of_ns(seen.since_ns)
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The budgets of which the flag is set."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.alert import Fault, Symptom
 from agent.alerting.rules.evaluator import MAX_SERIES, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import DriftRuleConfig
 from agent.model import NS_PER_S, Event, Point
 
@@ -85,11 +86,11 @@ class Drift:
             for series, drift in self._active.items()
         ]
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
         for drift in self._active.values():
-            drift["since_ns"] += step_ns
-            drift["told_ns"] += step_ns
+            for key in ("since_ns", "told_ns"):
+                drift[key] = step.of_ns(drift[key])
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The drifts that hold."""

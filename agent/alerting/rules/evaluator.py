@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol, TypeVar
 
 from agent.alert import Fault, Symptom
+from agent.calendar_step import CalendarStep
 from agent.model import Event, Point
 
 # A rule follows so many series; of more, those that were silent for longest are forgotten.
@@ -35,8 +36,8 @@ class Evaluator(Protocol):
         """What is wrong at a UTC ns."""
         ...
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves what is remembered with a calendar that was stepped, in ns; negative for back."""
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
         ...
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
@@ -65,12 +66,6 @@ def where(labels: Labels) -> str:
     if others:
         return f" of {others} on {device}" if device else f" of {others}"
     return f" of {device}" if device else ""
-
-
-def moved(buckets: Mapping[int, Value], step_ns: int, bucket_ns: int) -> dict[int, Value]:
-    """Buckets of time, with a calendar that was stepped."""
-    step = round(step_ns / bucket_ns)
-    return {bucket + step: value for bucket, value in buckets.items()}
 
 
 class Series(OrderedDict[Labels, Value]):

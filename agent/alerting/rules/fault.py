@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from agent.alert import Fault, Symptom
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import FaultRuleConfig
 from agent.model import Event, Point
 
@@ -46,9 +47,9 @@ class Faults:
             for series, fault in wanted.items()
         ]
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
-        self._since_ns = {series: at_ns + step_ns for series, at_ns in self._since_ns.items()}
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
+        self._since_ns = {series: step.of_ns(at_ns) for series, at_ns in self._since_ns.items()}
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Since when each fault is there."""

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from agent.alert import Fault, Symptom
-from agent.alerting.rules.evaluator import Series, labels_of, moved, where
+from agent.alerting.rules.evaluator import Series, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import SloRuleConfig
 from agent.model import NS_PER_S, Event, Point
 from agent.units import format_duration
@@ -76,11 +77,17 @@ class Slo:
         self._since_ns = since_ns
         return found
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar."""
         for labels, buckets in self._runs.items():
-            self._runs[labels] = moved(buckets, step_ns, self._bucket_ns)
-        self._since_ns = {series: at_ns + step_ns for series, at_ns in self._since_ns.items()}
+            moved: dict[int, list[int]] = {}
+            for bucket, (good, runs) in buckets.items():
+                now = step.of_ns(bucket * self._bucket_ns) // self._bucket_ns
+                counts = moved.setdefault(now, [0, 0])
+                counts[0] += good
+                counts[1] += runs
+            self._runs[labels] = moved
+        self._since_ns = {series: step.of_ns(at_ns) for series, at_ns in self._since_ns.items()}
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """The counts, with the buckets' length: another window begins anew."""

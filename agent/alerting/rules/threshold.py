@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.alert import Fault, Symptom
 from agent.alerting.rules.evaluator import Labels, Series, labels_of, where
+from agent.calendar_step import CalendarStep
 from agent.config_alerting import ThresholdRuleConfig
 from agent.model import NS_PER_S, Event, Point
 
@@ -87,13 +88,13 @@ class Threshold:
             if time_ns - max(seen.last_ns, self._resumed_ns) <= seen.holds_ns
         ]
 
-    def clock_was_stepped(self, step_ns: int) -> None:
-        """Moves times with a calendar that was stepped."""
-        self._resumed_ns += step_ns
+    def clock_was_stepped(self, step: CalendarStep) -> None:
+        """Goes on behind a step of the calendar: values are no older for the time that was skipped."""
+        self._resumed_ns += step.by_ns
         for seen in self._seen.values():
-            seen.last_ns += step_ns
+            seen.last_ns += step.by_ns
             if seen.since_ns is not None:
-                seen.since_ns += step_ns
+                seen.since_ns = step.of_ns(seen.since_ns)
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Each series' last value."""
