@@ -36,6 +36,7 @@ LAYERS = (
     ("agent.units", 1),
     ("agent.weekly", 1),
     ("agent.config", 1),
+    ("agent.calendar_step", 1),
     ("agent.clock", 1),
     ("agent.control_wire", 1),
     ("agent.retry_after", 1),
