@@ -27,6 +27,15 @@ class Alarm:
         """Lets it ring so long from now; from any thread."""
         signal.setitimer(signal.ITIMER_REAL, self._after_s)
 
+    @staticmethod
+    def spare_this_thread() -> None:
+        """Keeps it from the thread that calls: each but the main one has to.
+
+        A wait that the signal cuts short in such a thread goes on without an end where its time is
+        over by then: `queue.SimpleQueue.get` reckons with less than nothing, which means for ever.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+
     def _rung(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self._ring()

@@ -80,7 +80,8 @@ class SensorChild:
         # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
         rows_ns = int(settings.aggregate_every_s * NS_PER_S)
         self._base_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
-        self._crew = Crew(clock, self._outlet.ring, Alarm(look_after_s, self._look_now).put_off)
+        alarm = Alarm(look_after_s, self._look_now)
+        self._crew = Crew(clock, self._outlet.ring, alarm.put_off, alarm.spare_this_thread)
         self._library = Library()
         self._workers: dict[str, DeviceWorker] = {}
         self._look_again_ns: int | None = None
@@ -204,6 +205,8 @@ class SensorChild:
             case "part":
                 self._start_part(str(message["device"]), int(message["number"]))
             case "look":
+                # A round that stays away without being with a device has missed its time.
+                self._crew.rouse()
                 self._next_look_ns = 0
             case "flushed":
                 pass
@@ -295,6 +298,7 @@ class SensorChild:
 
     def _listen(self) -> None:
         """Reads the daemon's commands; a closed pipe means that it died."""
+        Alarm.spare_this_thread()
         lines = LineSplitter()
         while data := os.read(self._read_fd, 65536):
             for line in lines.feed(data):

@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.clock import Clock
 from agent.model import NS_PER_S
 from agent.telemetry.wire import Message
-from agent.telemetry.worker import DeviceWorker
+from agent.telemetry.worker import LEAST_WAIT_S, DeviceWorker
 
 # Reading a GPU takes some milliseconds; one that takes so long would make the others late.
 PATIENCE_NS: Final = NS_PER_S // 4
@@ -62,14 +62,20 @@ class Crew:
         clock: CLOCK_MONOTONIC.
         on_rest: Called by each thread before it waits: what the devices said can be passed on.
         on_round: Called before each round: what looks after hangs can be put off.
+        on_thread: Called at the beginning of each thread.
     """
 
     def __init__(
-        self, clock: Clock, on_rest: Callable[[], None], on_round: Callable[[], None]
+        self,
+        clock: Clock,
+        on_rest: Callable[[], None],
+        on_round: Callable[[], None],
+        on_thread: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._on_rest = on_rest
         self._on_round = on_round
+        self._on_thread = on_thread
         self._workers: dict[str, DeviceWorker] = {}
         self._free: deque[_Post] = deque()
         self._bell: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -112,10 +118,15 @@ class Crew:
             self._round = _Round()
             self._begin(self._round)
 
+    def rouse(self) -> None:
+        """Has the round look at once what is due."""
+        self._bell.put(None)
+
     def _begin(self, mine: _Round) -> None:
         threading.Thread(target=self._run, args=(mine,), name="round", daemon=True).start()
 
     def _run(self, mine: _Round) -> None:
+        self._on_thread()
         while True:
             self._on_round()
             slow, wake_ns = self._visit_all(mine)
@@ -169,6 +180,6 @@ class Crew:
 
 def _wait(bell: queue.SimpleQueue[Any], wait_s: float) -> None:
     try:
-        bell.get(timeout=wait_s)
+        bell.get(timeout=max(wait_s, LEAST_WAIT_S))
     except queue.Empty:
         return

@@ -35,6 +35,8 @@ Emit = Callable[[Message], None]
 PARTS_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
+# Nobody waits for less: a wait that is over before it began may have no end (see `Alarm`).
+LEAST_WAIT_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class DeviceWorker:
 
     def await_command(self, until_ns: int) -> None:
         """Waits until an instant, in CLOCK_MONOTONIC ns, or for a command, which it takes."""
-        wait_s = max(0.0, (until_ns - self._clock.monotonic_ns()) / NS_PER_S)
+        wait_s = max(LEAST_WAIT_S, (until_ns - self._clock.monotonic_ns()) / NS_PER_S)
         try:
             self.command(self._inbox.get(timeout=wait_s))
         except queue.Empty:

@@ -55,7 +55,7 @@ class Worker:
 
 @pytest.fixture
 def crew():
-    return Crew(SystemClock(), lambda: None, lambda: None)
+    return Crew(SystemClock(), lambda: None, lambda: None, lambda: None)
 
 
 def workers(crew, *names):
@@ -121,7 +121,7 @@ def test_a_device_that_hangs_alone_is_no_reason_to_end_the_round(crew, wait_unti
 
 def test_all_are_told_of_a_rest():
     rests = threading.Event()
-    crew = Crew(SystemClock(), rests.set, lambda: None)
+    crew = Crew(SystemClock(), rests.set, lambda: None, lambda: None)
     workers(crew, "gpu0")
     assert rests.wait(60)
 
@@ -142,7 +142,7 @@ def test_who_stays_with_a_device_is_not_at_rest_until_it_is_quick_again(crew, wa
 
 def test_each_round_is_told_of_before_it_begins(wait_until):
     begun = []
-    crew = Crew(SystemClock(), lambda: None, lambda: begun.append(len(a.threads)))
+    crew = Crew(SystemClock(), lambda: None, lambda: begun.append(len(a.threads)), lambda: None)
     a = Worker("gpu0", SystemClock())
     crew.add(a)
     wait_until(lambda: len(a.threads) > 5)

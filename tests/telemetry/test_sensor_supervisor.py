@@ -1,12 +1,14 @@
 """The daemon's side, with real child processes that hang, die, talk rubbish and come back."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -203,6 +205,32 @@ def test_a_gpu_that_vanishes_and_returns_is_told_both_times(watch, fake_nvml):
     fake.gpus[1].come_back()
     watched.wait_for_event("gpu1: NVIDIA Fake 80GB answers again")
     watched.wait_for_reading("gpu1")
+    assert watched.supervisor.restarts == 0
+
+
+def test_no_thread_but_the_childs_first_is_given_its_alarm(watch, fake_nvml):
+    """In another it could cut a wait short that has no end then: a held child would sample no more."""
+    watched = watch(fake_nvml(gpus=2))
+    watched.wait_for_reading("gpu0")
+    pid = watched.status["pid"]
+
+    def is_spared(thread):
+        (blocked,) = re.findall(r"^SigBlk:\s*(\w+)$", (thread / "status").read_text(), re.MULTILINE)
+        return bool(int(blocked, 16) >> (signal.SIGALRM - 1) & 1)
+
+    spared = {int(task.name): is_spared(task) for task in Path(f"/proc/{pid}/task").iterdir()}
+    assert len(spared) >= 3
+    assert [thread for thread, is_so in spared.items() if not is_so] == [pid]
+
+
+def test_a_child_that_was_held_goes_on(watch, fake_nvml):
+    watched = watch(fake_nvml(gpus=1), deadline_s=30.0)
+    for _ in range(3):
+        watched.wait_for_reading("gpu0")
+        os.kill(watched.status["pid"], signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(watched.status["pid"], signal.SIGCONT)
+    watched.wait_for_reading("gpu0")
     assert watched.supervisor.restarts == 0
 
 
