@@ -5,6 +5,8 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 from threading import Event
 
+from agent.waits import LEAST_WAIT_S
+
 
 class SignalFlag(Event):
     """A `threading.Event` without its lock.
@@ -42,7 +44,7 @@ class SignalFlag(Event):
         if self._is_up:
             return True
         try:
-            self._news.get(timeout=timeout)
+            self._news.get(timeout=timeout if timeout is None else max(timeout, LEAST_WAIT_S))
         except Empty:
             return self._is_up
         self._news.put(None)  # for others who wait

@@ -12,7 +12,7 @@ from agent.storage.rollup import KeepSince
 from agent.storage.writer import Store
 
 RETENTION_EVERY_S: Final = 600.0
-# A host that was off for a month is done with what is due after a day and a quarter.
+# A host that was off for a month is done with what is due in less than a day and a half.
 CATCHES_UP: Final = 24
 STATE: Final = "retention"
 _STEPS: Final = 50

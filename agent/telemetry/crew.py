@@ -16,7 +16,8 @@ from typing import Any, Final
 from agent.clock import Clock
 from agent.model import NS_PER_S
 from agent.telemetry.wire import Message
-from agent.telemetry.worker import LEAST_WAIT_S, DeviceWorker
+from agent.telemetry.worker import DeviceWorker
+from agent.waits import LEAST_WAIT_S
 
 # Reading a GPU takes some milliseconds; one that takes so long would make the others late.
 PATIENCE_NS: Final = NS_PER_S // 4

@@ -9,6 +9,7 @@ from typing import Any, Final
 from agent.clock import Clock
 from agent.model import NS_PER_S
 from agent.telemetry.wire import Message, encode
+from agent.waits import LEAST_WAIT_S
 
 OUTBOX_MAX: Final = 4096
 
@@ -54,7 +55,7 @@ class Outlet:
             if wait_s <= 0:
                 return None
             try:
-                self._bell.get(timeout=wait_s)
+                self._bell.get(timeout=max(wait_s, LEAST_WAIT_S))
             except queue.Empty:
                 continue
 

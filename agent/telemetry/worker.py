@@ -28,6 +28,7 @@ from agent.telemetry.wire import (
     fault_message,
     reading_message,
 )
+from agent.waits import LEAST_WAIT_S
 
 Emit = Callable[[Message], None]
 
@@ -35,8 +36,6 @@ Emit = Callable[[Message], None]
 PARTS_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
-# Nobody waits for less: a wait that is over before it began may have no end (see `Alarm`).
-LEAST_WAIT_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
