@@ -1,25 +1,35 @@
 # The two commands of the README are `make run` and `make test`.
 VENV ?= .venv
 BIN := $(VENV)/bin
+# A worker runs whole files, because the tests of a file share their servers. Bytecode is cached even
+# if the environment forbids it: the tests start many processes, and pytest rewrites every assertion.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# The folders of tests that start daemons, children, servers or browsers.
+WITH_PROCESSES := cli contracts daemon dashboard docs faults grafana influx_setup probing security sensors service
 
-.PHONY: run test pytest lint format docs bench bench-own soak install uninstall servers venv dev clean
+.PHONY: run test test-fast pytest lint format docs bench bench-own soak install uninstall servers venv dev clean
 
 run: venv
-	@$(BIN)/infercost run
+	@$(BIN)/costprobe run
 
-# Two at a time, each of which leaves a core idle by itself. A worker takes whole files, for the
-# servers that their tests share.
+# Two targets at a time: each of them leaves a core idle by itself.
 test:
 	@$(MAKE) --no-print-directory -j2 dev servers
+	@PYTHONPATH=tests $(BIN)/python -m fakes.prepare
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
+# The tests without processes, in at most 90 seconds.
+test-fast: dev
+	$(PYTEST) $(WITH_PROCESSES:%=--ignore=tests/%)
+
 pytest: dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/codespell
 
 format: dev
 	$(BIN)/ruff format .
@@ -30,7 +40,7 @@ docs: dev
 	$(BIN)/python -m scripts.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# Ours beside others, one table; BENCH=--long for figures to be told. bench-own is what needs no peer.
+# Compares costprobe with other tools; BENCH=--long for publishable figures. bench-own needs no peer.
 bench: dev servers
 	$(BIN)/python bench/run.py $(BENCH)
 
@@ -40,14 +50,17 @@ bench-own: dev
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py
 
-# As root: the service, its user and its sandbox; `make uninstall PURGE=--purge` leaves nothing.
+# As root: the service, its user and its sandbox. PURGE=--purge also deletes configuration and store.
+# Root writes no bytecode into the checkout, which belongs to another user.
 install: venv
-	$(BIN)/infercost service install
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe service install
 
 uninstall:
-	$(BIN)/infercost service uninstall $(PURGE)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe service uninstall $(PURGE)
 
+# The tests that are too long for `make test`, and the long versions of others: hours.
 soak: dev servers
+	$(BIN)/python -m pytest -m soak
 	$(BIN)/python bench/soak.py
 
 servers:

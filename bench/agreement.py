@@ -1,9 +1,9 @@
-"""Does our median latency agree with others'? All in one run, taking turns.
+"""Agreement of our median latency with other timers, measured alternately in one run.
 
 Warm against torch.utils.benchmark's blocked_autorange, and on a GPU cold against
-triton.testing.do_bench, for five modules from 0.1 ms to 100 ms. Turns matter: a machine's clocks
-and its neighbours change from second to second, and a peer that is measured only before or only
-after would be compared with another machine.
+triton.testing.do_bench, for five modules from 0.1 ms to 100 ms. The order
+matters: clocks and other load change from second to second, so that a peer measured only before
+or only after ours would have different conditions.
 
 Usage: python bench/agreement.py [--rounds N] [--devices cpu,cuda:0] [--json FILE]
 """
@@ -12,24 +12,25 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from costprobe_probes.device import open_device
+from costprobe_probes.models import EncoderBlock, ResidualBlock
+from costprobe_probes.stats import StopRule, quantile
+from costprobe_probes.timing import sample, warm_up
 from torch import nn
 from torch.utils import benchmark
-
-from probes.device import open_device
-from probes.models import EncoderBlock, ResidualBlock
-from probes.stats import StopRule, quantile
-from probes.timing import sample, warm_up
 
 WARM, COLD = (0.97, 1.03), (0.95, 1.05)
 # Below this median the overheads of the timers themselves differ by more than the goal.
 LEAST_MS = 1.0
-TURN_S = 0.5
+SAMPLE_S = 0.5
 MAX_REPEATS = 20_000
-# What is repeated until a pass takes about so long: the kinds of work that inference is made of.
-MODULES = {
+# Typical inference layers, repeated until a pass takes about the given time in ms.
+MODULES: dict[str, tuple[float, Callable[[], nn.Module], tuple[int, ...]]] = {
     "pointwise": (0.1, nn.GELU, (64, 1024)),
     "linear": (1.0, lambda: nn.Linear(1024, 1024), (64, 1024)),
     "convolution": (5.0, ResidualBlock, (4, 32, 64, 64)),
@@ -39,12 +40,12 @@ MODULES = {
 
 
 def ours_ms(device, run, latency_ms, before=None):
-    """Median latency in ms, as a probe measures it."""
+    """Return the median latency in ms as measured by a probe."""
     sampled = sample(
         device,
         run,
         latency_ms=latency_ms,
-        rule=StopRule(300, TURN_S),
+        rule=StopRule(300, SAMPLE_S),
         min_runs=300,
         on_progress=lambda _: None,
         before=before,
@@ -53,22 +54,22 @@ def ours_ms(device, run, latency_ms, before=None):
 
 
 def autorange_ms(run, threads):
-    """Median latency in ms by blocked_autorange, at the same number of threads."""
+    """Return the median latency in ms by blocked_autorange, with the same number of threads."""
     timer = benchmark.Timer("run()", globals={"run": run}, num_threads=threads)
-    return timer.blocked_autorange(min_run_time=TURN_S).median * 1000
+    return timer.blocked_autorange(min_run_time=SAMPLE_S).median * 1000
 
 
 def do_bench_ms(run):
-    """Median latency in ms by triton's do_bench, which flushes the L2 cache before each pass."""
+    """Return the median latency in ms by triton's do_bench, which flushes the L2 cache before each pass."""
     from triton.testing import do_bench
 
-    return do_bench(run, warmup=25, rep=TURN_S * 1000, return_mode="median")
+    return do_bench(run, warmup=25, rep=SAMPLE_S * 1000, return_mode="median")
 
 
 def compared(ours, theirs, rounds):
-    """The medians of both over all turns, and the median of the rounds' ratios.
+    """Return the medians of both over all rounds, and the median of the rounds' ratios.
 
-    Ours, theirs, theirs, ours: a drift within a round weighs on both alike.
+    The order ours, theirs, theirs, ours cancels a linear drift within a round.
     """
     all_ours, all_theirs, ratios = [], [], []
     for _ in range(rounds):
@@ -82,27 +83,27 @@ def compared(ours, theirs, rounds):
 
 
 def built(name, device):
-    """A forward pass of about its target on this device, and how long one takes in ms."""
+    """Return a forward pass of about its target latency on this device, and its latency in ms."""
     target_ms, block, shape = MODULES[name]
     torch.manual_seed(0)
     x = torch.randn(*shape).to(device.torch_device)
     single = nn.Sequential(block()).eval().to(device.torch_device)
     latency_ms = warm_up(device, lambda: single(x), lambda _: None)
     repeats = max(1, min(MAX_REPEATS, round(target_ms / latency_ms)))
-    # The same block again and again, without its memory: weights of 100 ms would not fit.
+    # The same block is repeated, because distinct weights for 100 ms would not fit into memory.
     module = nn.Sequential(*([single[0]] * repeats))
     return (lambda: module(x)), warm_up(device, lambda: module(x), lambda _: None)
 
 
 def rows_of(device_name, rounds):
-    """One row for each comparison on a device."""
+    """Yield one row for each comparison on a device."""
     device = open_device(device_name)
     on_gpu = device_name != "cpu"
     threads = torch.get_num_threads()
     with torch.inference_mode(), device.in_background():
         for name in MODULES:
             run, latency_ms = built(name, device)
-            peers = [
+            peers: list[tuple[str, str, Any, Any]] = [
                 ("warm", "blocked_autorange", lambda run=run: autorange_ms(run, threads), None)
             ]
             if on_gpu:
@@ -138,23 +139,23 @@ def shown(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Our medians against others'.")
+    parser = argparse.ArgumentParser(description="Agreement of median latencies with other timers.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--devices", default="cpu,cuda:0" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {asked.rounds} rounds")
+    options = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} rounds")
     print(
         f"{'device':8} {'module':12} {'mode':5} {'peer':18} {'ours ms':>9} {'theirs ms':>9}"
         f" {'ratio':>7}"
     )
     rows = []
-    for device_name in asked.devices.split(","):
-        for row in rows_of(device_name, asked.rounds):
+    for device_name in options.devices.split(","):
+        for row in rows_of(device_name, options.rounds):
             rows.append(row)
             print(shown(row), flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
     return int(any(row["good"] is False for row in rows))
 
 

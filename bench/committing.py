@@ -1,11 +1,10 @@
-"""How fast points are committed, and whether a commit or a query delays a sampling tick.
+"""Commit throughput, and the delay of sampling ticks caused by commits and queries.
 
-Points go into the store with its power-loss-safe settings (write-ahead log, synchronous=FULL), a
-few and many at a time, beside a plain table of sqlite3 with the same settings, written by
-executemany as JSON. Then the daemon's own processes stand as they do in service: a sensor child
-samples eight fake GPUs, this process takes its readings and commits without a pause, and a third
-process asks for 90 days. How late each sample is taken is compared with how late it is when nothing
-is committed and nothing asked.
+Points are written to the store with its power-loss-safe settings (write-ahead log,
+synchronous=FULL) in small and large batches, compared with a plain sqlite3 table with the same
+settings, written as JSON by executemany. Then the processes run as in production: a sensor child
+samples eight fake GPUs, this process receives its readings and commits continuously, and a third
+process queries 90 days. The lateness of samples is compared with that of an idle store.
 
 Usage: python bench/committing.py [--points N] [--rounds N] [--seconds S] [--json FILE]
 """
@@ -28,23 +27,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
+from costprobe.adapters.sensors.protocol.messages import SensorSettings  # noqa: E402 - as above
+from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor  # noqa: E402 - as above
+from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as above
+from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
+from costprobe.core.clock import SystemClock  # noqa: E402 - as above
+from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from pushing_runs import chunks, rows  # noqa: E402 - the path is set above
 from store_size import START_NS, device_row  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - as above
-
-from agent.clock import SystemClock  # noqa: E402 - as above
-from agent.storage.reader import StoreReader  # noqa: E402 - as above
-from agent.storage.writer import Store  # noqa: E402 - as above
-from agent.telemetry.supervisor import CHILD_COMMAND, SensorSupervisor  # noqa: E402 - as above
-from agent.telemetry.wire import SensorSettings  # noqa: E402 - as above
 
 GOAL_MS = 5.0
 MS = 1_000_000
 SAMPLE_EVERY_S = 0.05
 SETTLE_S = 2.0
 TICK_POINTS, MANY_POINTS = 10, 1000
-# A commit that waits for the disk takes milliseconds: of few points at once fewer are committed.
+# A synced commit takes milliseconds, so the run with small batches has fewer points.
 FEWER = 30
 READY_COMMITS = 500
 DAYS, DAY_S, STEP_S = 90, 86_400, 300
@@ -52,7 +50,7 @@ GPUS = 8
 
 
 def ours(path, batches):
-    """Seconds that the store takes."""
+    """Return the duration of the store's commits in s."""
     store = Store.open(path, SystemClock())
     started_s = time.perf_counter()
     for batch in batches:
@@ -63,7 +61,7 @@ def ours(path, batches):
 
 
 def plain(path, batches):
-    """Seconds that one table takes, which keeps each identity once as the store does."""
+    """Return the duration in s for one table with the same unique key as the store."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -88,7 +86,7 @@ def plain(path, batches):
 
 
 def rate(write, folder, points, at_once):
-    """Points per second; making the points is not counted."""
+    """Return points per second, without the time to create the points."""
     path, elapsed_s = folder / f"{write.__name__}.db", 0.0
     for part in chunks(rows(points), 50_000):
         elapsed_s += write(path, list(chunks(iter(part), at_once)))
@@ -98,7 +96,7 @@ def rate(write, folder, points, at_once):
 
 
 def rates(folder, points, rounds):
-    """The lines of the table on how fast."""
+    """Return the table rows of the commit throughput."""
     found = []
     for at_once, number in (
         (TICK_POINTS, max(TICK_POINTS, points // FEWER)),
@@ -111,7 +109,7 @@ def rates(folder, points, rounds):
         found.append(
             {
                 "issue_line": 3,
-                "name": f"committing, {at_once:,} points at once",
+                "name": f"committing, batches of {at_once:,} points",
                 "ours": mine,
                 "unit": "points/s",
                 "peer": theirs,
@@ -119,17 +117,17 @@ def rates(folder, points, rounds):
                 "ratio": mine / theirs,
                 "goal": "",
                 "met": None,
-                "note": f"{number:,} points, synchronous=FULL; as line protocol with an outbox,"
-                " the other as JSON",
+                "note": f"{number:,} points, synchronous=FULL; ours: line protocol with an outbox,"
+                " peer: JSON",
             }
         )
     return found
 
 
 class Ticks:
-    """When each device was sampled, and when this process heard of it; monotonic ns.
+    """Times at which each device was sampled and its reading received; monotonic ns.
 
-    Each reading holds one sample here.
+    Each reading contains one sample.
     """
 
     def __init__(self):
@@ -137,25 +135,25 @@ class Ticks:
         self._lock = threading.Lock()
 
     def take(self, readings):
-        """Takes readings."""
-        heard_ns = time.monotonic_ns()
+        """Record the readings."""
+        received_ns = time.monotonic_ns()
         with self._lock:
             for reading in readings:
-                self._taken.setdefault(reading.device, []).append((reading.end_ns, heard_ns))
+                self._taken.setdefault(reading.device, []).append((reading.end_ns, received_ns))
 
     def lateness_ms(self, phases):
-        """For each phase (from, until) how late its samples were, against the grid they keep.
+        """Return the lateness of samples for each phase (from, until), relative to their grid.
 
-        The grid of a device is where its earliest samples lie; a tick that was left out counts as
-        late by a whole period.
+        A device's grid is the phase of its earliest samples; a skipped tick counts as late by a
+        whole period.
         """
         every_ns = int(SAMPLE_EVERY_S * 1e9)
-        late = [[] for _ in phases]
-        for heard in self._taken.values():
-            instants = [taken_ns for taken_ns, _ in heard]
+        late: list[list[int]] = [[] for _ in phases]
+        for times in self._taken.values():
+            instants = [taken_ns for taken_ns, _ in times]
             middle = statistics.median(instant % every_ns for instant in instants)
             off = [(t - middle + every_ns / 2) % every_ns - every_ns / 2 for t in instants]
-            # Not the least of all: one sample that is early by an accident is no grid.
+            # A low quantile, not the minimum: a single early sample does not define the grid.
             grid = statistics.quantiles(off, n=100)[0]
             for number, (since_ns, until_ns) in enumerate(phases):
                 own = [
@@ -165,22 +163,22 @@ class Ticks:
                 late[number] += [max(0.0, ns) / MS for ns in own] + [SAMPLE_EVERY_S * 1e3] * missed
         return late
 
-    def heard_ms(self, since_ns, until_ns):
-        """How long after each sample of a phase this process had its reading."""
+    def receive_delays_ms(self, since_ns, until_ns):
+        """Return the delay from each sample of a phase to its reception."""
         return [
-            (heard_ns - taken_ns) / MS
-            for taken_ns, heard_ns in chain.from_iterable(self._taken.values())
+            (received_ns - taken_ns) / MS
+            for taken_ns, received_ns in chain.from_iterable(self._taken.values())
             if since_ns <= taken_ns < until_ns
         ]
 
 
 def p999(values):
-    """Of at least some hundreds."""
+    """Return the 99.9th percentile of at least some hundred values."""
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.999))]
 
 
 def fill(path):
-    """Ninety days of eight GPUs at five minutes."""
+    """Write ninety days of eight GPUs at five minutes."""
     rng, store = random.Random(1), Store.open(path, SystemClock())
     every = (
         device_row(rng, f"gpu{gpu}", STEP_S, START_NS + second * 10**9)
@@ -192,15 +190,15 @@ def fill(path):
     return store
 
 
-def ask(path):
-    """Asks for ninety days of all devices again and again."""
+def query(path):
+    """Query ninety days of all devices repeatedly."""
     reader = StoreReader.open(path)
     while True:
         reader.values("device", "power_w", START_NS, START_NS + DAYS * DAY_S * 10**9)
 
 
 def commit(store, stop, done):
-    """Commits one tick's rows after the other."""
+    """Commit the rows of one tick after the other."""
     ready = list(chunks(rows(READY_COMMITS * TICK_POINTS), TICK_POINTS))
     for number, batch in enumerate(cycle(ready)):
         if stop.is_set():
@@ -211,7 +209,7 @@ def commit(store, stop, done):
 
 
 def ticks(folder, seconds):
-    """How late samples are: alone, beside commits, beside commits and a query; commits a second."""
+    """Return the ticks, the phases (idle, commits, commits and a query), and commits per second."""
     fake = FakeNvml(folder, gpus=GPUS)
     os.environ.update(fake.env())
     store = fill(folder / "ticks.db")
@@ -219,10 +217,12 @@ def ticks(folder, seconds):
     settings = SensorSettings(
         sample_every_s=SAMPLE_EVERY_S, aggregate_every_s=SAMPLE_EVERY_S, cpu=False, selftest_s=0
     )
-    sensor = SensorSupervisor(CHILD_COMMAND, settings, seen.take, lambda _: None, SystemClock())
+    sensor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
+    sensor.deliver_to(seen.take)
     sensor.start()
-    phases, asking = [], None
-    stop, done = threading.Event(), []
+    phases, querying = [], None
+    stop = threading.Event()
+    done: list[int] = []
     committing = threading.Thread(target=commit, args=(store, stop, done))
     try:
         sensor.wait_for_devices(30)
@@ -230,8 +230,8 @@ def ticks(folder, seconds):
             if phase == 1:
                 committing.start()
             if phase == 2:
-                command = [sys.executable, __file__, "--ask", str(store.path)]
-                asking = subprocess.Popen(command)
+                command = [sys.executable, __file__, "--query", str(store.path)]
+                querying = subprocess.Popen(command)
             time.sleep(SETTLE_S)
             since_ns = time.monotonic_ns()
             time.sleep(seconds)
@@ -241,49 +241,49 @@ def ticks(folder, seconds):
     finally:
         stop.set()
         sensor.stop()
-        if asking is not None:
-            asking.kill()
-            asking.wait()
+        if querying is not None:
+            querying.kill()
+            querying.wait()
     store.close()
     return seen, phases, len(done) / (2 * (seconds + SETTLE_S))
 
 
 def delays(folder, seconds):
-    """The lines of the table on sampling ticks."""
+    """Return the table rows of the sampling ticks."""
     seen, phases, commits_per_s = ticks(folder, seconds)
-    alone, beside_commits, beside_all = seen.lateness_ms(phases)
-    quiet_ms = p999(alone)
+    idle, with_commits, with_all = seen.lateness_ms(phases)
+    idle_ms = p999(idle)
     found = []
-    for name, values in (("commits", beside_commits), ("commits and a 90-day query", beside_all)):
+    for name, values in (("commits", with_commits), ("commits and a 90-day query", with_all)):
         late_ms = p999(values)
         found.append(
             {
                 "issue_line": 3,
-                "name": f"a tick beside {name}, p99.9",
+                "name": f"sampling tick during {name}, p99.9",
                 "ours": late_ms,
                 "unit": "ms late",
-                "peer": quiet_ms,
-                "peer_name": "the same sensor child, nothing committed or asked",
-                "ratio": late_ms / quiet_ms if quiet_ms else None,
+                "peer": idle_ms,
+                "peer_name": "the same sensor child, idle store",
+                "ratio": late_ms / idle_ms if idle_ms else None,
                 "goal": f"at most {GOAL_MS:g} ms more",
-                "met": late_ms - quiet_ms <= GOAL_MS,
+                "met": late_ms - idle_ms <= GOAL_MS,
                 "note": f"{len(values):,} ticks, {commits_per_s:.0f} commits/s; medians"
-                f" {statistics.median(values):.2f} and {statistics.median(alone):.2f} ms",
+                f" {statistics.median(values):.2f} and {statistics.median(idle):.2f} ms",
             }
         )
-    heard, heard_alone = (p999(seen.heard_ms(*phase)) for phase in (phases[2], phases[0]))
+    delay, delay_idle = (p999(seen.receive_delays_ms(*phase)) for phase in (phases[2], phases[0]))
     found.append(
         {
             "issue_line": 3,
-            "name": "from sample to daemon beside both, p99.9",
-            "ours": heard,
+            "name": "sample to daemon during both, p99.9",
+            "ours": delay,
             "unit": "ms",
-            "peer": heard_alone,
-            "peer_name": "the same, nothing committed or asked",
-            "ratio": heard / heard_alone if heard_alone else None,
+            "peer": delay_idle,
+            "peer_name": "the same, idle store",
+            "ratio": delay / delay_idle if delay_idle else None,
             "goal": "",
             "met": None,
-            "note": "the reading carries its own time: this delays no sample",
+            "note": "readings have their own timestamps: this does not delay samples",
         }
     )
     return found
@@ -295,11 +295,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
     add_json(parser)
-    parser.add_argument("--ask", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--query", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.ask:
-        return ask(options.ask)
-    with tempfile.TemporaryDirectory(prefix="infercost-committing-") as name:
+    if options.query:
+        return query(options.query)
+    with tempfile.TemporaryDirectory(prefix="costprobe-committing-") as name:
         folder = Path(name)
         results = rates(folder, options.points, options.rounds) + delays(folder, options.seconds)
     return finish(Table(rows=results), options.json)

@@ -15,17 +15,16 @@ import random
 import statistics
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
+from costprobe.domain.detection.detector import Detector  # noqa: E402 - the path first
 from detection_cost import FED_DAYS, memory_of, speed_of  # noqa: E402 - the path first
 from streams import PER_DAY, Recipe, Stream, changes, make, recipes  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - as above
-
-from agent.detection import Detector  # noqa: E402 - the path first
 
 MONTH_VALUES = 30 * PER_DAY
 MISSED_AFTER = 3 * PER_DAY
@@ -102,7 +101,7 @@ def of_river(name: str) -> Callable[[], Update]:
 
 
 def detectors(*, alone: bool) -> dict[str, Callable[[], Update]]:
-    found: dict[str, Callable[[], Update]] = {"infercost": ours}
+    found: dict[str, Callable[[], Update]] = {"costprobe": ours}
     if alone:
         return found
     try:
@@ -131,7 +130,7 @@ def quiet_job(job: tuple[str, int, bool]) -> list[tuple[str, float, float, int, 
     name, seed, alone = job
     build = detectors_quietly(alone=alone)[name]
     rng = random.Random(seed)
-    rows = []
+    rows: list[tuple[str, float, float, int, int, int]] = []
     for family, recipe in recipes(rng):
         stream = make(recipe, rng)
         drifts, anomalies = found_in(stream, build())
@@ -172,7 +171,7 @@ def noise_job(job: tuple[float, float, int]) -> tuple[float, float, int | None]:
 
 
 def detectors_quietly(*, alone: bool) -> dict[str, Callable[[], Update]]:
-    return {"infercost": ours} if alone else detectors(alone=False)
+    return {"costprobe": ours} if alone else detectors(alone=False)
 
 
 def median_of(delays: list[int | None]) -> str:
@@ -199,15 +198,16 @@ def cost(table: Table, *, alone: bool) -> None:
     speeds = {name: speed_of(build, SPEED_VALUES) for name, build in builders.items()}
     memory_mb = {name: memory_of(build) for name, build in builders.items()}
     peers = [name for name in ("ADWIN", "Page-Hinkley", "KSWIN") if name in builders]
-    missing = "" if peers or alone else "river is not installed: pip install infercost[bench]"
-    own_speed, own_mb = speeds["infercost"], memory_mb["infercost"]
-    for name in peers or [None]:
+    missing = "" if peers or alone else "river is not installed: pip install costprobe[bench]"
+    own_speed, own_mb = speeds["costprobe"], memory_mb["costprobe"]
+    whose_turn: Sequence[str | None] = peers or [None]
+    for name in whose_turn:
         whose = {"peer_name": f"river {name}"} if name else {}
         table.row(
             "updates a second of a core, one series",
             own_speed,
             "/s",
-            peer=speeds.get(name),
+            peer=speeds.get(name or ""),
             goal=f"≥ {UPDATES_PER_S_GOAL:,}",
             note=missing or COST_NOTE,
             **whose,
@@ -216,7 +216,7 @@ def cost(table: Table, *, alone: bool) -> None:
             "memory of a thousand series",
             own_mb,
             "MB",
-            peer=memory_mb.get(name),
+            peer=memory_mb.get(name or ""),
             goal=f"≤ {MEMORY_MB_GOAL}",
             note=missing or f"resident, each fed with {FED_DAYS} days of values",
             **whose,
@@ -242,7 +242,7 @@ def main() -> None:
     names = list(detectors(alone=options.ours_only))
 
     def seeds(name: str) -> range:
-        count = options.seeds if name == "infercost" else min(options.seeds, options.other_seeds)
+        count = options.seeds if name == "costprobe" else min(options.seeds, options.other_seeds)
         return range(options.base_seed, options.base_seed + count)
 
     quiet: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
@@ -251,11 +251,11 @@ def main() -> None:
     noise: dict[tuple[float, float], list[int | None]] = defaultdict(list)
     with multiprocessing.Pool(options.jobs) as pool:
         for name in names:
-            jobs = [(name, seed, name == "infercost") for seed in seeds(name)]
+            jobs = [(name, seed, name == "costprobe") for seed in seeds(name)]
             for rows in pool.imap_unordered(quiet_job, jobs):
                 for family, *numbers in rows:
                     quiet[name, family].append(tuple(numbers))
-            more = [(name, seed, name == "infercost") for seed in range(3 * len(jobs))]
+            more = [(name, seed, name == "costprobe") for seed in range(3 * len(jobs))]
             for found in pool.imap_unordered(change_job, more):
                 for kind, delay, told in found:
                     delays[name, kind].append(delay)
@@ -277,7 +277,7 @@ def report(names, quiet, delays, reports, noise) -> bool:
 
     def rate(name: str, wanted: set[str]) -> float:
         rows = [row for family in wanted for row in quiet[name, family]]
-        return sum(row[0] for row in rows) / sum(row[1] for row in rows)
+        return float(sum(row[0] for row in rows) / sum(row[1] for row in rows))
 
     stationary = set(families) - APART
     print("False drifts for each series and month\n")
@@ -304,7 +304,7 @@ def report(names, quiet, delays, reports, noise) -> bool:
     print_table(
         ["change", *names], ([kind, *(cell(name, kind) for name in names)] for kind in KINDS)
     )
-    print("A 2 % step in each noise: median delay of infercost in values, missed\n")
+    print("A 2 % step in each noise: median delay of costprobe in values, missed\n")
     print_table(
         ["noise", "AR(1) 0", "AR(1) 0.5"],
         (
@@ -318,30 +318,30 @@ def report(names, quiet, delays, reports, noise) -> bool:
             for sigma in (0.005, 0.01, 0.02)
         ),
     )
-    rows = [row for (name, _), found in quiet.items() if name == "infercost" for row in found]
+    rows = [row for (name, _), found in quiet.items() if name == "costprobe" for row in found]
     spikes, hits, told = (sum(row[i] for row in rows) for i in (2, 3, 4))
     recall, precision = hits / spikes, hits / told
-    builders = {"infercost": ours, **detectors_quietly(alone=len(names) == 1)}
+    builders = {"costprobe": ours, **detectors_quietly(alone=len(names) == 1)}
     speeds = {
-        name: speed_of(builders[name], 60_000 if name == "infercost" else 6_000) for name in names
+        name: speed_of(builders[name], 60_000 if name == "costprobe" else 6_000) for name in names
     }
     print("Updates a second on one core\n")
     print_table(names, iter([[f"{speeds[name]:,.0f}" for name in names]]))
     price = price_called_drift()
     state = len(filled().state())
     goals = [
-        ("false drift, all stationary", rate("infercost", stationary), "≤", 0.05),
-        ("false drift, worst family", max(rate("infercost", {f}) for f in stationary), "≤", 0.3),
-        ("false drift, weekends and wander", max(rate("infercost", {f}) for f in APART), "<", 1),
+        ("false drift, all stationary", rate("costprobe", stationary), "≤", 0.05),
+        ("false drift, worst family", max(rate("costprobe", {f}) for f in stationary), "≤", 0.3),
+        ("false drift, weekends and wander", max(rate("costprobe", {f}) for f in APART), "<", 1),
         *(
-            (f"median delay, {kind}", float(median_of(delays["infercost", kind])), "≤", limit)
+            (f"median delay, {kind}", float(median_of(delays["costprobe", kind])), "≤", limit)
             for kind, limit in zip(KINDS, (12, 4, 3, 3, 130, 480), strict=True)
         ),
-        ("steps missed", sum(missed(delays["infercost", k]) for k in KINDS[:4]), "≤", 0),
+        ("steps missed", sum(missed(delays["costprobe", k]) for k in KINDS[:4]), "≤", 0),
         ("anomaly recall", recall, "≥", 0.99),
         ("anomaly precision", precision, "≥", 0.99),
         ("price changes called drift", price, "≤", 0),
-        ("updates a second", speeds["infercost"], "≥", UPDATES_PER_S_GOAL),
+        ("updates a second", speeds["costprobe"], "≥", UPDATES_PER_S_GOAL),
         ("state in bytes", state, "≤", 16_384),
     ]
     print("Goals\n")

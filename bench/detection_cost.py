@@ -51,7 +51,7 @@ def memory_of(build: Callable[[], Update]) -> float:
     child.start()
     theirs.close()
     try:
-        bytes_each = ours.recv()
+        bytes_each = float(ours.recv())
     finally:
         child.join()
     return bytes_each * 1000 / 1e6

@@ -1,12 +1,12 @@
-"""What a fleet takes: 100, 1,000 and 10,000 hosts speak into a real InfluxDB and VictoriaMetrics.
+"""Load of a fleet: 100, 1,000 and 10,000 hosts write to a real InfluxDB and VictoriaMetrics.
 
-    python bench/fleet.py                # some six minutes
-    python bench/fleet.py --short        # a look, about a minute
-    python bench/fleet.py --keep         # and writes the tables of docs/sizing.md
-    python bench/fleet.py --json FILE    # and writes the figures as JSON
+    python bench/fleet.py                # about six minutes
+    python bench/fleet.py --short        # about a minute
+    python bench/fleet.py --keep         # also write the tables of docs/sizing.md
+    python bench/fleet.py --json FILE    # also write the figures as JSON
 
-Everything is on loopback, and bounded in time and in rows: where the time ends before each series
-of 10,000 hosts has a row, the table says how many had.
+Everything is on loopback and bounded in time and rows. If the time ends before each series of
+10,000 hosts has a row, the table states how many hosts had all of theirs.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 
+import fleet_arrivals  # noqa: E402 - as above
 import fleet_page  # noqa: E402 - the path is set above
 import fleet_queries  # noqa: E402 - as above
 import fleet_rows  # noqa: E402 - as above
 import fleet_stamps  # noqa: E402 - as above
-import fleet_turns  # noqa: E402 - as above
 from fakes.servers import running  # noqa: E402 - as above
 from fleet_load import BATCH_ROWS, Load, Sent  # noqa: E402 - as above
 from fleet_servers import Influx, Victoria  # noqa: E402 - as above
@@ -32,24 +32,24 @@ from table import Table, add_json, finish  # noqa: E402 - as above
 
 SERVERS = (Influx, Victoria)
 FLEETS = (100, 1_000, 10_000)
-# What makes new series takes a database longer: in small pieces the time is kept.
+# Rows of new series take a database longer: small requests keep the run within its time.
 FILL_ROWS = 1_000
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long each step may take, in s, and how many hosts' pushers are played."""
+    """Maximum duration of each step, in s, and the number of simulated delivery workers."""
 
     fill_s: float
     send_s: float
     settle_s: float
     query_s: float
     stamps_s: float
-    pushers: int
+    workers: int
 
 
-LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, stamps_s=6, pushers=2_000)
-SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, stamps_s=2, pushers=400)
+LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, stamps_s=6, workers=2_000)
+SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, stamps_s=2, workers=400)
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class Result:
     """One fleet in one database.
 
     Attributes:
-        server: Its name.
-        short: Its name in a file.
-        hosts: How many.
-        begun: How many of them had a row of each series in time; these sent the rounds.
+        server: Name of the database.
+        short: Its name in file names.
+        hosts: Number of hosts.
+        begun: Hosts that had a row of each series in time; only these sent the rounds.
         fill: The first row of each series, in large requests.
         each: Rounds in requests of one host each, as hosts send them.
         packed: Rounds in requests of 5,000 rows, as a relay sends them.
-        begun_bytes: What its files took when each series had a row.
-        disk_bytes: What its files took at the end.
+        begun_bytes: Size of its files when each series had a row.
+        disk_bytes: Size of its files at the end.
         empty_bytes: Its resident memory before the first row.
-        series: Series that it counts.
-        panel: The fleet dashboard's panel that took longest.
-        query_s: How long it took.
+        series: Number of series reported by the database.
+        panel: Slowest panel of the fleet dashboard.
+        query_s: Duration of its query.
     """
 
     server: str
@@ -88,25 +88,25 @@ class Result:
 
     @property
     def rows(self):
-        """All rows that were acknowledged."""
+        """All acknowledged rows."""
         return self.fill.rows + self.each.rows + self.packed.rows
 
     @property
     def row_bytes(self):
-        """Disk bytes of a row of a series that is known."""
+        """Disk bytes of a row of an existing series."""
         rows = self.each.rows + self.packed.rows
         return max(0, self.disk_bytes - self.begun_bytes) / rows if rows else float("nan")
 
 
 def measured(server, rows, hosts, times):
-    """A fleet's result in a server that holds nothing yet."""
+    """Return a fleet's result on an empty server."""
     _, empty_bytes = server.usage()
     server.begin()
     fill = Load(
         server, rows, hosts, times.fill_s, request_rows=FILL_ROWS, rounds=1, everything=True
     ).run()
     begun_bytes = server.settled_bytes(times.settle_s)
-    # A database that learns new series shows another rate than one that knows them.
+    # Creating series is slower than appending to existing ones, so that it is measured separately.
     begun = max(1, min(hosts, fill.rows // rows.series))
     each = Load(server, rows, begun, times.send_s, from_round=1).run()
     from_round = 1 + each.rounds
@@ -133,11 +133,11 @@ def measured(server, rows, hosts, times):
 
 
 def run(times):
-    """Everything that is measured: what a host sends, the fleets, timestamps, turns."""
+    """Measure everything: rows of a host, the fleets, timestamps, arrivals."""
     rows = fleet_rows.captured()
     print(f"a host: {rows.series} series, {rows.fields} fields, {rows.per_s:.3f} rows/s")
     results = []
-    with tempfile.TemporaryDirectory(prefix="infercost-fleet-") as name:
+    with tempfile.TemporaryDirectory(prefix="costprobe-fleet-") as name:
         for kind in SERVERS:
             for hosts in FLEETS:
                 folder = Path(name) / f"{kind.short}-{hosts}"
@@ -146,23 +146,23 @@ def run(times):
                 print(fleet_page.line(results[-1], rows), flush=True)
         with running(Influx, Path(name) / "stamps", Influx.program) as server:
             stamps = fleet_stamps.saved(server, rows, times.stamps_s, rounds=2_000)
-    turns = fleet_turns.table(times.pushers, rows.per_s)
-    return rows, results, stamps, turns
+    arrivals = fleet_arrivals.table(times.workers, rows.per_s)
+    return rows, results, stamps, arrivals
 
 
 def main():
-    """Measures, prints, and keeps what it is told to keep."""
+    """Measure, print, and write the results that the options request."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--short", action="store_true", help="a look, about a minute")
+    parser.add_argument("--short", action="store_true", help="about a minute")
     parser.add_argument("--keep", action="store_true", help="write the tables of docs/sizing.md")
     add_json(parser)
     arguments = parser.parse_args()
-    # Thousands of pushers say that their server is away, as they are made to.
+    # Thousands of workers log that their simulated server is unreachable.
     logging.disable(logging.CRITICAL)
-    rows, results, stamps, turns = run(SHORT if arguments.short else LONG)
-    entries = fleet_page.entries(rows, results, stamps, turns)
+    rows, results, stamps, arrivals = run(SHORT if arguments.short else LONG)
+    entries = fleet_page.entries(rows, results, stamps, arrivals)
     if arguments.keep:
-        fleet_page.keep(rows, results, stamps, turns)
+        fleet_page.keep(rows, results, stamps, arrivals)
         figures = [asdict(result) for result in results]
         (ROOT / "bench" / "results" / "fleet.json").write_text(json.dumps(figures, indent=1) + "\n")
     return finish(Table(rows=entries), arguments.json)

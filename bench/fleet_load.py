@@ -1,8 +1,8 @@
-"""Sends what so many hosts send into one database, and measures what that took of it.
+"""Send the rows of a fleet to one database, and measure its resource usage.
 
-Each host's rows come in the order of time and leave by the product's own client. Time is simulated:
-rounds of ten seconds follow each other as fast as the database acknowledges them, each sender
-having its share of the hosts, so that what is found is a rate that is sustained and not offered.
+Each host's rows are in time order and are sent by the product's own client. Time is simulated:
+rounds of ten seconds follow each other as fast as the database acknowledges them, and each sender
+has its share of the hosts, so that the result is the sustained rate, not the offered rate.
 """
 
 import random
@@ -10,34 +10,34 @@ import threading
 import time
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
+from costprobe.adapters.net.errors import RetryLater
+from costprobe.core.clock import NS_PER_MS
 from fleet_rows import NS, line
-
-from agent.clock import NS_PER_MS
-from agent.sinks.errors import RetryLater
 
 ROUND_S = 10
 PAUSE_S = 0.5
 SENDERS = 4
 BATCH_ROWS = 5000
 DAY_S = 86_400
-# All that is sent lies within yesterday.
+# All timestamps are within yesterday.
 START_S = int(time.time()) // DAY_S * DAY_S - DAY_S
 
 
 @dataclass
 class Sent:
-    """What a stretch of sending came to.
+    """Result of sending for a while.
 
     Attributes:
-        rows: Rows that were acknowledged.
-        requests: In so many requests.
-        seconds: In so long.
-        rounds: Rounds of simulated time that were begun.
+        rows: Acknowledged rows.
+        requests: Number of requests.
+        seconds: Duration, in s.
+        rounds: Started rounds of simulated time.
         cpu_s: CPU seconds of the database.
         rss_bytes: Its resident memory at the end.
         slow_s: 99th percentile of a request's time.
-        put_off: Requests that the database was too busy for, and that were sent again.
+        retries: Requests that were sent again because the database was overloaded.
     """
 
     rows: int = 0
@@ -47,25 +47,25 @@ class Sent:
     cpu_s: float = 0.0
     rss_bytes: int = 0
     slow_s: float = 0.0
-    put_off: int = 0
+    retries: int = 0
 
     @property
     def per_s(self):
-        """Rows acknowledged in a second."""
+        """Acknowledged rows per second."""
         return self.rows / self.seconds
 
     @property
     def cpu_per_million_s(self):
-        """CPU seconds of the database for a million rows."""
+        """CPU seconds of the database per million rows."""
         return self.cpu_s / self.rows * 1e6 if self.rows else float("nan")
 
 
 class Sender(threading.Thread):
-    """Speaks for a share of the hosts.
+    """Sends the rows of a share of the hosts.
 
     Args:
-        load: What it is a part of.
-        number: Which of the senders it is.
+        load: Load that it belongs to.
+        number: Index of the sender.
     """
 
     def __init__(self, load, number):
@@ -73,16 +73,16 @@ class Sender(threading.Thread):
         self._load, self._number = load, number
         self._rng = random.Random(number)
         self.rows, self.requests, self.rounds, self.times = 0, 0, 0, []
-        self.put_off = 0
+        self.retries = 0
         self.error = None
 
     def run(self):
-        """Sends rounds until it is time to end."""
+        """Send rounds until the load is over."""
         sink = self._load.server.sink(self._load.database)
         try:
             while not self._load.is_over():
                 self._round(sink)
-        except Exception as error:  # noqa: BLE001 - it is told where the threads are joined
+        except Exception as error:  # noqa: BLE001 - raised again where the threads are joined
             self.error = error
         finally:
             sink.close()
@@ -104,11 +104,11 @@ class Sender(threading.Thread):
         self.rounds += 1
 
     def _host(self, host, due, since_s):
-        """A host's rows of a round: its sensors have a phase of their own."""
+        """Return a host's rows of a round; each host has its own sampling phase."""
         rng, load = self._rng, self._load
         phase_ns = zlib.crc32(b"%d" % host) * 1_000_003 % (ROUND_S * NS)
-        time_ns = (START_S + since_s) * NS + phase_ns + rng.choice(load.rows.wobble_ns)
-        # What a clock says beyond the millisecond; the product's rows leave it out.
+        time_ns = (START_S + since_s) * NS + phase_ns + rng.choice(load.rows.jitter_ns)
+        # Digits below the millisecond, which the product's rows omit.
         time_ns += rng.randrange(NS_PER_MS)
         time_ns -= time_ns % load.grid_ns
         return [line(shape, host, time_ns, rng) for shape in due]
@@ -118,11 +118,11 @@ class Sender(threading.Thread):
         began_s = time.perf_counter()
         while True:
             try:
-                sink.post(sink.pack(body))
+                sink.post(sink.encode(body))
                 break
             except RetryLater:
-                # As the product does: what is not acknowledged is sent again.
-                self.put_off += 1
+                # As in the product, unacknowledged rows are sent again.
+                self.retries += 1
                 if self._load.is_over():
                     return
                 time.sleep(PAUSE_S)
@@ -132,19 +132,19 @@ class Sender(threading.Thread):
 
 
 class Load:
-    """So many hosts, sent for so long.
+    """The load of a number of hosts for a limited time.
 
     Args:
         server: The database.
-        rows: What a host sends.
-        hosts: How many.
-        seconds: Most time.
-        request_rows: Rows that a request has at least: 1 for one request of each host.
-        from_round: Where in simulated time it begins.
-        rounds: Most rounds.
+        rows: Rows of a host.
+        hosts: Number of hosts.
+        seconds: Maximum duration, in s.
+        request_rows: Minimum number of rows of a request; 1 for one request per host.
+        from_round: First round of simulated time.
+        rounds: Maximum number of rounds.
         everything: Whether each series has a row in each round.
-        grid_ns: What timestamps are multiples of.
-        database: Where to.
+        grid_ns: Resolution of timestamps, in ns.
+        database: Name of the database.
     """
 
     def __init__(  # noqa: PLR0913 - a run's settings
@@ -168,14 +168,14 @@ class Load:
         self._senders = []
 
     def is_over(self):
-        """Whether time is up, or the simulated day, or something went wrong."""
+        """Return whether the time or the simulated day is over, or a sender failed."""
         if time.monotonic() >= self._ends_s:
             return True
-        me = threading.current_thread()
-        return me.rounds >= self.rounds or any(sender.error for sender in self._senders)
+        sender: Any = threading.current_thread()
+        return sender.rounds >= self.rounds or any(each.error for each in self._senders)
 
     def run(self):
-        """Sends; what it came to."""
+        """Send until the load is over, and return the result."""
         cpu_s, _ = self.server.usage()
         began_s = time.monotonic()
         self._ends_s = began_s + self.seconds
@@ -198,5 +198,5 @@ class Load:
             cpu_s=now_s - cpu_s,
             rss_bytes=rss_bytes,
             slow_s=times[int(len(times) * 0.99)] if times else 0.0,
-            put_off=sum(sender.put_off for sender in self._senders),
+            retries=sum(sender.retries for sender in self._senders),
         )

@@ -1,6 +1,6 @@
-"""What a fleet's run came to: a line while it runs, entries for the table of all benchmarks, the page.
+"""Results of a fleet run: a progress line, rows for the table of all benchmarks, and the page.
 
-What was measured and what is worked out from it are kept apart, in tables of their own.
+Measured and extrapolated figures are in separate tables.
 """
 
 import math
@@ -13,30 +13,30 @@ PAGE = Path(__file__).parents[1] / "docs" / "sizing.md"
 FLUSH_S = 10.0
 DAY_S = 86_400
 FLEET = 10_000
-TURNS_MOST = 1.5
+ARRIVALS_MAX = 1.5
 BUSY = (
-    "The machine was busy with other work: the rates, times and CPU of this run say what it had left,"
-    " and not what a database can do."
+    "The machine was busy with other work: the rates, times and CPU of this run are lower than"
+    " those of an idle machine."
 )
 TOO_SHORT = (
-    "CPU, memory and disk are worked out from fleets that had begun in full, which this run had no"
-    " time for: `python bench/fleet.py --keep` on a quiet machine adds them."
+    "CPU, memory and disk are extrapolated from fleets with all series, which this run did not"
+    " reach:  `python bench/fleet.py --keep` on an idle machine adds them."
 )
 
 
 def line(result, rows):
-    """A result in a line."""
+    """Format a result as one line."""
     needed = rows.per_s * result.hosts
     return (
         f"{result.server:15} {result.hosts:6} hosts: {result.each.per_s:8,.0f} rows/s in requests of"
-        f" a host ({needed:,.0f} needed), {result.packed.per_s:8,.0f} in large ones;"
+        f" one host ({needed:,.0f} needed), {result.packed.per_s:8,.0f} in large ones;"
         f" {result.rows:,} rows, {result.series:,} series, {result.disk_bytes / 1e6:,.0f} MB on disk,"
         f" {result.packed.rss_bytes / 1e6:,.0f} MB; {result.panel}: {result.query_s:.2f} s"
     )
 
 
 def entry(name, ours, unit, *, peer=None, peer_name="", goal="", met=None, note=""):  # noqa: PLR0913 - the table's columns
-    """A row of the table of all benchmarks."""
+    """Return a row of the table of all benchmarks."""
     return {
         "issue_line": 8,
         "name": name,
@@ -51,23 +51,23 @@ def entry(name, ours, unit, *, peer=None, peer_name="", goal="", met=None, note=
     }
 
 
-def entries(rows, results, stamps, turns):
-    """Everything measured, as rows of the table of all benchmarks."""
+def entries(rows, results, stamps, arrivals):
+    """Return all results as rows of the table of all benchmarks."""
     found = []
     for result in results:
         found += of_result(result, rows)
-    for case, goal in (("rollout", TURNS_MOST), ("outage", None), ("outage, first 10 s", None)):
-        ours, peer = turns[case, True], turns[case, False]
+    for case, goal in (("rollout", ARRIVALS_MAX), ("outage", None), ("outage, first 10 s", None)):
+        ours, peer = arrivals[case, True], arrivals[case, False]
         found.append(
             entry(
-                f"arrivals after a {case}",
+                f"arrivals after {case}",
                 ours,
-                "x the fleet's rows/s",
+                "x the fleet's row rate",
                 peer=peer,
-                peer_name="without turns",
+                peer_name="without flush schedule",
                 goal=f"at most {goal}" if goal else "",
                 met=ours <= goal if goal else None,
-                note="worst second" if "first" not in case else "mean of them",
+                note="worst second" if "first" not in case else "mean over them",
             )
         )
     found.append(
@@ -80,45 +80,55 @@ def entries(rows, results, stamps, turns):
             note="InfluxDB 1.6.7; VictoriaMetrics keeps ms",
         )
     )
-    # Where nothing was acknowledged in time, there is no CPU of a row.
+    # If nothing was acknowledged in time, CPU per row is not defined.
     return [row for row in found if math.isfinite(row["ours"])]
 
 
 def of_result(result, rows):
-    """A fleet in a database."""
-    who = f"{result.short}, {result.hosts:,} hosts"
+    """Return the rows of one fleet in one database."""
+    label = f"{result.short}, {result.hosts:,} hosts"
     needed = rows.per_s * result.hosts
-    whole = "" if result.begun == result.hosts else f" ({result.begun:,} hosts begun in time)"
-    # A goal on what ten thousand hosts need would ask it of this machine: it is for the page to say.
-    goal = "at least what they make" if result.hosts <= FLEET // 10 else ""
+    complete = "" if result.begun == result.hosts else f" ({result.begun:,} hosts with all series)"
+    # No goal for 10,000 hosts: the page states what they need, and this machine is smaller.
+    goal = "at least the fleet's row rate" if result.hosts <= FLEET // 10 else ""
     keeps_up = result.each.per_s >= needed
-    million = f"for 1 M rows{whole}"
+    per_million = f"per 1 M rows{complete}"
     return [
         entry(
-            f"{who}: acknowledged, a request a host",
+            f"{label}: acknowledged, one host per request",
             result.each.per_s,
             "rows/s",
             peer=needed,
-            peer_name="what they make",
+            peer_name="the fleet's row rate",
             goal=goal,
             met=keeps_up if goal else None,
-            note=f"p99 of a request {result.each.slow_s * 1000:.0f} ms{whole}",
+            note=f"p99 of a request {result.each.slow_s * 1000:.0f} ms{complete}",
         ),
-        entry(f"{who}: acknowledged, large requests", result.packed.per_s, "rows/s"),
-        entry(f"{who}: CPU, a request a host", result.each.cpu_per_million_s, "s", note=million),
-        entry(f"{who}: CPU, large requests", result.packed.cpu_per_million_s, "s", note=million),
+        entry(f"{label}: acknowledged, large requests", result.packed.per_s, "rows/s"),
         entry(
-            f"{who}: resident", result.packed.rss_bytes / 1e6, "MB", note=f"{result.series} series"
+            f"{label}: CPU, one host per request",
+            result.each.cpu_per_million_s,
+            "s",
+            note=per_million,
         ),
-        entry(f"{who}: disk", result.row_bytes, "MB", note=million),
-        entry(f"{who}: {result.panel}", result.query_s, "s", note=f"over {result.rows} rows"),
+        entry(
+            f"{label}: CPU, large requests", result.packed.cpu_per_million_s, "s", note=per_million
+        ),
+        entry(
+            f"{label}: resident",
+            result.packed.rss_bytes / 1e6,
+            "MB",
+            note=f"{result.series} series",
+        ),
+        entry(f"{label}: disk", result.row_bytes, "MB", note=per_million),
+        entry(f"{label}: {result.panel}", result.query_s, "s", note=f"over {result.rows} rows"),
     ]
 
 
 def host_table(rows):
-    """What one host sends, by measurement."""
+    """Format the rows of one host by measurement."""
     lines = [
-        "| measurement | series | fields | a row every | rows a day |",
+        "| measurement | series | fields | interval | rows per day |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name in sorted({shape.measurement for shape in rows.shapes}):
@@ -135,7 +145,7 @@ def host_table(rows):
 
 
 def fleet_row(result, rows):
-    """A fleet in a database, as a row of the page."""
+    """Format one fleet in one database as a row of the page."""
     return (
         f"| {result.server} | {result.hosts:,} | {rows.per_s * result.hosts:,.0f}"
         f" | {result.each.per_s:,.0f} rows/s | {result.each.slow_s * 1000:,.0f} ms"
@@ -148,17 +158,17 @@ def fleet_row(result, rows):
 
 
 def measured_table(rows, results):
-    """What was measured, fleet by fleet."""
+    """Format the measured figures of each fleet."""
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     lines = [
         (
             f"{when}, {os.cpu_count()} cores (load {os.getloadavg()[1]:.1f}), {platform.machine()}; database"
-            " and simulator on the same cores."
+            " and load generator on the same cores."
         ),
         "",
         (
-            "| database | hosts | they make, rows/s | acknowledged, a request a host | p99 | acknowledged,"
-            " 5,000 rows a request | CPU s for 1 M rows | resident | disk for 1 M rows | series |"
+            "| database | hosts | fleet's rows/s | acknowledged, one host per request | p99 | acknowledged,"
+            " 5,000 rows per request | CPU s per 1 M rows | resident | disk per 1 M rows | series |"
             " slowest panel |"
         ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -169,24 +179,24 @@ def measured_table(rows, results):
     return "\n".join(lines)
 
 
-def turns_table(stamps, turns):
-    """Turns and timestamps."""
+def arrivals_table(stamps, arrivals):
+    """Format the arrivals and the effect of timestamp rounding."""
     lines = [
-        "| rows that arrive, as a multiple of what the fleet makes a second | without turns | with |",
+        "| row arrivals per second, as a multiple of the fleet's row rate | without flush schedule | with |",
         "| --- | --- | --- |",
     ]
-    told = {
+    descriptions = {
         "rollout": "all hosts started within 2 s: worst second",
-        "outage": "ten minutes' outage: worst second after it",
-        "outage, first 10 s": "ten minutes' outage: the first ten seconds after it",
+        "outage": "outage of 10 min: worst second after it",
+        "outage, first 10 s": "outage of 10 min: mean of the first 10 s after it",
     }
-    for case, text in told.items():
-        lines.append(f"| {text} | {turns[case, False]:.1f} | {turns[case, True]:.1f} |")
+    for case, text in descriptions.items():
+        lines.append(f"| {text} | {arrivals[case, False]:.1f} | {arrivals[case, True]:.1f} |")
     saved = 1 - stamps["ms"] / stamps["ns"]
     lines += [
         "",
         (
-            f"A device's row takes {stamps['ns']:.1f} bytes of InfluxDB's disk with timestamps as they come"
+            f"A device's row takes {stamps['ns']:.1f} bytes of InfluxDB's disk with nanosecond timestamps"
             f" and {stamps['ms']:.1f} in whole milliseconds ({saved:+.1%} saved)."
         ),
     ]
@@ -194,93 +204,93 @@ def turns_table(stamps, turns):
 
 
 def sizing_table(rows, results):
-    """What 10,000 hosts need, worked out from the largest fleets whose series had all begun."""
+    """Format the requirements of 10,000 hosts, extrapolated from the largest fleets with all series."""
     per_s = rows.per_s * FLEET
     lines = [
         f"| {FLEET:,} hosts | "
         + " | ".join(dict.fromkeys(r.server for r in results))
-        + " | how known |",
+        + " | basis |",
         "| --- | --- | --- | --- |",
-        f"| rows a second | {per_s:,.0f} | {per_s:,.0f} | counted from a host's rows |",
-        f"| requests a second | {FLEET / FLUSH_S:,.0f} | {FLEET / FLUSH_S:,.0f} | flush_every 10 s |",
+        f"| rows per second | {per_s:,.0f} | {per_s:,.0f} | counted in a host's rows |",
+        f"| requests per second | {FLEET / FLUSH_S:,.0f} | {FLEET / FLUSH_S:,.0f} | flush_every 10 s |",
     ]
-    whole = {
+    complete = {
         short: [r for r in results if r.short == short and r.begun == r.hosts]
         for short in dict.fromkeys(r.short for r in results)
     }
     lines.append(
-        f"| series | {rows.series * FLEET:,} | {rows.fields * FLEET:,} | counted from a host's rows |"
+        f"| series | {rows.series * FLEET:,} | {rows.fields * FLEET:,} | counted in a host's rows |"
     )
-    if not all(whole.values()):
-        # The smallest fleet had not begun in time: nothing may be worked out from it.
+    if not all(complete.values()):
+        # The smallest fleet did not have all series in time: it must not be extrapolated.
         return "\n".join([*lines, "", TOO_SHORT])
-    best = {s: max(f, key=lambda r: r.hosts) for s, f in whole.items()}
-    small = {s: first(results, s) for s in whole}
+    best = {s: max(f, key=lambda r: r.hosts) for s, f in complete.items()}
+    small = {s: first(results, s) for s in complete}
     lines.append(
         row_of(
-            "cores to write, a request a host / 5,000 rows a request",
+            "cores for writes, one host / 5,000 rows per request",
             best,
             lambda r: (
                 f"{r.each.cpu_per_million_s * per_s / 1e6:.1f}"
                 f" / {r.packed.cpu_per_million_s * per_s / 1e6:.1f}"
             ),
-            "in proportion to rows, from",
-            whole,
+            "proportional to rows, from",
+            complete,
         )
     )
-    lines.append(row_of("memory", best, memory, "in proportion to series, from", whole))
+    lines.append(row_of("memory", best, memory, "proportional to series, from", complete))
     lines.append(
         row_of(
-            "disk a day, in full resolution",
+            "disk per day, full resolution",
             small,
             lambda r: f"{r.row_bytes * per_s * DAY_S / 1e9:,.0f} GB",
-            "in proportion to rows, from",
-            whole,
+            "proportional to rows, from",
+            complete,
         )
     )
     lines.append(
         row_of(
-            "slowest panel over 24 h, in full resolution, at most",
+            "slowest panel over 24 h, full resolution, at most",
             small,
             lambda r: f"{r.query_s / r.rows * per_s * DAY_S / 60:,.0f} min",
-            "in proportion to rows, from",
-            whole,
+            "proportional to rows, from",
+            complete,
         )
     )
     return "\n".join(lines)
 
 
 def first(results, short):
-    """A database's smallest fleet."""
+    """Return a database's smallest fleet."""
     return next(result for result in results if result.short == short)
 
 
 def memory(result):
-    """Memory of a large fleet: what a server takes without rows, and each series."""
+    """Return the memory of a large fleet: that of the empty server plus that of each series."""
     per_series = (result.packed.rss_bytes - result.empty_bytes) / result.series
     all_bytes = result.empty_bytes + per_series * result.series / result.begun * FLEET
     return f"{all_bytes / 1e9:,.0f} GB"
 
 
-def row_of(name, chosen, value, how, whole):
-    """A row: a value for each database, and from how many hosts it is worked out."""
-    hosts = ", ".join(f"{chosen[short].hosts:,}" for short in whole)
-    cells = " | ".join(value(chosen[short]) for short in whole)
+def row_of(name, chosen, value, how, complete):
+    """Format a row: a value for each database, and the number of hosts it is extrapolated from."""
+    hosts = ", ".join(f"{chosen[short].hosts:,}" for short in complete)
+    cells = " | ".join(value(chosen[short]) for short in complete)
     return f"| {name} | {cells} | {how} {hosts} hosts |"
 
 
-def keep(rows, results, stamps, turns):
-    """Writes the tables between the page's markers."""
+def keep(rows, results, stamps, arrivals):
+    """Write the tables between the page's markers."""
     text = PAGE.read_text()
     for name, table in (
         ("host", host_table(rows)),
         ("measured", measured_table(rows, results)),
-        ("turns", turns_table(stamps, turns)),
+        ("arrivals", arrivals_table(stamps, arrivals)),
         ("sizing", sizing_table(rows, results)),
     ):
         before, begin, rest = text.partition(f"<!-- {name}: begin -->")
         _, end, after = rest.partition(f"<!-- {name}: end -->")
         if not begin or not end:
-            raise SystemExit(f"{PAGE}: the markers of {name} are gone")
+            raise SystemExit(f"{PAGE}: the markers of {name} are missing")
         text = f"{before}{begin}\n{table}\n{end}{after}"
     PAGE.write_text(text)

@@ -1,7 +1,7 @@
-"""The fleet dashboard's queries as Grafana would send them, timed.
+"""Duration of the fleet dashboard's queries, sent as by Grafana.
 
-InfluxDB gets the panels' own text, with every host and currency chosen. VictoriaMetrics answers no
-InfluxQL: it gets what asks the same in MetricsQL, for the panels that read most.
+InfluxDB receives the panels' queries with all hosts and currencies selected. VictoriaMetrics does
+not support InfluxQL: it receives equivalent MetricsQL for the panels that read most.
 """
 
 import json
@@ -9,23 +9,22 @@ import statistics
 import time
 import urllib.error
 
+from costprobe.ui.grafana.boards import boards
 from fakes.servers import get
 from fleet_load import ROUND_S, START_S
-
-from agent.grafana.boards import boards
 
 INTERVAL = "1m"
 TIMES = 3
 METRICSQL = {
     "Power by host": "sum(avg_over_time(device_power_w[1m])) by (host)",
     "Utilization by host": "avg(avg_over_time(device_util_pct[1m])) by (host)",
-    "Spent an hour": "sum(sum_over_time(device_cost[1h])) by (host)",
-    "Device by device": "last_over_time(device_power_w[1h])",
+    "Spend per hour ($currency)": "sum(sum_over_time(device_cost[1h])) by (host)",
+    "Devices, current state": "last_over_time(device_power_w[1h])",
 }
 
 
 def panels():
-    """(title, InfluxQL) of each target of the fleet dashboard."""
+    """Return (title, InfluxQL) of each target of the fleet dashboard."""
     board = json.loads(boards()["fleet.json"])
     return [
         (panel["title"], target["query"])
@@ -36,7 +35,7 @@ def panels():
 
 
 def filled(query, rounds):
-    """A panel's query over what was sent."""
+    """Return a panel's query over the range of the sent rows."""
     until_s = START_S + rounds * ROUND_S
     spans = f"time >= {START_S}s AND time < {until_s}s"
     for name, text in (
@@ -50,17 +49,17 @@ def filled(query, rounds):
 
 
 def heaviest(server, rounds, seconds):
-    """(title, median seconds) of the panel that takes longest; none where none ended in time.
+    """Return (title, median seconds) of the slowest panel.
 
     Args:
-        server: The database, which holds so many rounds.
-        rounds: What is asked for, in rounds of sending.
-        seconds: Most time for all of it.
+        server: The database.
+        rounds: Queried range, in rounds of sending.
+        seconds: Maximum total duration, in s.
     """
-    asked = asked_of(server, rounds)
+    queries = queries_of(server, rounds)
     ends_s = time.monotonic() + seconds
     took = {}
-    for title, ask in asked:
+    for title, ask in queries:
         if time.monotonic() < ends_s:
             took[title, ask] = timed(ask)
     (title, ask), first_s = max(took.items(), key=lambda entry: entry[1])
@@ -68,8 +67,8 @@ def heaviest(server, rounds, seconds):
     return title, statistics.median([first_s, *again])
 
 
-def asked_of(server, rounds):
-    """Each panel as something that can be called."""
+def queries_of(server, rounds):
+    """Return (title, function that runs the query) of each panel."""
     if server.short == "influxdb":
         texts = [(title, filled(query, rounds)) for title, query in panels()]
         return [(title, lambda text=text: server.query(text, db="fleet")) for title, text in texts]
@@ -81,10 +80,10 @@ def asked_of(server, rounds):
 
 
 def timed(ask):
-    """Seconds that a query takes; what the server gives up on counts as long as it took."""
+    """Return the duration of a query in s; one that the server aborts counts until the abort."""
     began_s = time.perf_counter()
     try:
         ask()
     except urllib.error.HTTPError as error:
-        print(f"  refused: {error.code}")
+        print(f"  rejected: {error.code}")
     return time.perf_counter() - began_s

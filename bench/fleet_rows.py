@@ -1,9 +1,9 @@
-"""What a host sends: the shapes of a real daemon's rows, spoken for as many hosts as wanted.
+"""Rows of a host: the shapes of a real daemon's rows, replicated for any number of hosts.
 
 A daemon with the defaults' series (eight devices, a probe on each, one service over all of them) runs
-for some seconds, faster than by default; the tags, fields and types of its rows are the shapes, how
-its sensors' intervals wobble is theirs, and how often a row comes is the defaults'. Only numbers
-that a device or a server measures vary, from row to row by a tenth.
+for some seconds with shorter intervals. The shapes have the tags, fields, types and sampling jitter
+of its rows, and the default intervals. Measured numbers vary from row to row by a tenth; all other
+values are constant.
 """
 
 import random
@@ -13,18 +13,18 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.sensors.settings import TelemetryConfig
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.line_protocol import field_set, series_key
+from costprobe.core.schema import SCHEMA
+from costprobe.daemon.lifecycle import AGENT_EVERY_S
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.scenes import GPU_PROBE, OWNED
 from fakes.serving_engine import ServingEngine
-
-from agent.config import TelemetryConfig
-from agent.config_probe import ProbeConfig
-from agent.config_service import ServiceConfig
-from agent.daemon.service import AGENT_EVERY_S
-from agent.lineprotocol import field_set, series_key
-from agent.series import SCHEMA
 
 GPUS = 8
 NS = 1_000_000_000
@@ -32,7 +32,7 @@ VARIANTS = 256
 PLACE = "\x1a"
 QUICK = '[telemetry]\nevery = "200ms"\naggregate = "1s"\n'
 EVENTS_PER_DAY = 50
-# What does not vary from row to row of a host, though it is a number.
+# Numeric fields that are constant for a host.
 STEADY = frozenset({"price_rate_per_h", "mem_clock_mhz", "window_s"})
 PROBE_S = float(ProbeConfig.model_fields["every_s"].default)
 WINDOW_S = float(ServiceConfig.model_fields["window_s"].default)
@@ -49,14 +49,14 @@ EVERY_S = {
 
 @dataclass(frozen=True)
 class Shape:
-    """One series of a host.
+    """A series of a host.
 
     Attributes:
-        key: Its series key, with a place where the host's number goes.
-        measurement: Its measurement.
-        every_s: How often it has a row at the defaults.
-        fields: How many fields it has: VictoriaMetrics makes a series of each, of a text one of zeros.
-        variants: Field sets that a row of it takes one of.
+        key: Parts of its series key; the host's number goes between them.
+        measurement: Name of its measurement.
+        every_s: Default interval of its rows, in s.
+        fields: Number of fields; VictoriaMetrics creates a series for each, for texts one of zeros.
+        variants: Field sets from which each row takes one at random.
     """
 
     key: tuple[str, ...]
@@ -68,44 +68,44 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a host sends.
+    """The rows of a host.
 
     Attributes:
-        shapes: Its series.
-        wobble_ns: By how much its intervals differ from their length, as the daemon's did.
+        shapes: The series of the host.
+        jitter_ns: Observed deviations of the sampling interval from its median, in ns.
     """
 
     shapes: tuple[Shape, ...]
-    wobble_ns: tuple[int, ...]
+    jitter_ns: tuple[int, ...]
 
     @property
     def per_s(self):
-        """Rows a second of a host at the defaults."""
+        """Rows per second of a host with default intervals."""
         return sum(1 / shape.every_s for shape in self.shapes)
 
     @property
     def series(self):
-        """Series of a host, as InfluxDB counts them."""
+        """Number of series of a host in InfluxDB."""
         return len(self.shapes)
 
     @property
     def fields(self):
-        """Series of a host, as VictoriaMetrics counts them."""
+        """Number of series of a host in VictoriaMetrics."""
         return sum(shape.fields for shape in self.shapes)
 
     def due(self, round_s, step_s):
-        """Shapes that have a row in a step of the simulated time that begins at `round_s`."""
+        """Return the shapes with a row in the step of simulated time that starts at `round_s`."""
         return [shape for shape in self.shapes if round_s % shape.every_s < step_s]
 
 
 def line(shape, host, time_ns, rng):
-    """A row of a host as it is sent."""
+    """Return a row of a host in line protocol."""
     number = f"{host:05}"
     return f"{number.join(shape.key)} {rng.choice(shape.variants)} {time_ns}"
 
 
 def captured():
-    """Runs a daemon until each of its series has rows, and takes their shapes."""
+    """Run a daemon until each of its series has rows, and return their shapes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fake = FakeNvml(folder, gpus=GPUS)
@@ -120,11 +120,11 @@ def captured():
                 rows = gathered(daemon, engine)
             finally:
                 daemon.stop()
-    return Rows(shapes_of(rows), wobble_of(rows))
+    return Rows(shapes_of(rows), jitter_of(rows))
 
 
 def service(url):
-    """A service over all devices, whose windows close quickly."""
+    """Return the configuration of a service over all devices with short windows."""
     names = ", ".join(f'"gpu{index}"' for index in range(GPUS))
     return (
         f'[[service]]\nname = "chat"\nengine = "vllm"\nurl = "{url}"\ndevices = [{names}]\n'
@@ -133,21 +133,21 @@ def service(url):
 
 
 def gathered(daemon, engine):
-    """All rows of a daemon that has measured, probed and served."""
+    """Return all rows of a daemon after it has sampled, probed and served."""
 
-    def is_whole():
+    def is_complete():
         engine.serve("llama-3.1-8b", 3, tokens_in=220, tokens_out=140)
         time.sleep(0.2)
         served = daemon.points("cost", basis="serving")
         return len(served) >= 1 and len(daemon.points("cost", basis="probe")) >= GPUS
 
-    daemon.wait_for(is_whole)
+    daemon.wait_for(is_complete)
     return [row for name in SCHEMA for row in daemon.points(name)]
 
 
 def shapes_of(rows):
-    """The richest row of each series, as a shape."""
-    best = {}
+    """Return the shape of each series, from its row with the most fields."""
+    best: dict[Any, Any] = {}
     for row in rows:
         place = (row.measurement, tuple(sorted(row.tags.items())))
         if place not in best or len(row.fields) > len(best[place].fields):
@@ -156,12 +156,12 @@ def shapes_of(rows):
 
 
 def shape_of(row):
-    """A row's shape."""
+    """Return the shape of a row."""
     rng = random.Random(row.measurement + row.tags.get("device", ""))
     own = {"host": f"gpu-node-{PLACE}.example.com"}
     if row.tags.get("uuid"):
         own["uuid"] = row.tags["uuid"] + "-" + PLACE
-    # The renderer makes control characters plain, so the place is put in behind it.
+    # The renderer escapes control characters, so a plain marker stands for the host number.
     mark = "qplaceq"
     tags = {**row.tags, **{name: text.replace(PLACE, mark) for name, text in own.items()}}
     every_s = EVERY_S.get(row.measurement)
@@ -177,7 +177,7 @@ def shape_of(row):
 
 
 def varied(fields, rng):
-    """Fields whose measured numbers differ from row to row."""
+    """Return the fields with random variation of the measured numbers."""
     found = {}
     for name, value in fields.items():
         if name == "temp_c":
@@ -191,9 +191,9 @@ def varied(fields, rng):
     return found
 
 
-def wobble_of(rows):
-    """How far the daemon's device intervals are from their median, in ns."""
-    by_device = {}
+def jitter_of(rows):
+    """Return the deviations of the daemon's device intervals from their median, in ns."""
+    by_device: dict[str, list[int]] = {}
     for row in rows:
         if row.measurement == "device":
             by_device.setdefault(row.tags["device"], []).append(row.time_ns)
@@ -202,7 +202,7 @@ def wobble_of(rows):
     return tuple(step - middle for step in steps if abs(step - middle) < NS // 10)
 
 
-def thin(rows, measurements):
-    """The same without the series of other measurements."""
+def only(rows, measurements):
+    """Return the rows without the series of other measurements."""
     kept = tuple(shape for shape in rows.shapes if shape.measurement in measurements)
-    return Rows(kept, rows.wobble_ns)
+    return Rows(kept, rows.jitter_ns)

@@ -1,20 +1,19 @@
-"""The two databases under load: started with short settling times, and what they take of the host."""
+"""The two databases under load, with short compaction delays, and their resource usage."""
 
 import json
 import os
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from costprobe.adapters.sinks.influx_v1 import InfluxV1, InfluxV1Config
+from costprobe.core.clock import SystemClock
 from fakes.servers import InfluxDB, VictoriaMetrics, get
-
-from agent.sinks.registry import build_sink
-from agent.sinks.settings import SinkSettings
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 DATABASE = "fleet"
-# The time after which InfluxDB packs what nobody writes to any more is 4 h by default; what it
-# packs it into is the same.
+# InfluxDB compacts idle shards after 4 h by default; the delay does not change the compacted size.
 SETTLING = """[data]
   cache-snapshot-write-cold-duration = "2s"
   compact-full-write-cold-duration = "4s"
@@ -26,10 +25,18 @@ QUERY_TIMEOUT_S = 60.0
 
 
 class Measured:
-    """What both servers have in common here."""
+    """Common base of both servers."""
+
+    _process: subprocess.Popen[bytes]
+    folder: Path
+    url: str
+
+    def flush(self) -> None:
+        """Flush memory to files."""
+        raise TypeError(f"{type(self).__name__} does not implement flush")
 
     def usage(self):
-        """(CPU seconds so far, resident bytes now)."""
+        """Return (CPU seconds so far, resident bytes now)."""
         pid = self._process.pid
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{pid}/status").read_text()
@@ -37,9 +44,9 @@ class Measured:
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(resident.split()[1]) * 1024
 
     def disk_bytes(self):
-        """Bytes of its files."""
+        """Return the size of its files in bytes."""
         total = 0
-        # It packs its files meanwhile, and what is gone counts no more.
+        # Compaction deletes files meanwhile; deleted ones are not counted.
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 with suppress(OSError):
@@ -47,7 +54,7 @@ class Measured:
         return total
 
     def settled_bytes(self, seconds):
-        """Bytes of its files once they no longer change, or after so long."""
+        """Return the size of its files once it is stable, or after `seconds`."""
         ends_s = time.monotonic() + seconds
         self.flush()
         before, same = -1, 0
@@ -59,8 +66,11 @@ class Measured:
         return self.disk_bytes()
 
     def sink(self, database=DATABASE):
-        """The product's own client of it."""
-        return build_sink(SinkSettings("v1", self.url, database=database, timeout_s=60.0))
+        """Return the product's own client of it."""
+        config = InfluxV1Config.model_validate(
+            {"api": "v1", "url": self.url, "database": database, "timeout": "60s"}
+        )
+        return InfluxV1(config, SystemClock())
 
 
 class Influx(Measured, InfluxDB):
@@ -76,19 +86,19 @@ class Influx(Measured, InfluxDB):
         self._config.write_text(text.replace("[data]\n", SETTLING, 1))
 
     def begin(self, *databases):
-        """Makes the databases."""
+        """Create the databases."""
         for database in databases or (DATABASE,):
             self.query(f'CREATE DATABASE "{database}"')
 
     def flush(self):
-        """It packs by itself, soon."""
+        """Do nothing: InfluxDB compacts after the configured delay."""
 
-    def packed_bytes(self, database):
-        """Bytes of a database's rows, once they are packed: not of its log or its table of series."""
+    def compacted_bytes(self, database):
+        """Return the size of a database's compacted rows, without log and series index."""
         return sum(path.stat().st_size for path in (self.folder / "data" / database).rglob("*.tsm"))
 
     def series(self, database=DATABASE):
-        """How many series it counts."""
+        """Return the number of series."""
         found = self.query("SHOW SERIES EXACT CARDINALITY", db=database)
         return sum(row[0] for series in found for row in series["values"])
 
@@ -101,15 +111,15 @@ class Victoria(Measured, VictoriaMetrics):
     short = "victoriametrics"
 
     def begin(self, *_):
-        """It makes what is written to."""
+        """Do nothing: databases need not be created."""
 
     def flush(self):
-        """What it holds in memory goes to its files, as one part."""
+        """Flush memory to files and merge them into one part."""
         get(f"{self.url}/internal/force_flush")
         get(f"{self.url}/internal/force_merge")
 
     def series(self):
-        """How many series it counts, of a day."""
+        """Return the number of series of a day."""
         status = json.loads(get(f"{self.url}/api/v1/status/tsdb", topN="1", date=self.day))
         return int(status["data"]["totalSeries"])
 

@@ -1,26 +1,26 @@
-"""What whole milliseconds save: the same rows twice, with timestamps as they come and rounded.
+"""Disk saved by whole milliseconds: the same rows with nanosecond and with rounded timestamps.
 
-VictoriaMetrics keeps milliseconds whatever it is sent, so that only InfluxDB is asked.
+VictoriaMetrics always stores milliseconds, so only InfluxDB is measured.
 """
 
 from fleet_load import Load
-from fleet_rows import thin
+from fleet_rows import only
 
 GRIDS_NS = {"ns": 1, "ms": 1_000_000}
 HOSTS = 5
 
 
 def saved(server, rows, seconds, rounds):
-    """Disk bytes of a row in either form.
+    """Return the disk bytes of a row by timestamp resolution.
 
     Args:
         server: An empty InfluxDB.
-        rows: What a host sends.
-        seconds: Most time for each.
-        rounds: Most rounds for each.
+        rows: Rows of a host.
+        seconds: Maximum duration of each, in s.
+        rounds: Maximum number of rounds of each.
     """
     server.begin(*GRIDS_NS)
-    devices = thin(rows, {"device"})
+    devices = only(rows, {"device"})
     found = {}
     for database, grid_ns in GRIDS_NS.items():
         sent = Load(
@@ -35,4 +35,4 @@ def saved(server, rows, seconds, rounds):
         ).run()
         found[database] = sent.rows
     server.settled_bytes(seconds + 10)
-    return {database: server.packed_bytes(database) / sent for database, sent in found.items()}
+    return {database: server.compacted_bytes(database) / sent for database, sent in found.items()}

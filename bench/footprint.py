@@ -1,7 +1,7 @@
-"""What the daemon and its sensor child cost, beside other projects' monitors.
+"""CPU and memory of the daemon and its sensor child, compared with other projects' monitors.
 
 Eight GPUs (the tests' fake libnvidia-ml.so.1, behind the real pynvml), whose power changes every
-second, at one reading a second. All run side by side, for the same time, on the same library.
+second, at one reading a second. All run at the same time on the same library.
 
 Usage: python bench/footprint.py [--seconds 600] [--json FILE] [--without-peers]
 """
@@ -21,27 +21,27 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import footprint_peers as peers  # noqa: E402 - beside this file
-from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
+from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from proc_usage import Usage, children_of, memory_mb  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
-# Past the start, the self-test of the counters and the first alerting, which last ten seconds. A
-# machine that is busy takes longer to import what some peers do.
+# After the start, the self-test of the counters and the first evaluation of alerts, which take ten
+# seconds. On a busy machine some peers' imports take longer.
 SETTLE_S, SETTLE_MAX_S = 30.0, 240.0
 CALM_CPU_PCT = 10.0
-GOAL_CPU_PCT, GOAL_MB = 0.5, 80.0
-GOAL_CPU_RATIO, GOAL_MB_RATIO = 0.5, 1.0
-OURS = "infercost"
-# What the daemon and its child are built on, loaded by processes that then do nothing: less memory
-# than these take cannot be had.
-BARE = "  its packages alone"
+GOAL_CPU_PCT, GOAL_MB = 0.3, 64.0
+GOAL_CPU_RATIO = 1.0
+OURS = "costprobe"
+# The packages that the daemon and its child are built on, loaded by idle processes: the lower bound
+# of their memory.
+BARE = "  its packages, idle"
 PACKAGES = ("apscheduler.schedulers.background, click, pydantic, sqlite3", "json, pynvml")
 STEPS_MAX = 1800
 
 
 def script_power(fake, seconds):
-    """Lets the power of each GPU change every second."""
+    """Change the power of each GPU every second."""
     now_ns = fake.clock.monotonic_ns()
     for step in range(min(STEPS_MAX, int(seconds + 3 * SETTLE_MAX_S))):
         for gpu in fake.gpus:
@@ -52,14 +52,14 @@ def script_power(fake, seconds):
 
 
 def free_port():
-    """A port on which nobody listens."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
 def start(command, env, log):
-    """A process in the background; what it says goes to a file."""
+    """Start a process in the background with its output in a file."""
     with log.open("wb") as out:
         return subprocess.Popen(
             command,
@@ -72,7 +72,7 @@ def start(command, env, log):
 
 
 def stop(process):
-    """Ends a process, and what it leaves behind."""
+    """End a process and its descendants."""
     process.terminate()
     process.wait(30)
     with suppress(ProcessLookupError):
@@ -80,14 +80,14 @@ def stop(process):
 
 
 def started(folder, fake, wanted):
-    """Starts ours and the peers.
+    """Start ours and the peers.
 
     Returns:
         The processes by name, and the reasons of those that are missing.
     """
-    config = folder / "infercost.toml"
-    config.write_text(f'[store]\npath = "{folder}/infercost.db"\n')
-    ours = [sys.executable, "-m", "agent", "--config", str(config), "run"]
+    config = folder / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
+    ours = [sys.executable, "-m", "costprobe", "--config", str(config), "run"]
     processes, missing = {}, {}
     for peer in wanted:
         try:
@@ -108,7 +108,7 @@ def started(folder, fake, wanted):
 
 
 def packages_alone():
-    """PSS and RSS in MB of processes that load what ours are built on, and do nothing."""
+    """PSS and RSS in MB of idle processes that load the packages that ours are built on."""
     idle = [
         subprocess.Popen([sys.executable, "-c", f"import {names}, time; time.sleep(600)"])
         for names in PACKAGES
@@ -121,7 +121,7 @@ def packages_alone():
 
 
 def until(condition):
-    """Waits for a condition; whether it came about in time."""
+    """Wait for a condition; return whether it was met in time."""
     ends_s = time.monotonic() + SETTLE_MAX_S
     while time.monotonic() < ends_s:
         if condition():
@@ -131,7 +131,7 @@ def until(condition):
 
 
 def settle(processes):
-    """Waits until each that lives has come to rest, or for long enough."""
+    """Wait until each running process uses little CPU, or for SETTLE_MAX_S."""
     ends_s = time.monotonic() + SETTLE_MAX_S
     while time.monotonic() < ends_s:
         usages = [Usage(found.pid) for found in processes.values() if found.poll() is None]
@@ -141,7 +141,7 @@ def settle(processes):
 
 
 def measured(folder, seconds, wanted):
-    """What each used in so many seconds, by name, and why some are missing."""
+    """Return the resource usage of each process by name, and the reasons of missing ones."""
     fake = FakeNvml(folder, gpus=GPUS)
     script_power(fake, seconds)
     processes, missing = started(folder, fake, wanted)
@@ -167,7 +167,7 @@ def measured(folder, seconds, wanted):
 
 
 def parts_of(daemon):
-    """The processes that the daemon started, with their names."""
+    """The daemon's child processes, with their names."""
     return [
         (Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode(), pid)
         for pid in children_of(daemon)
@@ -175,7 +175,7 @@ def parts_of(daemon):
 
 
 def best(found, key):
-    """The peer that uses the least: (name, use); none where there is no peer."""
+    """The peer that uses the least: (name, use); ("", None) if there is no peer."""
     uses = [
         (use[key], name)
         for name, use in found.items()
@@ -185,35 +185,35 @@ def best(found, key):
 
 
 def results(found, missing, seconds):
-    """What is judged, as a table."""
+    """The rows that are compared with goals."""
     ours = found[OURS]
     without = "".join(f"; {name} is missing: {why}" for name, why in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
     table = Table(issue_line=1)
     bare = found[BARE]
-    note += f"; what ours is built on, loaded and idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} as if alone)"
+    note += f"; the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
     for name, value, unit, most in (
         ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
         ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),
     ):
         table.row(name, value, unit, goal=f"≤ {most:g}", note=note)
-    for key, name, unit, most in (
-        ("cpu_s_per_h", "CPU beside the best peer", "s/h", GOAL_CPU_RATIO),
-        ("pss_mb", "memory beside the best peer (PSS)", "MB", GOAL_MB_RATIO),
-        ("rss_mb", "memory beside the best peer, as if alone (RSS)", "MB", GOAL_MB_RATIO),
-    ):
-        peer_name, peer = best(found, key)
-        is_met = ours[key] <= most * peer if peer else None
-        goal = f"at most {most:g} x"
-        table.row(
-            name, ours[key], unit, peer=peer, peer_name=peer_name, goal=goal, met=is_met, note=note
-        )
+    peer_name, peer = best(found, "cpu_s_per_h")
+    table.row(
+        "CPU compared with the best peer",
+        ours["cpu_s_per_h"],
+        "s/h",
+        peer=peer,
+        peer_name=peer_name,
+        goal=f"at most {GOAL_CPU_RATIO:g} x",
+        met=ours["cpu_s_per_h"] <= GOAL_CPU_RATIO * peer if peer else None,
+        note=note,
+    )
     return table
 
 
 def show(found, missing):
-    """Prints the use of each."""
-    head = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wakes/s")
+    """Print the use of each."""
+    head = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wake-ups/s")
     print(f"{'':28}" + "".join(f"{word:>12}" for word in head))
     for name, use in found.items():
         cells = (use["cpu_s_per_h"], use["cpu_s_per_h"] / 36, use["pss_mb"], use["rss_mb"])
@@ -225,7 +225,7 @@ def show(found, missing):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="CPU and memory beside other monitors.")
+    parser = argparse.ArgumentParser(description="CPU and memory compared with other monitors.")
     parser.add_argument("--seconds", type=float, default=600.0)
     add_json(parser)
     parser.add_argument("--without-peers", action="store_true")

@@ -1,4 +1,4 @@
-"""Other projects' monitors, each in a virtual environment of its own under build/peers."""
+"""Other projects' monitors, each in its own virtual environment under build/peers."""
 
 import subprocess
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 
 PEERS = Path(__file__).resolve().parents[1] / "build" / "peers"
 INSTALL_S = 900
-# Each is asked for what it does at one reading a second, and nothing of it is switched off that it
-# does by default. What zeus reads waits in queues until somebody takes it out.
+# Each runs at one reading per second with its default features. zeus queues its readings until the
+# timelines are fetched.
 ZEUS = """
 import time
 from zeus.monitor import PowerMonitor
@@ -17,7 +17,7 @@ if __name__ == "__main__":
         try:
             monitor = PowerMonitor(update_period=1.0, max_samples_per_gpu=3600)
             break
-        except RuntimeError:  # its processes take more than the ten seconds that it gives them
+        except RuntimeError:  # its processes did not start within its limit of 10 s
             time.sleep(1)
     print("READY", flush=True)
     while True:
@@ -40,14 +40,14 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Peer:
-    """A monitor of somebody else.
+    """A monitor of another project.
 
     Attributes:
-        name: What the table calls it.
+        name: Name in the table.
         package: Its name on PyPI.
-        arguments: What its interpreter is started with.
-        script: A program that is put beside its environment, for the arguments `SCRIPT`.
-        does: What it does at one reading a second.
+        arguments: Arguments of its interpreter.
+        script: Program whose path replaces the argument `SCRIPT`.
+        does: What it records at one reading per second.
     """
 
     name: str
@@ -73,11 +73,11 @@ ALL = (
 
 
 class MissingError(Exception):
-    """A peer cannot be had; the text says why."""
+    """A peer is not available; the text gives the reason."""
 
 
 def python_of(peer):
-    """The interpreter that has the peer; installs it on first use.
+    """Return the interpreter of the peer's environment; install the peer on first use.
 
     Raises:
         MissingError: It cannot be installed.
@@ -95,7 +95,7 @@ def python_of(peer):
 
 
 def version_of(peer):
-    """The version that is installed."""
+    """Return the installed version."""
     code = f"from importlib.metadata import version; print(version({peer.package!r}))"
     found = subprocess.run(
         [python_of(peer), "-c", code], check=True, capture_output=True, text=True
@@ -104,7 +104,7 @@ def version_of(peer):
 
 
 def command_of(peer, port):
-    """How the peer is started; `port` is for one that listens."""
+    """Return the peer's command; `port` replaces the argument `PORT`."""
     python = python_of(peer)
     script = PEERS / peer.name / "monitor.py"
     if peer.script:

@@ -1,9 +1,9 @@
-"""How often a forecast's 80 % interval holds what a period really cost, on seeded hours.
+"""Coverage of the forecast's 80 % interval on seeded hourly costs.
 
-Each series has a season by the hour of the day and of the week, noise that lasts (AR(1)), and in
-some a burst, a lasting step, or hours without rows. At a seeded instant of a period the rest of it
-is forecast from the past, and then compared with what came. Exit code 1 if the interval of the
-robust rate, on series without a step, holds the truth in less than 70 % or more than 95 % of trials.
+Each series has daily and weekly seasonality and AR(1) noise, and some have bursts, a persistent
+step, or hours without rows. The rest of a period is forecast at a seeded instant and compared with
+the actual cost. Exit code 1 if the interval of the robust rate, on series without a step, contains
+the actual cost in less than 70 % or more than 95 % of trials.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import random
 import sys
 import time
 
-from agent.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
-from agent.costing.budget_forecast import HourRate, rest_of, robust_forecast
-from agent.costing.periods import HOUR_NS
+from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from costprobe.domain.costing.budgets.budget_forecast import HourRate, rest_of, robust_forecast
+from costprobe.domain.costing.budgets.periods import HOUR_NS
 
 START_NS = 1_767_571_200_000_000_000  # Monday, 5 January 2026, 00:00 UTC
-KINDS = ("steady", "seasonal", "lasting noise", "bursts", "gaps", "step")
+KINDS = ("steady", "seasonal", "autocorrelated", "bursts", "gaps", "step")
 
 
 def hours_of(kind, rng, weeks):
-    """Costs of each hour of a seeded series."""
-    values, away, level = [], 0.0, 10.0
-    memory = 0.95 if kind == "lasting noise" else 0.5
+    """Return the hourly costs of a seeded series."""
+    values, deviation, level = [], 0.0, 10.0
+    memory = 0.95 if kind == "autocorrelated" else 0.5
     step_at = rng.randrange(weeks * 168) if kind == "step" else None
     for hour in range(weeks * 168):
         if hour == step_at:
             level = 14.0
         day = 1 + 0.4 * math.sin(2 * math.pi * (hour % 24 - 8) / 24)
         week = 0.6 if hour % 168 >= 120 else 1.0
-        away = memory * away + math.sqrt(1 - memory**2) * rng.gauss(0, 0.15)
+        deviation = memory * deviation + math.sqrt(1 - memory**2) * rng.gauss(0, 0.15)
         value = level if kind == "steady" else level * day * week
-        value *= math.exp(away)
+        value *= math.exp(deviation)
         if kind == "bursts" and rng.random() < 0.02:
             value *= 3
         values.append(value)
@@ -43,7 +43,7 @@ def hours_of(kind, rng, weeks):
 
 
 def trial(kind, rng, forecast, weeks, rest_hours):
-    """One forecast: whether it holds the truth, its width and its error as shares of the truth."""
+    """Return whether a forecast's interval contains the actual cost, its relative width and error."""
     values = hours_of(kind, rng, weeks + math.ceil(rest_hours / 168))
     now = weeks * 168
     history = [
@@ -52,14 +52,14 @@ def trial(kind, rng, forecast, weeks, rest_hours):
         if kind != "gaps" or (hour // 24) % 9 != 4
     ]
     rest = rest_of(START_NS + now * HOUR_NS, START_NS + (now + rest_hours) * HOUR_NS)
-    truth = sum(values[now : now + rest_hours])
+    actual = sum(values[now : now + rest_hours])
     found = forecast(history, rest, "UTC")
-    holds = found.low <= truth <= found.high
-    return holds, (found.high - found.low) / truth, abs(found.expected - truth) / truth
+    holds = found.low <= actual <= found.high
+    return holds, (found.high - found.low) / actual, abs(found.expected - actual) / actual
 
 
 def table(forecast, trials, seed, lengths):
-    """Rows of kind, weeks known, hours to come, forecasts made, share held, median width, median error."""
+    """Yield kind, weeks of history, forecast hours, forecasts, coverage, median width, median error."""
     for kind in KINDS:
         for weeks, rest_hours in lengths:
             rng = random.Random(f"{seed} {kind} {weeks} {rest_hours}")
@@ -74,7 +74,7 @@ def table(forecast, trials, seed, lengths):
 
 
 def main():
-    """Prints the tables of the robust rate and of the library."""
+    """Print the tables of the robust rate and of the harmonic regression."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--library-trials", type=int, default=20)
@@ -87,7 +87,7 @@ def main():
         ("harmonic regression", harmonic_forecast, options.library_trials),
     ):
         began_s = time.perf_counter()
-        print(f"\n{name}, {trials} trials each, nominal share 80 %")
+        print(f"\n{name}, {trials} trials each, nominal coverage 80 %")
         print("series         weeks  hours  made  in interval  width  error")
         total = []
         try:
@@ -100,11 +100,11 @@ def main():
                 if kind != "step":
                     total.append(held)
         except MissingLibraryError as error:
-            print(f"left out: {error}")
+            print(f"omitted: {error}")
             continue
         share = sum(total) / len(total)
         took_s = time.perf_counter() - began_s
-        print(f"without steps {share:.1%} in the interval; {took_s:.1f} s in all")
+        print(f"without steps {share:.1%} in the interval; {took_s:.1f} s in total")
         if forecast is robust_forecast:
             is_good = 0.7 <= share <= 0.95
     sys.exit(0 if is_good else 1)

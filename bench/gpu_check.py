@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 DAEMON_S = 180
 STEP_LIMIT_S = 200
@@ -24,7 +25,10 @@ class Check:
 
     def __init__(self, folder, device):
         self.folder, self.device = folder, device
-        self.found = {"began": datetime.now(tz=UTC).isoformat(timespec="seconds"), "steps": {}}
+        self.found: dict[str, Any] = {
+            "began": datetime.now(tz=UTC).isoformat(timespec="seconds"),
+            "steps": {},
+        }
 
     def step(self, name, do):
         """Runs a step; one that fails is recorded, and the next one runs."""
@@ -46,7 +50,7 @@ class Check:
                 command, stdout=file, stderr=subprocess.STDOUT, timeout=limit_s, check=False
             )
         text = log.read_text(errors="replace")
-        # 3: `infercost status` of a daemon that has ended.
+        # 3: `costprobe status` of a daemon that has ended.
         if done.returncode not in (0, 1, 3):
             raise ValueError(f"exit code {done.returncode}: {text[-500:]}")
         return done.returncode, text
@@ -72,33 +76,34 @@ def machine():
 
 def sensor_pass():
     """Every metric of the first GPU, how long each sample took, and the counter's step."""
-    from agent.clock import SystemClock
-    from agent.telemetry.gpu import GpuSensor
-    from agent.telemetry.nvml import Library
+    from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+    from costprobe.adapters.sensors.child.nvml import Library
+    from costprobe.core.clock import SystemClock
 
     clock, told = SystemClock(), []
     library = Library()
     driver = library.open()
-    sensor = GpuSensor(0, library, clock, told.append)
-    device = sensor.open()
+    sensor = NvidiaSensor(0, library, clock, lambda _, fault: told.append(fault))
+    device = sensor.discover()
     took_ms, sample = [], None
     for _ in range(20):
         began_ns = clock.monotonic_ns()
         sample = sensor.sample()
         took_ms.append((clock.monotonic_ns() - began_ns) / 1e6)
         time.sleep(0.1)
-    names = [name for name in sample.__slots__ if name != "t_ns"]
-    values = {name: getattr(sample, name) for name in names}
+    if sample is None:
+        raise ValueError("the sensor returned no sample")
+    values = {name: value for name, value in sample._asdict().items() if name != "t_ns"}
     return {
         "driver": driver.driver_version,
         "model": device.model,
-        "mig_parts": sensor.parts(),
+        "mig_devices": [part.name for part in sensor.slices()],
         "sample_ms_max": max(took_ms),
         "sample_ms_median": sorted(took_ms)[len(took_ms) // 2],
         "metrics": {name: value for name, value in values.items() if value is not None},
         "absent": [name for name, value in values.items() if value is None],
-        "tells_busy_processes": sensor.busy_pids(clock.monotonic_ns() - 2 * 10**9) is not None,
-        "buffers_samples": sensor.read_samples() is not None,
+        "reports_process_use": sensor.util_by_pid_pct(clock.monotonic_ns() - 2 * 10**9) is not None,
+        "buffers_samples": sensor.read_power_samples() is not None,
         "counter_step_ms": counter_step_ms(sensor, clock),
         "told": [str(fault) for fault in told],
     }
@@ -106,12 +111,12 @@ def sensor_pass():
 
 def counter_step_ms(sensor, clock):
     """How often the energy counter advances; read fast here alone, where no energy is taken."""
-    if sensor.read_counter() is None:
+    if sensor.read_energy() is None:
         return None
     ends_ns = clock.monotonic_ns() + 2 * 10**9
-    last, changed_ns = sensor.read_counter().energy_j, []
+    last, changed_ns = sensor.read_energy().energy_j, []
     while clock.monotonic_ns() < ends_ns:
-        reading = sensor.read_counter()
+        reading = sensor.read_energy()
         if reading is not None and reading.energy_j != last:
             last = reading.energy_j
             changed_ns.append(reading.t_ns)
@@ -122,27 +127,26 @@ def counter_step_ms(sensor, clock):
 def energy_pass():
     """Idle power, then ten seconds of load: its power, and the counter against the power."""
     import torch
-
-    from agent.clock import SystemClock
-    from agent.telemetry.gpu import GpuSensor
-    from agent.telemetry.nvml import Library
-    from agent.telemetry.selftest import compare
+    from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+    from costprobe.adapters.sensors.child.nvml import Library
+    from costprobe.adapters.sensors.child.selftest import compare
+    from costprobe.core.clock import SystemClock
 
     clock = SystemClock()
     library = Library()
     library.open()
-    sensor = GpuSensor(0, library, clock, lambda _: None)
-    sensor.open()
+    sensor = NvidiaSensor(0, library, clock, lambda *_: None)
+    sensor.discover()
 
     def watched(seconds):
-        first, powers = sensor.read_counter(), []
+        first, powers = sensor.read_energy(), []
         ends_ns = clock.monotonic_ns() + int(seconds * 1e9)
         while clock.monotonic_ns() < ends_ns:
             watts = sensor.read_power_w()
             if watts is not None:
                 powers.append((clock.monotonic_ns(), watts))
             time.sleep(0.1)
-        last = sensor.read_counter()
+        last = sensor.read_energy()
         mean_w = sum(w for _, w in powers) / len(powers)
         counted_w = None
         if first is not None and last is not None:
@@ -195,9 +199,9 @@ def agreement(check):
 
 def config_of(check, **probe):
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in probe.items())
-    path = check.folder / "infercost.toml"
+    path = check.folder / "costprobe.toml"
     path.write_text(
-        f'[store]\npath = "{check.folder}/infercost.db"\n[probing]\nduty = 1\n'
+        f'[store]\npath = "{check.folder}/costprobe.db"\n[probing]\nduty = 1\n'
         f'[[probe]]\nname = "check"\n{keys}'
     )
     return path
@@ -207,7 +211,16 @@ def sweep(check):
     on_cpu = check.device == "cpu"
     more = {"max_batch": 4, "threads": 2} if on_cpu else {"dtype": "bf16", "max_batch": 1024}
     config = config_of(check, kind="transformer", **more)
-    command = (sys.executable, "-m", "agent", "--config", str(config), "probe", "check", "--sweep")
+    command = (
+        sys.executable,
+        "-m",
+        "costprobe",
+        "--config",
+        str(config),
+        "probe",
+        "check",
+        "--sweep",
+    )
     code, _ = check.run("sweep", *command)
     if code:
         raise ValueError("the sweep failed: see sweep.log")
@@ -224,7 +237,7 @@ def probes(check):
             continue
         dtype = "fp32" if check.device == "cpu" else "bf16"
         config = config_of(check, kind="transformer", dtype=dtype, batch=8, **more)
-        command = (sys.executable, "-m", "agent", "--config", str(config), "probe", "--json")
+        command = (sys.executable, "-m", "costprobe", "--config", str(config), "probe", "--json")
         code, text = check.run(f"probe-{name}", *command)
         if code:
             raise ValueError(f"{name}: {text[-300:]}")
@@ -253,7 +266,10 @@ def kind_of(pid):
         words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
         return "gone"
-    for sign, kind in (("agent.telemetry.child", "sensor child"), ("probes.worker", "probe child")):
+    for sign, kind in (
+        ("costprobe.adapters.sensors.child.main", "sensor child"),
+        ("costprobe_probes.worker", "probe child"),
+    ):
         if sign in words:
             return kind
     return "daemon"
@@ -263,10 +279,10 @@ def daemon(check, seconds):
     """A daemon with its own store for some minutes: rows, events, and memory of all processes."""
     dtype = {} if check.device == "cpu" else {"dtype": "bf16"}
     config = config_of(check, kind="transformer", every="30s", when_busy="run", **dtype)
-    peaks = {}
+    peaks: dict[str, int] = {}
     with (check.folder / "daemon.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "--config", str(config), "run"],
+            [sys.executable, "-m", "costprobe", "--config", str(config), "run"],
             stdout=log,
             stderr=subprocess.STDOUT,
         )
@@ -280,10 +296,10 @@ def daemon(check, seconds):
             raise ValueError("the daemon ended by itself: see daemon.log")
         process.send_signal(signal.SIGINT)
         process.wait(30)
-    command = (sys.executable, "-m", "agent", "--config", str(config))
+    command = (sys.executable, "-m", "costprobe", "--config", str(config))
     _, rows = check.run("export", *command, "export", "--since", "1h", "--format", "line")
     _, status = check.run("status", *command, "status", "--json")
-    counts = {}
+    counts: dict[str, int] = {}
     for line in rows.splitlines():
         name = line.partition(",")[0]
         counts[name] = counts.get(name, 0) + 1

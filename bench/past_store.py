@@ -12,14 +12,13 @@ import random
 import sqlite3
 from pathlib import Path
 
+from costprobe.adapters.storage.rollup.aggregation import aggregate, encoded
+from costprobe.adapters.storage.rollup.rollup import Layouts
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import field_set, series_key, written_tags
+from costprobe.core.records import NS_PER_S
 from store_size import GPUS, device_row, probe_rows
-
-from agent.clock import SystemClock
-from agent.lineprotocol import field_set, series_key, written_tags
-from agent.model import NS_PER_S
-from agent.storage.fold import encoded, fold
-from agent.storage.rollup import Layouts
-from agent.storage.writer import Store
 
 DAY_S = 86_400
 PROBE_EVERY_S = 300
@@ -49,7 +48,10 @@ def _series(connection: sqlite3.Connection, point) -> int:
     key = series_key(point.measurement, point.tags)
     tags = json.dumps(written_tags(point.tags))
     sql = "INSERT INTO series (measurement, key, tags) VALUES (?, ?, ?)"
-    return connection.execute(sql, (point.measurement, key, tags)).lastrowid
+    rowid = connection.execute(sql, (point.measurement, key, tags)).lastrowid
+    if rowid is None:
+        raise ValueError("the series was not inserted")
+    return rowid
 
 
 def _costs(connection: sqlite3.Connection, rng: random.Random, days: float, end_s: int) -> None:
@@ -73,7 +75,7 @@ def _device(
     series = _series(connection, minutes[0][0])
     texts = []
     for rows in minutes:
-        cells = fold("device", [row.fields for row in rows])
+        cells = aggregate("device", [row.fields for row in rows])
         names = sorted(cells)
         texts.append((len(rows), layouts.id_of(names), encoded(cells, names, len(rows))))
     connection.executemany(

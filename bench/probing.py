@@ -1,13 +1,13 @@
-"""What of a probe's time is work for nothing: neither warm-up nor measured; and a day's share.
+"""Overhead of a probe (time that is neither warm-up nor measured) and its share of a day.
 
     python bench/probing.py [--runs 3] [--json FILE]
 
-Runs the built-in probe on the first GPU, or on the CPU where there is none, at the defaults, with a
-child for each run and with one that is kept, with an energy window and without; the batch is the
-remembered one, as in all runs of a daemon but its first. Outside is a run's wall time, from the
-daemon's side, less that from the first warm-up pass to the end of the last measured one: starting
-Python, importing torch, opening the device, making the model. A day is what the daemon's own budget
-lets run of the default schedule with the times that were measured here.
+Runs the built-in probe with its defaults on the first GPU, or on the CPU if there is none: with a
+new child per run and with a kept one, with and without an energy window. The batch size is the
+remembered one, as in all but the first run of a daemon. The overhead is the run's wall time in the
+daemon minus the time from the first warm-up pass to the end of the last measured one: starting
+Python, importing torch, opening the device, building the model. The share of a day applies the
+daemon's duty budget to the default schedule with the measured times.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
+from costprobe.adapters.probing.duty import DutyBudget  # noqa: E402 - as above
+from costprobe.adapters.probing.model_settings import ProbeConfig  # noqa: E402 - as above
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
+from costprobe.adapters.probing.runner import ProbeRunner  # noqa: E402 - as above
+from costprobe.app.configuration import Config  # noqa: E402 - as above
+from costprobe.app.measuring.probe_requests import model_request  # noqa: E402 - as above
+from costprobe.core.clock import SystemClock  # noqa: E402 - as above
+from costprobe.core.records import Device  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
-
-from agent.clock import SystemClock  # noqa: E402 - as above
-from agent.config import Config  # noqa: E402 - as above
-from agent.config_probe import ProbeConfig  # noqa: E402 - as above
-from agent.daemon.probe_requests import model_request  # noqa: E402 - as above
-from agent.model import Device  # noqa: E402 - as above
-from agent.probing.duty import DutyBudget  # noqa: E402 - as above
-from agent.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
-from agent.probing.runner import ProbeRunner  # noqa: E402 - as above
 
 DAY_S = 86_400
 NS = 1_000_000_000
-WARM_UP_CAP_S = 10.0  # probes.timing: what the progress of a warm-up is a share of
-# What is left beside a kept child: its answers on the pipe and the copy to the device.
+WARM_UP_CAP_S = (
+    10.0  # costprobe_probes.timing: limit of the warm-up, of which its progress is a share
+)
+# Remaining overhead with a kept child: messages on the pipe and the copy to the device.
 KEPT_GOAL_PCT = 5
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -49,11 +50,11 @@ class Run(NamedTuple):
     """One run of a probe, in seconds.
 
     Attributes:
-        wall_s: From the request to the result, and to the child's end where it is not kept.
-        measured_s: Warm-up and measured regions.
-        busy_s: What the budget counts.
-        cpu_s: Processor time of the child.
-        resident_mb: Memory of the child at the end, where it is kept; else 0.
+        wall_s: From the request to the result, or to the child's exit if it is not kept.
+        measured_s: Warm-up and steady-state windows.
+        busy_s: Time counted by the duty budget.
+        cpu_s: CPU time of the child.
+        resident_mb: Resident memory of a kept child at the end; otherwise 0.
     """
 
     wall_s: float
@@ -63,29 +64,29 @@ class Run(NamedTuple):
     resident_mb: float
 
     @property
-    def outside_pct(self) -> float:
-        """Share of the wall time that went into neither."""
+    def overhead_pct(self) -> float:
+        """Share of the wall time that is neither warm-up nor measured."""
         return (1 - self.measured_s / self.wall_s) * 100
 
 
-def the_device() -> Device:
-    """The first GPU, as the driver names it, or the CPU."""
+def first_device() -> Device:
+    """Return the first GPU, or the CPU if there is none."""
     if Path("/proc/driver/nvidia/version").exists():
-        from agent.telemetry.gpu import GpuSensor
-        from agent.telemetry.nvml import Library
+        from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+        from costprobe.adapters.sensors.child.nvml import Library
 
         library = Library()
         library.open()
-        return GpuSensor(0, library, SystemClock(), lambda _: None).open()
+        return NvidiaSensor(0, library, SystemClock(), lambda *_: None).discover()
     return Device("cpu", "cpu", "cpu", "CPU")
 
 
 class Bench:
-    """A probe's runs on one device.
+    """Runs of a probe on one device.
 
     Args:
-        device: Where.
-        probe: What, with the defaults.
+        device: Device of the probe.
+        probe: Probe with its defaults.
     """
 
     def __init__(self, device: Device, probe: ProbeConfig) -> None:
@@ -94,7 +95,7 @@ class Bench:
         self._remembered: dict[str, object] = {}
 
     def runs(self, count: int, *, energy: bool, keep_alive: bool) -> list[Run]:
-        """Some runs; before those of a child that is kept, one that is not counted."""
+        """Return `count` runs; a kept child is started by an extra run that is not counted."""
         runner = ProbeRunner(sys.executable, 600.0, Event(), keep_alive=keep_alive)
         try:
             if keep_alive:
@@ -104,7 +105,7 @@ class Bench:
             runner.close()
 
     def search(self) -> None:
-        """Has the batch found and remembered."""
+        """Search the batch size and remember it."""
         runner = ProbeRunner(sys.executable, 600.0, Event())
         self._run(runner, energy=False)
         runner.close()
@@ -127,7 +128,7 @@ class Bench:
         )
         wall_ns = time.monotonic_ns() - began_ns
         if isinstance(outcome, ProbeFault):
-            raise SystemExit(f"the probe failed: {outcome.title} {' '.join(outcome.last_words)}")
+            raise SystemExit(f"the probe failed: {outcome.title} {' '.join(outcome.stderr_tail)}")
         ended_after = os.times()
         ended_s = (
             ended_after.children_user
@@ -137,7 +138,7 @@ class Bench:
         )
         self._remember(outcome)
         begin_ns = begins_ns[0] if begins_ns else outcome.steady_start_ns
-        is_kept = child.is_there()
+        is_kept = child.is_alive()
         return Run(
             wall_ns / NS,
             (outcome.steady_end_ns - begin_ns) / NS,
@@ -152,16 +153,16 @@ class Bench:
 
 
 class _Watched:
-    """A runner's child as the kernel counts it; nothing while there is none."""
+    """CPU time and memory of a runner's child from /proc; 0 while there is no child."""
 
     def __init__(self, runner: ProbeRunner) -> None:
         self._runner = runner
 
     def _folder(self) -> Path | None:
-        child = self._runner._child  # noqa: SLF001 - a bench looks where nobody else need
+        child = self._runner._child  # noqa: SLF001 - no public access is needed elsewhere
         return None if child is None else Path(f"/proc/{child.pid}")
 
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         return self._folder() is not None
 
     def cpu_s(self) -> float:
@@ -183,14 +184,14 @@ def median(runs: list[Run], of: Callable[[Run], float]) -> float:
 
 
 class Day(NamedTuple):
-    """What a day of the default schedule comes to.
+    """Totals of a day of the default schedule.
 
     Attributes:
         full: Runs with an energy window.
-        latency: Runs without.
-        skipped: Runs that the budget had no room for.
+        latency: Runs without one.
+        skipped: Runs skipped because of the budget.
         busy_s: Device seconds.
-        cpu_s: Processor seconds of the children.
+        cpu_s: CPU seconds of the children.
     """
 
     full: int
@@ -201,7 +202,7 @@ class Day(NamedTuple):
 
 
 def day_of(full: list[Run], latency: list[Run], probe: ProbeConfig) -> Day:
-    """A day as the daemon's own budget allows it."""
+    """Return the totals of a day under the daemon's duty budget."""
     budget = DutyBudget(Config().probing.duty)
     full_s, latency_s = (
         median(full, lambda run: run.busy_s),
@@ -222,25 +223,27 @@ def day_of(full: list[Run], latency: list[Run], probe: ProbeConfig) -> Day:
 
 
 def add_shares(table: Table, runs: dict[tuple[bool, bool], list[Run]], where: str) -> None:
-    """The share of a run that is neither warm-up nor measured, a kept child beside one a run."""
-    for energy, name in ((True, "with an energy window"), (False, "latency alone")):
+    """Add the overhead of a run with a kept child, compared with a child per run."""
+    for energy, name in ((True, "with an energy window"), (False, "latency only")):
         fresh, kept = runs[energy, False], runs[energy, True]
-        told = {
-            what: f"{median(own, lambda run: run.wall_s):.1f} s a run, of which"
-            f" {median(own, lambda run: run.wall_s - run.measured_s):.1f} s outside"
+        notes = {
+            what: f"{median(own, lambda run: run.wall_s):.1f} s per run, of which"
+            f" {median(own, lambda run: run.wall_s - run.measured_s):.1f} s overhead"
             for what, own in (("fresh", fresh), ("kept", kept))
         }
-        fresh_pct = median(fresh, lambda run: run.outside_pct)
-        kept_pct = median(kept, lambda run: run.outside_pct)
-        table.row(f"outside on {where}, {name}, a child a run", fresh_pct, "%", note=told["fresh"])
+        fresh_pct = median(fresh, lambda run: run.overhead_pct)
+        kept_pct = median(kept, lambda run: run.overhead_pct)
         table.row(
-            f"outside on {where}, {name}, keep_alive",
+            f"overhead on {where}, {name}, one child per run", fresh_pct, "%", note=notes["fresh"]
+        )
+        table.row(
+            f"overhead on {where}, {name}, keep_alive",
             kept_pct,
             "%",
             peer=fresh_pct,
-            peer_name="a child a run",
+            peer_name="one child per run",
             goal=f"≤ {KEPT_GOAL_PCT}",
-            note=f"{told['kept']}; the kept child holds"
+            note=f"{notes['kept']}; resident memory of the kept child:"
             f" {median(kept, lambda run: run.resident_mb):,.0f} MB",
         )
 
@@ -248,23 +251,23 @@ def add_shares(table: Table, runs: dict[tuple[bool, bool], list[Run]], where: st
 def add_day(
     table: Table, runs: dict[tuple[bool, bool], list[Run]], probe: ProbeConfig, where: str
 ) -> None:
-    """What a day takes of the device and of the processors."""
+    """Add the shares of the device's and the CPUs' day."""
     cpus = os.cpu_count() or 1
-    for keep_alive, name in ((False, "a child a run"), (True, "keep_alive")):
+    for keep_alive, name in ((False, "one child per run"), (True, "keep_alive")):
         day = day_of(runs[True, keep_alive], runs[False, keep_alive], probe)
         table.row(
-            f"share of {where}'s day that probing takes, {name}",
+            f"share of a day of {where} used by probing, {name}",
             day.busy_s / DAY_S * 100,
             "%",
             goal=f"≤ {Config().probing.duty * 100:g}",
-            note=f"{day.busy_s:.0f} s: {day.full} runs with an energy window, {day.latency} of"
-            f" latency alone, {day.skipped} left out by the budget",
+            note=f"{day.busy_s:.0f} s: {day.full} runs with an energy window, {day.latency} with"
+            f" latency only, {day.skipped} skipped because of the budget",
         )
         table.row(
-            f"share of the processors' day that probes take, {name}",
+            f"share of a day of the CPUs used by probing, {name}",
             day.cpu_s / DAY_S / cpus * 100,
             "%",
-            note=f"{day.cpu_s:.0f} s of {cpus} processors, torch's import included",
+            note=f"{day.cpu_s:.0f} s of {cpus} CPUs, including the import of torch",
         )
 
 
@@ -274,7 +277,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="nine runs of each")
     options = parser.parse_args()
-    device = the_device()
+    device = first_device()
     probe = ProbeConfig(name="transformer")
     bench = Bench(device, probe)
     bench.search()

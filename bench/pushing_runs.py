@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
@@ -81,9 +82,9 @@ def chunks(source, size):
 
 def fill(folder, points):
     """Puts the rows into a store, and into a file of bodies with their lengths before them."""
-    from agent.clock import SystemClock
-    from agent.lineprotocol import render
-    from agent.storage.writer import Store
+    from costprobe.adapters.storage.writer import Store
+    from costprobe.core.clock import SystemClock
+    from costprobe.core.line_protocol import render
 
     store = Store.open(folder / "store.db", SystemClock())
     with (folder / "bodies").open("wb") as bodies:
@@ -96,39 +97,30 @@ def fill(folder, points):
 
 
 def ours(folder, points, api, url):
-    """Drains the store through a sink, by the daemon's own pusher."""
-    from agent.clock import SystemClock
-    from agent.config import SinkConfig
-    from agent.sinks.pusher import Pusher
-    from agent.sinks.registry import build_sink
-    from agent.sinks.settings import SinkSettings
-    from agent.storage.writer import Store
+    """Drains the store through a sink, by the daemon's own delivery worker."""
+    from costprobe.adapters.sinks.outbox_worker import OutboxWorker
+    from costprobe.adapters.sinks.registry import SINKS, build_sink
+    from costprobe.adapters.storage.writer import Store
+    from costprobe.core.clock import SystemClock
 
-    defaults = SinkConfig.model_validate(
-        {"name": "bench", "api": "v1", "url": url, "database": DATABASE}
+    clock = SystemClock()
+    database = {"database": DATABASE} if api == "v1" else {"org": "o", "bucket": DATABASE}
+    config = SINKS[api].config.model_validate(
+        {"name": f"bench-{time.time_ns()}", "api": api, "url": url, "drain_points_per_s": 10**7}
+        | database
     )
-    store = Store.open(folder / "store.db", SystemClock())
-    name = f"bench {time.time_ns()}"
-    store.register_sink(name)
-    outbox = store.outbox_of(name, important_first=False, max_points=NEVER)
-    sink = build_sink(SinkSettings(api, url, org="o", bucket=DATABASE, database=DATABASE))
+    store = Store.open(folder / "store.db", clock)
+    store.register_sink(config.name)
+    outbox = store.outbox_of(config.name, important_first=False, max_points=NEVER)
+    sink = build_sink(config, clock)
     started = Stopwatch()
-    pusher = Pusher(
-        name,
-        outbox,
-        sink,
-        threading.Event(),
-        batch_points=defaults.batch_points,
-        flush_every_s=defaults.flush_every_s,
-        drain_points_per_s=NEVER,
-        rng=random.Random(1),
-    )
-    while pusher.status()["sent"] < points:
-        pusher.step()
-        if pusher.status()["failures"]:
-            raise OSError(pusher.status()["last_error"])
+    worker = OutboxWorker(config, outbox, sink, threading.Event(), clock, rng=random.Random(1))
+    while worker.status()["sent"] < points:
+        worker.step()
+        if worker.status()["failures"]:
+            raise OSError(worker.status()["last_error"])
     found = started.stopped()
-    store.forget_sink(name)
+    store.forget_sink(config.name)
     sink.close()
     store.close()
     return found
@@ -136,7 +128,8 @@ def ours(folder, points, api, url):
 
 def peer(_folder, points, api, url):
     """Gives the same points to influxdb-client's batching write API."""
-    from influxdb_client import InfluxDBClient, Point
+    from influxdb_client.client.influxdb_client import InfluxDBClient
+    from influxdb_client.client.write.point import Point
     from influxdb_client.client.write_api import WriteOptions
 
     def built(row):
@@ -156,7 +149,8 @@ def peer(_folder, points, api, url):
             query = [("db", DATABASE), ("precision", "ns")]
             return plain("/write", method, path_params, query, *more, **options)
 
-        client.api_client.call_api = call_api
+        # Assigned by name: mypy rejects the assignment to a method.
+        vars(client.api_client)["call_api"] = call_api
     failed = []
     options = WriteOptions(batch_size=BODY_POINTS, flush_interval=60_000)
     source, watch = rows(points), Stopwatch()
@@ -169,37 +163,30 @@ def peer(_folder, points, api, url):
 
 
 def bare(folder, _points, api, url):
-    """Posts bodies that are ready, over as many connections as a sink of ours has."""
-    from agent.sinks.bounded import AT_ONCE
-
+    """Posts bodies that are ready, over one connection, as a sink of ours has."""
     address = urllib.parse.urlsplit(url)
     path = "/write?" if api == "v1" else "/api/v2/write?"
     path += urllib.parse.urlencode({"db": DATABASE, "bucket": DATABASE, "precision": "ns"})
-    reading = threading.Lock()
-
-    def post_all(bodies):
-        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-        while True:
-            with reading:
-                body = bodies.read(int.from_bytes(bodies.read(8), "big"))
-            if not body:
-                return
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+    watch = Stopwatch()
+    with (folder / "bodies").open("rb") as bodies:
+        while body := bodies.read(int.from_bytes(bodies.read(8), "big")):
             connection.request("POST", path, body)
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.client.NO_CONTENT:
                 raise OSError(f"a body was answered {answer.status}")
-
-    watch = Stopwatch()
-    with (folder / "bodies").open("rb") as bodies, ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(post_all, bodies) for _ in range(AT_ONCE)]:
-            done.result()
     return watch.stopped()
 
 
 def main():
     work, folder, points, *where = sys.argv[1:]
-    works = {"fill": fill, "ours": ours, "peer": peer, "bare": bare}
+    works: dict[str, Callable[..., dict[str, Any]]] = {
+        "fill": fill,
+        "ours": ours,
+        "peer": peer,
+        "bare": bare,
+    }
     found = works[work](Path(folder), int(points), *where)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(found | {"peak_mb": peak_bytes / 1e6}))

@@ -1,9 +1,9 @@
-"""Runs the benchmarks one after the other and prints one table: ours, a peer's, ratio, goal.
+"""Run the benchmarks one after the other and print one table: ours, peer, ratio, goal.
 
-    python bench/run.py [--only asking,probing] [--long] [--out FILE]
+    python bench/run.py [--only query_latency,probing] [--long] [--out FILE]
 
-Each runs as a process of its own and hands its rows on with `--json`. One that fails is named in
-the table's notes, and the others run. The table goes into bench/results/ too, with the machine.
+Each runs in its own process and writes its rows with `--json`. A failed benchmark is listed below
+the table, and the others run. The report is written to bench/results/ with the machine's data.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Bench(NamedTuple):
     """A benchmark's script.
 
     Attributes:
-        name: Its file without the ending.
-        short: What it is given beside `--json` where it is not to take long.
+        name: File name without extension.
+        short: Additional arguments of a short run.
     """
 
     name: str
     short: tuple[str, ...] = ()
 
 
-# In the order of the lines that ask for them.
+# In the order of the issue lines.
 BENCHES = (
     Bench("footprint", ("--seconds", "120")),
     Bench("pushing", ("--points", "200000")),
     Bench("committing", ("--seconds", "30")),
-    Bench("asking"),
+    Bench("query_latency"),
     Bench("starting"),
     Bench("probing"),
     Bench("detection", ("--cost",)),
@@ -59,23 +59,23 @@ BENCHES = (
 
 
 def takes(script: Path, option: str) -> bool:
-    """Whether a script knows an option, as its text says."""
+    """Return whether a script's source defines the option."""
     return f'"{option}"' in script.read_text("utf-8")
 
 
 def rows_of(bench: Bench, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
-    """A benchmark's rows, and why there are none or not all."""
+    """Return a benchmark's rows, and the reason if there are none."""
     script = BENCH / f"{bench.name}.py"
     if not script.exists():
-        return [], f"{bench.name}: there is no {script.name}"
+        return [], f"{bench.name}: {script.name} does not exist"
     if not takes(script, "--json") and "add_json(" not in script.read_text("utf-8"):
-        return [], f"{bench.name}: hands no rows on; run `python bench/{script.name}` by itself"
+        return [], f"{bench.name}: has no --json; run `python bench/{script.name}` by itself"
     extra = [] if is_long else list(bench.short)
     if is_long and takes(script, "--long"):
         extra = ["--long"]
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "rows.json"
-        command = [sys.executable, str(script), *extra, "--json", str(answer)]
+        rows_path = Path(folder) / "rows.json"
+        command = [sys.executable, str(script), *extra, "--json", str(rows_path)]
         print(f"\n## {bench.name}\n", flush=True)
         try:
             code = subprocess.run(
@@ -83,13 +83,13 @@ def rows_of(bench: Bench, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
             ).returncode
         except subprocess.TimeoutExpired:
             return [], f"{bench.name}: took too long"
-        if not answer.exists():
-            return [], f"{bench.name}: ended with exit code {code} and no rows"
-        return complete(json.loads(answer.read_text("utf-8")), bench.name)
+        if not rows_path.exists():
+            return [], f"{bench.name}: exit code {code} and no rows"
+        return complete(json.loads(rows_path.read_text("utf-8")), bench.name)
 
 
 def complete(rows: object, name: str) -> tuple[list[dict[str, Any]], str]:
-    """Rows with every column, also where a script left one out."""
+    """Return the rows with all columns, with defaults for missing ones."""
     columns = {
         "issue_line": 0,
         "name": name,
@@ -103,12 +103,12 @@ def complete(rows: object, name: str) -> tuple[list[dict[str, Any]], str]:
         "note": "",
     }
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        return [], f"{name}: its rows are no list of objects"
+        return [], f"{name}: its rows are not a list of objects"
     return [{**columns, **row} for row in rows], ""
 
 
 def machine() -> list[str]:
-    """What all this was measured on, as lines."""
+    """Return a description of the machine as lines."""
     cpus = os.cpu_count() or 1
     model = next(
         (
@@ -121,7 +121,7 @@ def machine() -> list[str]:
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     load = ", ".join(f"{load:.2f}" for load in os.getloadavg())
     return [
-        f"{cpus} x {model}, {memory_gb:.0f} GB, load {load} at the beginning",
+        f"{cpus} x {model}, {memory_gb:.0f} GB, load {load} at the start",
         (
             f"Linux {platform.release()}, Python {platform.python_version()},"
             f" SQLite {sqlite3.sqlite_version}, {', '.join(versions())}"
@@ -131,7 +131,7 @@ def machine() -> list[str]:
 
 
 def versions() -> list[str]:
-    """What the peers are, where they are Python's."""
+    """Return the versions of the installed Python peers."""
     found = []
     for name in ("torch", "influxdb-client", "river", "zeus", "codecarbon", "nvitop"):
         try:
@@ -142,7 +142,7 @@ def versions() -> list[str]:
 
 
 def gpu() -> str:
-    """The GPUs as their driver names them."""
+    """Return the GPU names and the driver version."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "none"
@@ -156,21 +156,21 @@ def gpu() -> str:
     return "; ".join(done.stdout.split("\n")).strip("; ") or "none"
 
 
-def report(rows: Sequence[dict[str, Any]], troubles: Sequence[str], facts: Sequence[str]) -> str:
-    """The one table, as Markdown."""
-    told = [f"# {datetime.now(tz=UTC):%Y-%m-%d}: ours beside others", ""]
-    told += [*(f"- {fact}" for fact in facts), ""]
-    told += markdown(rows)
-    if troubles:
-        told += ["", "Not measured:", "", *(f"- {trouble}" for trouble in troubles)]
+def report(rows: Sequence[dict[str, Any]], problems: Sequence[str], facts: Sequence[str]) -> str:
+    """Return the report as Markdown."""
+    lines = [f"# {datetime.now(tz=UTC):%Y-%m-%d}: comparison with peers", ""]
+    lines += [*(f"- {fact}" for fact in facts), ""]
+    lines += markdown(rows)
+    if problems:
+        lines += ["", "Not measured:", "", *(f"- {problem}" for problem in problems)]
     missed = [row["name"] for row in rows if row["met"] is False]
     judged = sum(row["met"] is not None for row in rows)
-    told += ["", f"Goals met: {judged - len(missed)} of {judged}."]
-    return "\n".join(told) + "\n"
+    lines += ["", f"Goals met: {judged - len(missed)} of {judged}."]
+    return "\n".join(lines) + "\n"
 
 
 def free_name() -> Path:
-    """Today's file among the results; one that is there is not written over."""
+    """Return an unused file name for today's results."""
     today = f"{datetime.now(tz=UTC):%Y-%m-%d}"
     names = [f"{today}.md", *(f"{today}-{number}.md" for number in range(2, 100))]
     return next(path for name in names if not (path := BENCH / "results" / name).exists())
@@ -178,28 +178,28 @@ def free_name() -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", help="names of benchmarks, with commas between")
-    parser.add_argument("--long", action="store_true", help="lengths for figures to be told")
+    parser.add_argument("--only", help="comma-separated names of benchmarks")
+    parser.add_argument("--long", action="store_true", help="lengths suitable for publication")
     parser.add_argument("--out", type=Path, help="default: bench/results/DATE.md")
     options = parser.parse_args()
     wanted = set(options.only.split(",")) if options.only else {one.name for one in BENCHES}
     if unknown := wanted - {one.name for one in BENCHES}:
-        parser.error(f"--only: there is no {', '.join(sorted(unknown))}")
+        parser.error(f"--only: unknown benchmark {', '.join(sorted(unknown))}")
     facts = machine()
     rows: list[dict[str, Any]] = []
-    troubles: list[str] = []
+    problems: list[str] = []
     began_s = time.monotonic()
     for bench in BENCHES:
         if bench.name in wanted:
-            found, trouble = rows_of(bench, is_long=options.long)
+            found, problem = rows_of(bench, is_long=options.long)
             rows += found
-            troubles += [trouble] if trouble else []
+            problems += [problem] if problem else []
     facts.append(f"{'long' if options.long else 'short'} run, {time.monotonic() - began_s:.0f} s")
-    text = report(rows, troubles, facts)
+    text = report(rows, problems, facts)
     out = options.out or free_name()
     out.write_text(text, "utf-8")
     print(f"\n{text}\nwritten to {out}")
-    return 1 if troubles or any(row["met"] is False for row in rows) else 0
+    return 1 if problems or any(row["met"] is False for row in rows) else 0
 
 
 if __name__ == "__main__":

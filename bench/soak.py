@@ -1,9 +1,9 @@
-"""The long cases at their full length; figures that they keep go into docs/reliability.md.
+"""Run the fault tests at full length and record their figures in docs/reliability.md.
 
-    python bench/soak.py              # all of it: many hours
-    INFERCOST_SOAK=0.1 python bench/soak.py -k kills
+    python bench/soak.py              # all: many hours
+    COSTPROBE_SOAK=0.1 python bench/soak.py -k kills
 
-Further arguments are pytest's. The figures of cases that did not run this time stay.
+Further arguments are passed to pytest. The figures of cases that did not run are kept.
 """
 
 import json
@@ -23,15 +23,15 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def run(arguments, path):
-    """The exit code of pytest; each case adds its line to the file."""
-    share = os.environ.get("INFERCOST_SOAK") or "1"
-    env = {**os.environ, "INFERCOST_SOAK": share, "INFERCOST_SOAK_FIGURES": str(path)}
+    """Run pytest and return its exit code; each case appends a line to the file."""
+    share = os.environ.get("COSTPROBE_SOAK") or "1"
+    env = {**os.environ, "COSTPROBE_SOAK": share, "COSTPROBE_SOAK_FIGURES": str(path)}
     command = [sys.executable, "-m", "pytest", *CASES, *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def read(path):
-    """The figures of a run by their case."""
+    """Return the figures of a run by case."""
     lines = path.read_text().splitlines() if path.exists() else []
     found = {}
     for line in lines:
@@ -41,15 +41,15 @@ def read(path):
 
 
 def shown(value):
-    """A figure as a person reads it."""
+    """Format a figure."""
     if isinstance(value, dict):
         return "; ".join(f"{name} {shown(inner)}" for name, inner in sorted(value.items()))
     return f"{value:,}" if isinstance(value, int) else f"{value}"
 
 
 def table(cases):
-    """The figures as the page shows them."""
-    lines = ["| case | when, where | came to |", "| --- | --- | --- |"]
+    """Format all figures as a Markdown table."""
+    lines = ["| case | date, machine | result |", "| --- | --- | --- |"]
     for case, entry in sorted(cases.items()):
         figures = ", ".join(
             f"{name.replace('_', ' ')}: {shown(value)}" for name, value in entry["figures"].items()
@@ -59,7 +59,7 @@ def table(cases):
 
 
 def keep(figures):
-    """Adds the figures to those of earlier runs, and shows them all in the page."""
+    """Add the figures to those of earlier runs and write all of them into the page."""
     cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
@@ -74,9 +74,9 @@ def keep(figures):
 
 
 def main():
-    """Runs the cases, keeps what they came to, and ends as pytest did."""
+    """Run the cases, record their figures, and exit with the exit code of pytest."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(os.environ.get("INFERCOST_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
+        path = Path(os.environ.get("COSTPROBE_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
         code = run(sys.argv[1:], path)
         keep(read(path))
     sys.exit(code)

@@ -1,8 +1,8 @@
-"""How long commands and the daemon take to start, beside an interpreter that does nothing.
+"""Start times of commands and the daemon, compared with an empty interpreter.
 
-Whole processes, taken in turns with `python -c pass` so that all see the same machine; medians.
-The daemon runs beside eight fake GPUs and is ready when READY=1 comes to the socket that it was
-told of, as systemd does it. It must not have loaded torch until then.
+Complete processes, interleaved with `python -c pass` so that all run under the same load; medians.
+The daemon monitors eight fake GPUs and is ready when it sends READY=1 to NOTIFY_SOCKET, as under
+systemd. It must not have loaded torch until then.
 
 Usage: python bench/starting.py [--times 20] [--json FILE]
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from fakes.nvml import FakeNvml  # noqa: E402 - it lies with the tests
+from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from proc_usage import cpu_s, tree_of  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
@@ -32,7 +32,7 @@ BARE = "python -c pass"
 
 
 def spent(command, env):
-    """Wall and CPU seconds of a whole process; its output is thrown away."""
+    """Return wall and CPU seconds of a complete process; its output is discarded."""
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
     wall_s = time.monotonic() - started_s
@@ -41,11 +41,11 @@ def spent(command, env):
     return wall_s, used_s
 
 
-def in_turns(commands, env, times):
-    """The medians of wall and CPU seconds, by name, of commands that take turns."""
-    found = {name: [] for name in commands}
+def interleaved(commands, env, times):
+    """Return the median wall and CPU seconds by name, running the commands alternately."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for command in commands.values():
-        spent(command, env)  # the first of all reads the disk
+        spent(command, env)  # the first run reads from disk
     for _ in range(times):
         for name, command in commands.items():
             found[name].append(spent(command, env))
@@ -56,42 +56,42 @@ def in_turns(commands, env, times):
 
 
 def environment():
-    """Ours as an installed package runs: with its byte code kept."""
+    """Return the environment of an installed package, with cached byte code."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return env
 
 
 class Daemon:
-    """A daemon that was started, once it says READY=1 on a socket as systemd's.
+    """A started daemon that has sent READY=1.
 
     Args:
-        folder: For its configuration, its store and the socket.
-        config: The configuration file.
+        folder: Folder of its configuration, store and socket.
+        config: Configuration file.
         env: Its environment.
 
     Attributes:
-        ready_s: How long that took.
-        cpu_s: CPU seconds of it and its children until then.
-        has_torch: Whether any of them had torch's libraries mapped then.
+        ready_s: Time until READY=1, in s.
+        cpu_s: CPU seconds of the daemon and its children until then.
+        has_torch: Whether the daemon had mapped torch's libraries by then.
     """
 
     def __init__(self, folder, config, env):
         address = str(folder / "notify")
         Path(address).unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
-            ear.bind(address)
-            ear.settimeout(READY_WAIT_S)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
+            notify_socket.bind(address)
+            notify_socket.settimeout(READY_WAIT_S)
             started_s = time.monotonic()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agent", "--config", str(config), "run"],
+                [sys.executable, "-m", "costprobe", "--config", str(config), "run"],
                 cwd=ROOT,
                 env={**env, "NOTIFY_SOCKET": address},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
             try:
-                while b"READY=1" not in ear.recv(4096).splitlines():
+                while b"READY=1" not in notify_socket.recv(4096).splitlines():
                     pass
             except TimeoutError:
                 self.stop()
@@ -108,10 +108,10 @@ class Daemon:
 
 
 def measured(folder, times):
-    """Medians by name, with the daemon's; and whether it had loaded torch."""
+    """Return the medians by name, including the daemon's, and whether it had loaded torch."""
     fake = FakeNvml(folder, gpus=GPUS)
-    config = folder / "infercost.toml"
-    config.write_text(f'[store]\npath = "{folder}/infercost.db"\n')
+    config = folder / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
     env = environment()
     starts, has_torch = [], False
     for _ in range(max(1, times // 2)):
@@ -120,14 +120,14 @@ def measured(folder, times):
         starts.append((daemon.ready_s, daemon.cpu_s))
         has_torch |= daemon.has_torch
     daemon = Daemon(folder, config, {**env, **fake.env()})
-    infercost = [sys.executable, "-m", "agent"]
+    costprobe = [sys.executable, "-m", "costprobe"]
     commands = {
         BARE: [sys.executable, "-c", "pass"],
-        "infercost --help": [*infercost, "--help"],
-        "infercost status": [*infercost, "--config", str(config), "status"],
+        "costprobe --help": [*costprobe, "--help"],
+        "costprobe status": [*costprobe, "--config", str(config), "status"],
     }
     try:
-        found = in_turns(commands, env, times)
+        found = interleaved(commands, env, times)
     finally:
         daemon.stop()
     found["daemon ready"] = tuple(statistics.median(column) for column in zip(*starts, strict=True))
@@ -135,12 +135,12 @@ def measured(folder, times):
 
 
 def results(found, has_torch, times):
-    """The lines of the bench's contract."""
+    """Return the rows of the table."""
     bare_s, bare_cpu_s = found[BARE]
     lines = []
     for name, goal_s in (
-        ("infercost --help", HELP_S),
-        ("infercost status", STATUS_S),
+        ("costprobe --help", HELP_S),
+        ("costprobe status", STATUS_S),
         ("daemon ready", READY_S),
     ):
         wall_s, used_s = found[name]
@@ -167,7 +167,7 @@ def results(found, has_torch, times):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="How long commands and the daemon take to start.")
+    parser = argparse.ArgumentParser(description="Start times of commands and the daemon.")
     parser.add_argument("--times", type=int, default=20)
     add_json(parser)
     arguments = parser.parse_args()

@@ -16,12 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from agent.config import Config, StoreConfig  # noqa: E402 - the path is set above
-from agent.daemon.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
-from agent.daemon.service import AGENT_EVERY_S  # noqa: E402 - as above
-from agent.series import make_point  # noqa: E402 - as above
-from agent.storage.database import WAL_BYTES_KEPT  # noqa: E402 - as above
-from agent.storage.writer import Store  # noqa: E402 - as above
+from costprobe.adapters.storage.database import WAL_BYTES_KEPT  # noqa: E402 - as above
+from costprobe.adapters.storage.settings import StoreConfig  # noqa: E402 - as above
+from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
+from costprobe.app.configuration import Config  # noqa: E402 - the path is set above
+from costprobe.app.delivery.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from costprobe.core.schema import make_point  # noqa: E402 - as above
+from costprobe.daemon.lifecycle import AGENT_EVERY_S  # noqa: E402 - as above
 
 GPUS = 8
 PROBE_EVERY_S = 300
@@ -249,7 +250,7 @@ def main():
     )
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "infercost.db"
+        path = Path(folder) / "costprobe.db"
         started_s = time.perf_counter()
         store, slowest_s = filled(path, shorter, days)
         took_s = time.perf_counter() - started_s

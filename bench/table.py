@@ -1,11 +1,11 @@
-"""The rows that every benchmark of ours prints and hands on: ours, a peer's, their ratio, the goal.
+"""Result rows of all benchmarks: our figure, the peer's, their ratio, the goal.
 
     table = Table(issue_line=4)
     table.row("trend of 90 days", 31.0, "ms", peer=12.0, peer_name="plain SQLite", goal="≤ 50")
     sys.exit(finish(table, options.json))
 
-A goal such as "≤ 50" or "< 1" is judged here; one in words needs `met`. Without a goal a row is
-context alone.
+A numeric goal such as "≤ 50" is evaluated here; a goal in words requires `met`. A row without a
+goal is context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADER = ("line", "what", "ours", "peer", "ratio", "goal", "met")
 _GOAL = re.compile(r"^\s*(≤|<=|<|≥|>=|>)\s*([0-9][0-9,.]*)")
 
 
-def row(  # noqa: PLR0913 - they are the columns
+def row(  # noqa: PLR0913 - the columns of the table
     name: str,
     ours: float,
     unit: str,
@@ -34,22 +34,22 @@ def row(  # noqa: PLR0913 - they are the columns
     note: str = "",
     issue_line: int = 0,
 ) -> dict[str, Any]:
-    """One row, as it is shown and written.
+    """Return one row.
 
     Args:
         name: What was measured.
         ours: Our figure.
-        unit: Of both figures.
-        peer: The peer's figure from the same run; None where there was none.
-        peer_name: Who that is; also where it could not be measured, with the reason in `note`.
-        goal: Such as "≤ 50", in the unit; judged here unless `met` is given.
+        unit: Unit of both figures.
+        peer: The peer's figure from the same run; None if there is none.
+        peer_name: Name of the peer, also if it was not measured; `note` then has the reason.
+        goal: Goal such as "≤ 50", in the unit; evaluated here unless `met` is given.
         met: Whether the goal was met.
-        note: What a reader must know to believe the figure.
-        issue_line: The line of the issue that asks for it.
+        note: Conditions of the measurement.
+        issue_line: Line of the issue with the goal.
     """
     ours, peer = float(ours), None if peer is None else float(peer)
     if met is None:
-        met = judged(ours, goal)
+        met = is_goal_met(ours, goal)
     ratio = ours / peer if peer else None
     return {
         "issue_line": issue_line,
@@ -65,8 +65,8 @@ def row(  # noqa: PLR0913 - they are the columns
     }
 
 
-def judged(ours: float, goal: str) -> bool | None:
-    """Whether a figure meets a goal such as "≤ 50"; None for one that is not of this form."""
+def is_goal_met(ours: float, goal: str) -> bool | None:
+    """Return whether a figure meets a goal such as "≤ 50"; None if the goal has another form."""
     match = _GOAL.match(goal)
     if match is None:
         return None
@@ -85,8 +85,8 @@ class Table:
     """The rows of one benchmark.
 
     Args:
-        issue_line: The line of the issue that they answer.
-        rows: Rows that are made already.
+        issue_line: Default issue line of the rows.
+        rows: Existing rows.
     """
 
     def __init__(self, issue_line: int = 0, rows: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -94,25 +94,25 @@ class Table:
         self.rows = [dict(one) for one in rows]
 
     def row(self, name: str, ours: float, unit: str, **columns: Any) -> None:
-        """Adds a row; the columns are the keywords of the function `row`."""
+        """Add a row; the columns are the keyword arguments of `row`."""
         columns.setdefault("issue_line", self._issue_line)
         self.rows.append(row(name, ours, unit, **columns))
 
     def show(self) -> None:
-        """Prints the rows as one Markdown table, and their notes under it."""
+        """Print the rows as a Markdown table, followed by their notes."""
         print("\n".join(markdown(self.rows)))
 
     def write(self, path: str | Path) -> None:
-        """Writes the rows as a JSON list of objects."""
+        """Write the rows as a JSON list of objects."""
         Path(path).write_text(json.dumps(self.rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     def is_met(self) -> bool:
-        """Whether no goal was missed."""
+        """Return whether no goal was missed."""
         return all(one["met"] is not False for one in self.rows)
 
 
 def markdown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The lines of the table, and of the notes."""
+    """Return the lines of the table and of the notes."""
     rows = list(rows)
     cells = [HEADER, *(_cells(one) for one in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
@@ -143,19 +143,19 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def figure(value: float) -> str:
-    """Three digits that count, and thousands apart."""
+    """Format with three significant digits and thousands separators."""
     if not math.isfinite(value):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds `--json FILE`, which every benchmark takes."""
+    """Add `--json FILE`, an option of every benchmark."""
     parser.add_argument("--json", metavar="FILE", help="write the rows here as JSON")
 
 
 def finish(table: Table, json_path: str | None) -> int:
-    """Shows the rows, writes them where asked, and gives the exit code: 1 if a goal was missed."""
+    """Print the rows, write them to `json_path` if set, and return the exit code: 1 if a goal was missed."""
     table.show()
     if json_path:
         table.write(json_path)

@@ -1,4 +1,4 @@
-"""What several folders of tests share: the real databases, one of each a run."""
+"""Fixtures that several folders of tests share: the real databases, one of each per run."""
 
 import os
 import time
@@ -8,41 +8,40 @@ import pytest
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
 
-# Threads of torch that wait for one another sleep, here and in every child, and numpy has but one:
-# to spin, as is usual, takes from the tests beside it the core on which another would end the wait.
+# Waiting threads of torch sleep instead of spinning, and numpy uses one thread, here and in every
+# child: a spinning thread takes the core that another test needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# How fast this machine is at the moment is no property of the code.
-settings.register_profile("infercost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("infercost")
+# The current speed of the machine is not a property of the code.
+settings.register_profile("costprobe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("costprobe")
 
-# Each takes a worker half a minute or more: begun first, so that none is left alone with one at the
-# end; those that compute and those that wait by turns, so that two workers seldom want both cores.
+# The files that take a worker longest run first, so that no worker is left with one at the end.
+# Files that compute alternate with files that wait, because three workers share two cores.
 LONG = (
+    "service/test_under_systemd.py",
+    "cli/test_all_commands.py",
     "probing/test_sources.py",
     "daemon/test_daemon.py",
-    "service/test_lifecycle.py",
-    "daemon/test_serving.py",
     "probing/test_worker.py",
-    "service/test_under_systemd.py",
-    "grafana/test_real_day.py",
-    "faults/test_clocks.py",
     "cli/test_readme.py",
+    "daemon/test_serving.py",
+    "faults/test_clocks.py",
+    "sensors/test_supervisor.py",
     "daemon/test_alerting.py",
+    "probing/test_execution_modes.py",
     "docs/test_tutorial.py",
-    "security/test_readers_bounded.py",
-    "probing/test_ways.py",
     "daemon/test_neighbours.py",
-    "cli/test_json.py",
-    "telemetry/test_sensor_supervisor.py",
     "docs/test_howto.py",
-    "telemetry/test_sensor_gpu.py",
-    "dashboard/test_browser.py",
-    "daemon/test_http_daemon.py",
     "cli/test_sweep.py",
+    "faults/test_probe_children.py",
     "faults/test_disk.py",
     "cli/test_terminal.py",
+    "dashboard/test_browser.py",
+    "daemon/test_http_daemon.py",
+    "security/test_canaries.py",
+    "security/test_operator_code.py",
 )
 
 
@@ -60,7 +59,7 @@ def influxdb_server(tmp_path_factory):
 
 @pytest.fixture
 def influxdb(influxdb_server, request):
-    """A real InfluxDB 1.x with an empty database of the test's own."""
+    """A real InfluxDB 1.x with an empty database for the test."""
     name = f"t{abs(hash(request.node.nodeid))}"
     influxdb_server.query(f'CREATE DATABASE "{name}"')
     influxdb_server.database = name
@@ -83,13 +82,13 @@ def victoria(tmp_path):
 
 
 def wait_until(condition, timeout_s=60.0):
-    """Waits for something that another thread or process does."""
+    """Wait until a condition that another thread or process fulfils."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if condition():
             return
         time.sleep(0.01)
-    raise TimeoutError("it did not happen")
+    raise TimeoutError(f"the condition was not true within {timeout_s:g} s")
 
 
 @pytest.fixture(name="wait_until")

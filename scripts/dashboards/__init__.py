@@ -1,1 +1,1 @@
-"""Builds the Grafana dashboards that infercost ships, with Grafana's own typed builders."""
+"""Builds the Grafana dashboards that costprobe ships, with Grafana's own typed builders."""

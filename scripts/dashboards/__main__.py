@@ -1,4 +1,4 @@
-"""Writes the dashboards into agent/grafana/dashboards, or says that those there are stale."""
+"""Write the dashboards to agent/costprobe/ui/grafana/dashboards; with --check, report stale files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from scripts.dashboards import energy, fleet, health, host, model_cost, prices, production
 
-FOLDER = Path(__file__).parents[2] / "agent" / "grafana" / "dashboards"
+FOLDER = Path(__file__).parents[2] / "agent/costprobe/ui/grafana/dashboards"
 PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
     "fleet": fleet.build,
     "host": host.build,
@@ -25,7 +25,7 @@ PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
 
 
 def rendered(build: Callable[[], builders.Dashboard]) -> str:
-    """A dashboard as the text of its file; panels are numbered in their order."""
+    """Return a dashboard's JSON text; panels are numbered in page order."""
     board = build().build()
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
@@ -33,7 +33,7 @@ def rendered(build: Callable[[], builders.Dashboard]) -> str:
 
 
 def main(folder: Path, *, check: bool) -> int:
-    """Writes the files, or compares them; the exit code is 1 if any differs."""
+    """Write the files, or compare them; the exit code is 1 if any differs."""
     files = {folder / f"{name}.json": rendered(build) for name, build in PAGES.items()}
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     stale += [path for path in folder.glob("*.json") if path not in files]

@@ -1,4 +1,4 @@
-"""Energy and carbon: what devices draw, what an inference takes, and what that emits."""
+"""Energy and carbon: power of devices, energy per inference, and emissions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import PER_PANEL, Query
 
-ABOUT = "What devices draw, what an inference takes, and what that emits."
+ABOUT = "Power of devices, energy per inference, and emissions."
 HERE = ("host", "device")
 RUN = ("host", "device", "probe")
 NAME = "$tag_host $tag_device"
@@ -15,7 +15,7 @@ KWH = "/ 3600000"
 
 
 def build() -> dashboard.Dashboard:
-    """Sums, then devices, then inferences."""
+    """Totals, then devices, then inferences."""
     variables = [
         choice("host"),
         choice("device"),
@@ -40,16 +40,16 @@ def _figures(board: dashboard.Dashboard) -> None:
             "CO2-equivalent",
             "massg",
             whole('sum("carbon_g")'),
-            about="Of the electricity alone: what making the hardware emitted is not in it.",
+            about="Electricity only; embodied emissions of the hardware are not included.",
         )
     )
     board.with_panel(figure("Mean power, all devices", "watt", power.of('sum("power")')))
     board.with_panel(
         figure(
-            "Emitted for a kWh",
+            "CO2-equivalent per kWh",
             "massg",
             whole('sum("carbon_g") / sum("energy_j") * 3600000'),
-            about="Intensity of the grid with the PUE.",
+            about="Grid intensity times PUE.",
         )
     )
     error = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None)
@@ -59,11 +59,11 @@ def _figures(board: dashboard.Dashboard) -> None:
             "percent",
             error.text,
             steps=bounds(15, 40),
-            about="Relative, about 95 %: 50 % where it is modelled.",
+            about="Relative, about 95 % confidence; 50 % for modelled energy.",
         )
     )
     boards = Query('max("power_max_w")', "device", over=HERE, every=None)
-    board.with_panel(figure("Highest power of a device", "watt", boards.text))
+    board.with_panel(figure("Maximum device power", "watt", boards.text))
 
 
 def _devices(board: dashboard.Dashboard) -> None:
@@ -80,9 +80,9 @@ def _devices(board: dashboard.Dashboard) -> None:
     )
     by_device = power.of('sum("power")', *HERE, every=PER_PANEL)
     board.with_panel(graph("Power", "watt", (by_device, NAME), style="areas"))
-    board.with_panel(graph("Energy an hour", "kwatth", energy, style="bars"))
-    board.with_panel(graph("CO2-equivalent an hour", "massg", carbon, style="bars"))
-    board.with_panel(graph("CO2-equivalent of a kWh, with PUE", "massg", intensity))
+    board.with_panel(graph("Energy per hour", "kwatth", energy, style="bars"))
+    board.with_panel(graph("CO2-equivalent per hour", "massg", carbon, style="bars"))
+    board.with_panel(graph("CO2-equivalent per kWh, with PUE", "massg", intensity))
 
 
 def _inferences(board: dashboard.Dashboard) -> None:
@@ -111,16 +111,16 @@ def _inferences(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Energy of an inference",
+            "Energy per inference",
             "joule",
             probe_of("energy_per_inference_j", "gross"),
             probe_of("energy_above_idle_j", "above idle"),
         )
     )
-    board.with_panel(graph("CO2-equivalent of 1,000 inferences", "massg", carbon))
+    board.with_panel(graph("CO2-equivalent per 1,000 inferences", "massg", carbon))
     board.with_panel(
         graph(
-            "Electricity of 1,000 inferences ($currency)",
+            "Electricity cost per 1,000 inferences ($currency)",
             "short",
             paid,
             about="Zero where the plan includes it.",
@@ -128,7 +128,7 @@ def _inferences(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         listing(
-            "How the energy was found",
+            "Energy method",
             methods.text,
             units={"energy": "joule", "above idle": "joule", "uncertainty": "percentunit"},
             steps={"uncertainty": bounds(0.15, 0.4)},

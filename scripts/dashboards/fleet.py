@@ -1,4 +1,4 @@
-"""The fleet: what all hosts cost and do, and what needs a look."""
+"""The fleet: cost and load of all hosts, with their alerts and events."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import PER_PANEL, Query
 
-ABOUT = "What all hosts cost and do, and what needs a look."
+ABOUT = "Cost and load of all hosts, with their alerts and events."
 PRICED = ("host", "currency")
 
 
 def build() -> dashboard.Dashboard:
-    """Figures of now, then cost and load over time, then what to look at."""
+    """Current totals, cost and load over time, then tables."""
     board = page("fleet", "fleet", ABOUT, [choice("host"), choice("currency", several=False)])
     _figures(board)
     _graphs(board)
@@ -34,24 +34,24 @@ def _figures(board: dashboard.Dashboard) -> None:
         where=("\"part\" = 'idle'",),
         every=None,
     )
-    board.with_panel(figure("Spent in this range ($currency)", "short", spent.text))
-    board.with_panel(figure("Price of an hour, now ($currency)", "short", rate.of('sum("rate")')))
+    board.with_panel(figure("Spend in this range ($currency)", "short", spent.text))
+    board.with_panel(figure("Current price per hour ($currency)", "short", rate.of('sum("rate")')))
     board.with_panel(
         figure(
-            "Spent on idle services ($currency)",
+            "Idle cost of services ($currency)",
             "short",
             idle.text,
-            about="The part of services' devices that paid for time in which nobody asked.",
+            about="Cost of the services' devices during time without requests.",
         )
     )
     board.with_panel(figure("Devices", "none", seen.of('count("util")')))
-    board.with_panel(figure("Power, now", "watt", power.of('sum("power")')))
+    board.with_panel(figure("Current power", "watt", power.of('sum("power")')))
     board.with_panel(
         figure(
             "Mean utilization",
             "percent",
             used.text,
-            about="Below 20 %, `infercost advise` may know what would cost less.",
+            about="Below 20 %, run `costprobe advise` for cheaper options.",
         )
     )
 
@@ -70,13 +70,13 @@ def _graphs(board: dashboard.Dashboard) -> None:
     spent = Query('sum("cost")', "device", over=PRICED, by=("host",), every="1h", alias="$tag_host")
     board.with_panel(
         graph(
-            "Cost of 1,000 inferences ($currency)",
+            "Cost per 1,000 inferences ($currency)",
             "short",
             cost,
-            about="Probe basis: what they cost while the device does nothing else.",
+            about="Probe basis: cost while the device does no other work.",
         )
     )
-    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
+    board.with_panel(graph("Spend per hour ($currency)", "short", spent, style="bars"))
     board.with_panel(
         graph(
             "Power by host",
@@ -91,7 +91,7 @@ def _graphs(board: dashboard.Dashboard) -> None:
 def _lists(board: dashboard.Dashboard) -> None:
     probes = Query(
         'last("cost_per_inference") * 1000 AS "now", last("rolling_24h") * 1000 AS "24 h",'
-        ' last("rolling_24h_coverage") AS "covered", last("rolling_7d") * 1000 AS "7 d"',
+        ' last("rolling_24h_coverage") AS "coverage", last("rolling_7d") * 1000 AS "7 d"',
         "cost",
         over=PRICED,
         where=("\"basis\" = 'probe'",),
@@ -99,10 +99,10 @@ def _lists(board: dashboard.Dashboard) -> None:
         every=None,
     )
     hosts = Query(
-        'last("power_w") AS "power", last("util_pct") AS "used", last("temp_c") AS "temperature",'
-        ' last("price_rate_per_h") AS "price of an hour", sum("cost") AS "spent"',
+        'last("power_w") AS "power", last("util_pct") AS "utilization", last("temp_c") AS "temperature",'
+        ' last("price_rate_per_h") AS "price per hour", sum("cost") AS "spend"',
         "device",
-        # With it, no two are added, and a device without a price is listed too.
+        # Grouping by currency keeps currencies apart and lists devices without a price.
         by=("host", "device", "model", "currency"),
         every=None,
     )
@@ -110,18 +110,18 @@ def _lists(board: dashboard.Dashboard) -> None:
     events = Query('"host", "kind", "severity", "device", "title", "cause"', "event")
     board.with_panel(
         listing(
-            "Probes: cost of 1,000 inferences ($currency)",
+            "Probes: cost per 1,000 inferences ($currency)",
             probes.text,
-            units={"now": "short", "24 h": "short", "7 d": "short", "covered": "percentunit"},
+            units={"now": "short", "24 h": "short", "7 d": "short", "coverage": "percentunit"},
             hide=("Time",),
             span=12,
         )
     )
     board.with_panel(
         listing(
-            "Device by device",
+            "Devices, current state",
             hosts.text,
-            units={"power": "watt", "used": "percent", "temperature": "celsius"},
+            units={"power": "watt", "utilization": "percent", "temperature": "celsius"},
             steps={"temperature": bounds(80, 88)},
             hide=("Time",),
             span=12,

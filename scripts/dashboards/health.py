@@ -1,4 +1,4 @@
-"""The agents themselves: do they live, deliver, and stay small?"""
+"""Health of the agents: liveness, delivery and resource use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import Steps, bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import Query
 
-ABOUT = "The agents themselves: do they live, deliver, and stay small?"
+ABOUT = "Health of the agents: liveness, delivery and resource use."
 MIB = 1 << 20
 
 
 def build() -> dashboard.Dashboard:
-    """Figures of the worst, then each host over time, then faults."""
+    """Worst values of the fleet, then each host over time, then faults."""
     board = page("health", "agent health", ABOUT, [choice("host")])
     _figures(board)
     _graphs(board)
@@ -26,13 +26,13 @@ def _figures(board: dashboard.Dashboard) -> None:
         return last.of(f'{outer}("last")')
 
     late = Query('spread("late_jobs") AS "grown"', "agent", by=("host",), every=None)
-    board.with_panel(figure("Agents heard from", "none", worst("rss_bytes", "count")))
+    board.with_panel(figure("Agents reporting", "none", worst("rss_bytes", "count")))
     board.with_panel(
-        figure("Longest delay of points", "s", worst("outbox_lag_s"), steps=bounds(60, 900))
+        figure("Largest delivery lag", "s", worst("outbox_lag_s"), steps=bounds(60, 900))
     )
     board.with_panel(
         figure(
-            "Points that wait",
+            "Queued points",
             "short",
             worst("outbox_points", "sum"),
             steps=((1e6, "orange"),),
@@ -44,16 +44,19 @@ def _figures(board: dashboard.Dashboard) -> None:
             "short",
             worst("dropped_points", "sum"),
             steps=((1, "red"),),
-            about="Since each agent's store began.",
+            about="Since each agent's store was created.",
         )
     )
     board.with_panel(
         figure(
-            "Sensor restarts, most of a host", "none", worst("child_restarts"), steps=bounds(1, 10)
+            "Sensor restarts, maximum of a host",
+            "none",
+            worst("child_restarts"),
+            steps=bounds(1, 10),
         )
     )
     board.with_panel(
-        figure("Late jobs, most of a host", "none", late.of('max("grown")'), steps=bounds(1, 60))
+        figure("Late jobs, maximum of a host", "none", late.of('max("grown")'), steps=bounds(1, 60))
     )
 
 
@@ -65,19 +68,19 @@ def _graphs(board: dashboard.Dashboard) -> None:
     of('max("rss_bytes")', "Memory of the agent", "bytes", ((64 * MIB, "red"),))
     of(
         '100 * non_negative_derivative(max("cpu_s"), 1s)',
-        "Processor time, percent of a core",
+        "CPU, percent of one core",
         "percent",
         ((0.5, "orange"),),
     )
-    of('max("outbox_points")', "Points that wait, over time", "short")
-    of('max("outbox_lag_s")', "Age of the oldest that waits", "s", bounds(60, 900))
-    of('non_negative_derivative(max("sent_points"), 1s)', "Points sent a second", "wps")
+    of('max("outbox_points")', "Queued points over time", "short")
+    of('max("outbox_lag_s")', "Age of the oldest queued point", "s", bounds(60, 900))
+    of('non_negative_derivative(max("sent_points"), 1s)', "Points sent per second", "wps")
     of('max("late_jobs")', "Late jobs", "none")
 
 
 def _lists(board: dashboard.Dashboard) -> None:
     agents = Query(
-        'last("rss_bytes") AS "memory", last("outbox_points") AS "waiting",'
+        'last("rss_bytes") AS "memory", last("outbox_points") AS "queued",'
         ' last("dropped_points") AS "dropped", last("child_restarts") AS "restarts"',
         "agent",
         by=("host", "version"),

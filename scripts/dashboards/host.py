@@ -1,4 +1,4 @@
-"""One host: its devices second by second, and what its probes found."""
+"""One host: its devices, their limits, and probe results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import Query
 
-ABOUT = "One host: its devices, what limits them, and what its probes found."
+ABOUT = "One host: its devices, their limits, and probe results."
 HERE = ("host", "device")
 PRICED = (*HERE, "currency")
 
 
 def build() -> dashboard.Dashboard:
-    """Figures of now, then the devices, then their limits, then the probes."""
+    """Totals, then the devices, their limits, and the probes."""
     variables = [
         choice("host", several=False),
         choice("device"),
@@ -37,20 +37,20 @@ def _once(select: str, over: tuple[str, ...] = HERE) -> str:
 
 def _figures(board: dashboard.Dashboard) -> None:
     board.with_panel(
-        figure("Spent in this range ($currency)", "short", _once('sum("cost")', PRICED))
+        figure("Spend in this range ($currency)", "short", _once('sum("cost")', PRICED))
     )
     board.with_panel(figure("Energy in this range", "joule", _once('sum("energy_j")')))
-    board.with_panel(figure("Mean power of a device", "watt", _once('mean("power_w")')))
+    board.with_panel(figure("Mean device power", "watt", _once('mean("power_w")')))
     board.with_panel(
         figure("Highest temperature", "celsius", _once('max("temp_c")'), steps=bounds(80, 88))
     )
     board.with_panel(
         figure(
-            "Throttled, in this range",
+            "Throttled time in this range",
             "s",
             _once('sum("throttle_power_s") + sum("throttle_thermal_s")'),
             steps=bounds(60, 600),
-            about="Seconds over all devices in which power or temperature held the clock down.",
+            about="Seconds, summed over devices, in which a power or thermal limit reduced the clock.",
         )
     )
     board.with_panel(
@@ -70,16 +70,16 @@ def _devices(board: dashboard.Dashboard) -> None:
     board.with_panel(graph("Memory in use", "bytes", _of('max("mem_used_bytes")')))
     board.with_panel(graph("Processes", "none", _of('max("processes")')))
     board.with_panel(
-        graph("Price of an hour ($currency)", "short", _of('mean("price_rate_per_h")', PRICED))
+        graph("Price per hour ($currency)", "short", _of('mean("price_rate_per_h")', PRICED))
     )
     spent = Query(
         'sum("cost")', "device", over=PRICED, by=("device",), every="1h", alias="$tag_device"
     )
-    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
+    board.with_panel(graph("Spend per hour ($currency)", "short", spent, style="bars"))
 
 
 def _limits(board: dashboard.Dashboard) -> None:
-    board.with_row(dashboard.Row("What limits them"))
+    board.with_row(dashboard.Row("Limits"))
     board.with_panel(graph("Temperature", "celsius", _of('max("temp_c")'), steps=bounds(80, 88)))
     board.with_panel(graph("SM clock", "rotmhz", _of('mean("sm_clock_mhz")')))
     board.with_panel(graph("Throttled by power", "s", _of('sum("throttle_power_s")'), style="bars"))

@@ -1,4 +1,4 @@
-"""Marks over all panels of a page, from the rows of `event` and `alert`."""
+"""Annotations of all panels of a dashboard, from rows of `event` and `alert`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scripts.dashboards.queries import SOURCE, Query
 
 
 class _EventTarget(model.AnnotationTarget):
-    """A statement whose rows become marks; the SDK has only the type of Grafana's own source."""
+    """A query whose rows become annotations; the SDK has only the type of Grafana's own source."""
 
     def __init__(self, text: str, columns: dict[str, str]) -> None:
         super().__init__()
         self._text, self._columns = text, columns
 
     def to_json(self) -> dict[str, Any]:
-        """As the editor of Grafana's InfluxDB source writes it."""
+        """Return the JSON that the editor of Grafana's InfluxDB source writes."""
         return {
             "refId": "Anno",
             "query": self._text,
@@ -41,15 +41,15 @@ class _Built(Builder[model.AnnotationTarget]):
 def marks(
     name: str, color: str, text: str, *, title: str, words: str, tags: str
 ) -> dashboard.AnnotationQuery:
-    """Marks over all panels.
+    """Return an annotation query for all panels.
 
     Args:
-        name: Its switch on the page.
-        color: Of the marks.
-        text: The statement.
-        title: The column with the mark's title.
-        words: The column with its text.
-        tags: Columns whose values become its tags, with commas.
+        name: Name of its switch in the dashboard.
+        color: Color of the annotations.
+        text: Query in InfluxQL.
+        title: Column with the title.
+        words: Column with the text.
+        tags: Columns whose values become tags, separated by commas.
     """
     columns = {"titleColumn": title, "textColumn": words, "tagsColumn": tags}
     return (
@@ -63,7 +63,7 @@ def marks(
 
 
 def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
-    """Drifts, prices, software and faults from `event`, and what fires from `alert`."""
+    """Drifts, prices, software and faults from `event`, and incidents from `alert`."""
     kinds = (
         ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/'),
         ("Prices", "blue", "\"kind\" = 'price'"),

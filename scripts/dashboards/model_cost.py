@@ -1,4 +1,4 @@
-"""One model: what an inference of it costs, whether that drifts, and why."""
+"""One model: cost per inference, its drifts, and their causes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import Query
 
-ABOUT = "One model: what an inference of it costs, whether that drifts, and why."
+ABOUT = "One model: cost per inference, its drifts, and their causes."
 CHOSEN = ("host", "device", "probe")
 PRICED = (*CHOSEN, "currency")
 EACH = ("host", "device")
@@ -15,7 +15,7 @@ NAME = "$tag_host $tag_device"
 
 
 def build() -> dashboard.Dashboard:
-    """Cost with marks of drift, then what it is made of, then what moved with it."""
+    """Cost with drift annotations, its components, then correlated signals."""
     variables = [
         choice("host"),
         choice("device"),
@@ -44,7 +44,9 @@ def _figures(board: dashboard.Dashboard) -> None:
 
     board.with_panel(
         figure(
-            "1,000 inferences, now ($currency)", "short", newest("cost_per_inference", " * 1000")
+            "Current cost per 1,000 inferences ($currency)",
+            "short",
+            newest("cost_per_inference", " * 1000"),
         )
     )
     board.with_panel(
@@ -53,36 +55,38 @@ def _figures(board: dashboard.Dashboard) -> None:
     board.with_panel(figure("Median of 7 d ($currency)", "short", newest("rolling_7d", " * 1000")))
     board.with_panel(
         figure(
-            "24 h covered",
+            "Coverage of 24 h",
             "percentunit",
             newest("rolling_24h_coverage"),
-            about="Below one half the rolling cost says little.",
+            about="Below 0.5 the rolling cost is not representative.",
         )
     )
     change = Query('last("change_pct")', "event", over=CHOSEN, every=None)
     board.with_panel(
-        figure("Newest drift", "percent", change.text, about="Against what held before it.")
+        figure("Latest drift", "percent", change.text, about="Relative to the level before it.")
     )
     noise = Query('last("latency_rel_err") * 100', "probe", over=CHOSEN, every=None)
-    board.with_panel(figure("Error of the median", "percent", noise.text, steps=bounds(2, 5)))
+    board.with_panel(
+        figure("Standard error of the median latency", "percent", noise.text, steps=bounds(2, 5))
+    )
 
 
 def _cost(board: dashboard.Dashboard) -> None:
-    board.with_row(dashboard.Row("Cost, with marks where it drifts"))
+    board.with_row(dashboard.Row("Cost with drift annotations"))
     board.with_panel(
         graph(
-            "Cost of 1,000 inferences ($currency)",
+            "Cost per 1,000 inferences ($currency)",
             "short",
             _cost_of("cost_per_inference", alias=f"{NAME} cost"),
             _cost_of("cost_reference", alias=f"{NAME} at the first price"),
-            about="Where the two part, the price changed; where they move together, the model, "
-            "its software or its device did.",
+            about="If the two diverge, the price changed. If both change, the model, "
+            "its software or its device changed.",
             span=24,
         )
     )
     board.with_panel(
         graph(
-            "What it is made of ($currency for 1,000)",
+            "Components ($currency per 1,000)",
             "short",
             _cost_of("cost_hardware", alias=f"{NAME} hardware"),
             _cost_of("cost_energy", alias=f"{NAME} electricity"),
@@ -91,7 +95,7 @@ def _cost(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Rolling medians ($currency for 1,000)",
+            "Rolling medians ($currency per 1,000)",
             "short",
             _cost_of("rolling_1h", alias=f"{NAME} 1 h"),
             _cost_of("rolling_24h", alias=f"{NAME} 24 h"),
@@ -110,10 +114,10 @@ def _cost(board: dashboard.Dashboard) -> None:
 
 
 def _causes(board: dashboard.Dashboard) -> None:
-    board.with_row(dashboard.Row("What moved with it"))
+    board.with_row(dashboard.Row("Correlated signals"))
     board.with_panel(
         graph(
-            "Latency of a batch",
+            "Latency per batch",
             "ms",
             _probe_of("latency_p50_ms", f"{NAME} p50"),
             _probe_of("latency_p90_ms", f"{NAME} p90"),
@@ -123,7 +127,7 @@ def _causes(board: dashboard.Dashboard) -> None:
     board.with_panel(graph("Throughput", "reqps", _probe_of("throughput_per_s")))
     board.with_panel(
         graph(
-            "Energy of an inference",
+            "Energy per inference",
             "joule",
             _probe_of("energy_per_inference_j", f"{NAME} gross"),
             _probe_of("energy_above_idle_j", f"{NAME} above idle"),
@@ -141,7 +145,7 @@ def _causes(board: dashboard.Dashboard) -> None:
     board.with_panel(graph("SM clock while probing", "rotmhz", _probe_of("sm_clock_mhz")))
     board.with_panel(
         graph(
-            "Highest temperature while probing",
+            "Maximum temperature while probing",
             "celsius",
             _probe_of("temp_max_c", share="max"),
             steps=bounds(80, 88),
@@ -154,7 +158,7 @@ def _batches(board: dashboard.Dashboard) -> None:
     sweep = Query(
         'last("latency_p50_ms") AS "latency", last("throughput_per_s") AS "throughput",'
         ' last("energy_per_inference_j") AS "energy",'
-        ' last("cost_per_inference") * 1000 AS "cost of 1,000"',
+        ' last("cost_per_inference") * 1000 AS "cost per 1,000"',
         "sweep",
         over=CHOSEN,
         by=("host", "device", "batch"),
@@ -168,7 +172,7 @@ def _batches(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         listing(
-            "Batch after batch (infercost probe --sweep)",
+            "Batch sweep (costprobe probe --sweep)",
             sweep.text,
             units={"latency": "ms", "throughput": "reqps", "energy": "joule"},
             hide=("Time",),

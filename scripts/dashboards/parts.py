@@ -1,7 +1,8 @@
-"""The few kinds of panel and variable that all dashboards are made of."""
+"""The panel and variable builders that all dashboards share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from grafana_foundation_sdk.builders import common as common_builders
@@ -16,19 +17,19 @@ from scripts.dashboards.queries import SOURCE, Query, Target
 ALL = ".*"
 Steps = tuple[tuple[float, str], ...]
 _OPACITY = {"lines": 0, "areas": 25, "bars": 60}
-# Green up to the first bound, then these.
+# Green below the first bound, then these.
 WATCHED: tuple[str, str] = ("orange", "red")
 
 
 def thresholds(steps: Steps, base: str = "green") -> dashboard.ThresholdsConfig:
-    """Bounds with their colours; `base` holds below the first."""
+    """Return thresholds with their colors; `base` applies below the first."""
     first = model.Threshold(color=base, value=None)
     more = [model.Threshold(color=color, value=value) for value, color in steps]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps([first, *more])
 
 
 def bounds(orange: float, red: float) -> Steps:
-    """Orange from the one, red from the other on."""
+    """Return thresholds: orange from the first value, red from the second."""
     return ((orange, WATCHED[0]), (red, WATCHED[1]))
 
 
@@ -44,10 +45,10 @@ def graph(
     """Lines over time.
 
     Args:
-        title: The panel's.
-        unit: As Grafana names it.
-        queries: Each a query, or a statement and the alias of its series.
-        about: What the reader has to know.
+        title: Title of the panel.
+        unit: Grafana's name of the unit.
+        queries: Queries, or pairs of InfluxQL text and series alias.
+        about: Description shown with the panel.
         steps: Bounds, drawn as lines.
         style: Areas, stacked, for parts of a sum; bars, stacked, for amounts in a bucket.
         span: Width in 24ths of the page.
@@ -97,7 +98,7 @@ def graph(
 def figure(
     title: str, unit: str, text: str, *, about: str = "", steps: Steps = (), span: int = 4
 ) -> stat.Panel:
-    """One number; `text` is the statement that gives it."""
+    """Return a panel with one number; `text` is its query in InfluxQL."""
     panel = (
         stat.Panel()
         .title(title)
@@ -125,58 +126,58 @@ def listing(
     hide: tuple[str, ...] = (),
     span: int = 24,
 ) -> table.Panel:
-    """A table of what a statement gives.
+    """Return a table of a query's result.
 
     Args:
-        title: The panel's.
-        text: The statement.
-        about: What the reader has to know.
+        title: Title of the panel.
+        text: Query in InfluxQL.
+        about: Description shown with the panel.
         units: Units of columns.
-        steps: Bounds of columns, which colour their text.
-        hide: Columns that say nothing, as the time of a summary.
+        steps: Thresholds by column, which color its text.
+        hide: Columns without information, such as the time of a summary.
         span: Width in 24ths of the page.
     """
     panel = table.Panel().title(title).datasource(SOURCE).span(span).height(8).show_header(True)
     panel.with_target(Target(text, "A", "table")).thresholds(thresholds(()))
     if about:
         panel.description(about)
-    wanted: dict[str, list[model.DynamicConfigValue]] = {}
+    overrides: dict[str, list[model.DynamicConfigValue]] = {}
     for name, unit in (units or {}).items():
-        wanted.setdefault(name, []).append(model.DynamicConfigValue("unit", unit))
+        overrides.setdefault(name, []).append(model.DynamicConfigValue("unit", unit))
     for name, colored in (steps or {}).items():
         cell = {"type": "color-text"}
-        wanted.setdefault(name, []).extend(
+        overrides.setdefault(name, []).extend(
             [
                 model.DynamicConfigValue("thresholds", thresholds(colored).build()),
                 model.DynamicConfigValue("custom.cellOptions", cell),
             ]
         )
     for name in hide:
-        wanted.setdefault(name, []).append(model.DynamicConfigValue("custom.hidden", True))
-    for name, properties in wanted.items():
+        overrides.setdefault(name, []).append(model.DynamicConfigValue("custom.hidden", True))
+    for name, properties in overrides.items():
         panel.override_by_name(name, properties)
     return panel
 
 
 def source_variable() -> dashboard.DatasourceVariable:
-    """Which InfluxDB is asked."""
+    """Return the variable that selects the InfluxDB data source."""
     return dashboard.DatasourceVariable("datasource").label("Database").type("influxdb")
 
 
-# The measurement whose series know the tag, and the choices made before it.
-_KNOWN_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
+# For each tag: a measurement whose series have it, and the variables that restrict its values.
+_TAG_SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "host": ("device", ()),
     "device": ("device", ("host",)),
     "probe": ("probe", ("host",)),
     "service": ("serving", ("host",)),
-    # Every price is a device's, also where no probe and no service is.
+    # `device` has every currency, even on hosts without probes and services.
     "currency": ("device", ()),
 }
 
 
 def choice(tag: str, *, several: bool = True) -> dashboard.QueryVariable:
-    """A variable of a tag's values; `several` may be chosen, and all of them at first."""
-    source, over = _KNOWN_FROM[tag]
+    """Return a variable of a tag's values; with `several`, many can be selected (default: all)."""
+    source, over = _TAG_SOURCES[tag]
     where = " AND ".join(f'"{name}" =~ /^${name}$/' for name in over)
     text = f'SHOW TAG VALUES FROM "{source}" WITH KEY = "{tag}"' + (f" WHERE {where}" * bool(over))
     variable = (
@@ -188,39 +189,39 @@ def choice(tag: str, *, several: bool = True) -> dashboard.QueryVariable:
         .sort(model.VariableSort.ALPHABETICAL_ASC)
     )
     if several:
-        everything = model.VariableOption(text="All", value="$__all", selected=True)
-        variable.multi(True).include_all(True).all_value(ALL).current(everything)
+        all_values = model.VariableOption(text="All", value="$__all", selected=True)
+        variable.multi(True).include_all(True).all_value(ALL).current(all_values)
     return variable
 
 
 def amount(name: str, label: str, default: str) -> dashboard.TextBoxVariable:
-    """A variable for a number that the reader types."""
+    """Return a variable for a number that the reader enters."""
     return dashboard.TextBoxVariable(name).label(label).default_value(default)
 
 
 def page(
-    uid: str, title: str, about: str, variables: list[Builder[model.VariableModel]]
+    uid: str, title: str, about: str, variables: Sequence[Builder[model.VariableModel]]
 ) -> dashboard.Dashboard:
-    """An empty dashboard with its variables, marks and links to the others."""
+    """Return a dashboard without panels, with its variables, annotations and links to the others."""
     board = (
-        dashboard.Dashboard(f"infercost: {title}")
-        .uid(f"infercost-{uid}")
+        dashboard.Dashboard(f"costprobe: {title}")
+        .uid(f"costprobe-{uid}")
         .description(about)
-        .tags(["infercost"])
+        .tags(["costprobe"])
         .editable()
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .time("now-24h", "now")
         .refresh("1m")
         .timezone("browser")
         .link(
-            dashboard.DashboardLink("infercost")
+            dashboard.DashboardLink("costprobe")
             .type(model.DashboardLinkType.DASHBOARDS)
-            .tags(["infercost"])
+            .tags(["costprobe"])
             .as_dropdown(True)
             .include_vars(True)
             .keep_time(True)
         )
-        .annotations(all_marks())
+        .annotations([*all_marks()])
     )
     for variable in [source_variable(), *variables]:
         board.with_variable(variable)

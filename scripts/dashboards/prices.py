@@ -1,4 +1,4 @@
-"""Prices: what a device-hour costs, what of it pays off, and what other prices would mean."""
+"""Prices: cost of a device-hour, break-even utilization, and what-if prices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import amount, choice, figure, graph, listing, page
 from scripts.dashboards.queries import Query
 
-ABOUT = "What a device-hour costs, and what other prices would mean for an inference."
+ABOUT = "Price of a device-hour, and the cost per inference at other prices."
 HERE = ("host", "device")
 PRICED = (*HERE, "currency")
 RUN = ("host", "device", "probe")
@@ -16,15 +16,15 @@ JOULE_PER_KWH = "3600000"
 
 
 def build() -> dashboard.Dashboard:
-    """Prices as they are and were, then what-if."""
+    """Current and past prices, then what-if."""
     variables = [
         choice("host"),
         choice("device"),
         choice("probe"),
         choice("currency", several=False),
-        amount("price_a", "What if a device-hour cost A", "2.00"),
-        amount("price_b", "or B", "1.20"),
-        amount("tariff_per_kwh", "and a kWh", "0.12"),
+        amount("price_a", "What-if price A per device-hour", "2.00"),
+        amount("price_b", "Price B per device-hour", "1.20"),
+        amount("tariff_per_kwh", "Price per kWh", "0.12"),
     ]
     board = page("prices", "prices and what-if", ABOUT, variables)
     _prices(board)
@@ -48,32 +48,34 @@ def _prices(board: dashboard.Dashboard) -> None:
         where=("\"kind\" = 'price'",),
     )
     plans = Query(
-        'last("cost_per_inference") * 1000 AS "1,000 inferences",'
+        'last("cost_per_inference") * 1000 AS "cost per 1,000",'
         ' last("cost_hardware") * 1000 AS "hardware", last("cost_energy") * 1000 AS "electricity"',
         "cost",
         over=PRICED,
         by=("host", "device", "probe", "service", "basis", "plan"),
         every=None,
     )
-    about = "Without the electricity that a plan leaves out."
+    about = "Without electricity that is billed separately."
     board.with_panel(graph("Price of a device-hour ($currency)", "short", rate, about=about))
-    board.with_panel(graph("Spent an hour ($currency)", "short", spent, style="bars"))
+    board.with_panel(graph("Spend per hour ($currency)", "short", spent, style="bars"))
     board.with_panel(
         graph(
-            "What services' devices cost an hour ($currency)",
+            "Cost of services' devices per hour ($currency)",
             "short",
             split,
             style="bars",
         )
     )
     board.with_panel(listing("Price changes", changes.rows, span=12))
-    board.with_panel(listing("By plan ($currency)", plans.text, hide=("Time",)))
+    board.with_panel(listing("Cost by plan ($currency)", plans.text, hide=("Time",)))
 
 
 def _what_if(board: dashboard.Dashboard) -> None:
-    board.with_row(dashboard.Row("What if: A $price_a, B $price_b an hour, $tariff_per_kwh a kWh"))
+    board.with_row(
+        dashboard.Row("What if: A $price_a, B $price_b per hour, $tariff_per_kwh per kWh")
+    )
     for name, variable in (("A", "price_a"), ("B", "price_b")):
-        pays_from = Query(
+        break_even = Query(
             f'100 * ${{{variable}:raw}} / mean("price_rate_per_h")',
             "device",
             over=PRICED,
@@ -81,24 +83,24 @@ def _what_if(board: dashboard.Dashboard) -> None:
         )
         board.with_panel(
             figure(
-                f"{name}, if always paid, pays from",
+                f"Break-even utilization at price {name}",
                 "percent",
-                pays_from.text,
+                break_even.text,
                 span=8,
                 steps=((100, "red"),),
-                about="Of the hours in use, against what is paid for an hour now. Above 100 % "
-                "it never pays. Compare with the share of hours in use beside it.",
+                about="Share of hours in use from which an hourly price paid around the clock costs "
+                "less than the current one. Above 100 % it never does. Compare with the mean utilization.",
             )
         )
-    in_use = Query('mean("util_pct")', "device", over=HERE, every=None)
-    board.with_panel(figure("Mean utilization", "percent", in_use.text, span=8))
+    utilization = Query('mean("util_pct")', "device", over=HERE, every=None)
+    board.with_panel(figure("Mean utilization", "percent", utilization.text, span=8))
     actual = Query(
         'median("cost_per_inference") * 1000',
         "cost",
         over=(*RUN, "currency"),
         where=("\"basis\" = 'probe'",),
         by=RUN,
-        alias=f"{NAME} $tag_probe now",
+        alias=f"{NAME} $tag_probe current",
     )
 
     def at(variable: str, name: str) -> Query:
@@ -114,12 +116,14 @@ def _what_if(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "1,000 inferences now, at A and at B, electricity apart",
+            "Cost per 1,000 inferences: current, at A and at B, without electricity",
             "short",
             actual,
             at("price_a", "A"),
             at("price_b", "B"),
-            about="`infercost price what-if` does this with whole plans and electricity.",
+            about="`costprobe price what-if` calculates this with complete plans and electricity.",
         )
     )
-    board.with_panel(graph("Electricity of 1,000 inferences at that tariff", "short", electricity))
+    board.with_panel(
+        graph("Electricity cost per 1,000 inferences at that tariff", "short", electricity)
+    )

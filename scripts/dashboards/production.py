@@ -1,4 +1,4 @@
-"""Production: what services cost with their idle time, and who bears it."""
+"""Production: cost of services including idle time, and its allocation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
 from scripts.dashboards.queries import Query
 
-ABOUT = "What services cost in production, idle time included, and who bears it."
+ABOUT = "Cost of services in production including idle time, and its allocation."
 HERE = ("host", "service")
 PRICED = (*HERE, "currency")
-# A row of the whole service has no model: its name then ends with nothing.
+# A row of the whole service has no model, so that part of its name is empty.
 NAME = "$tag_host $tag_service $tag_served_model"
 EACH = (*HERE, "served_model")
 SERVING = ("\"basis\" = 'serving'",)
 
 
 def build() -> dashboard.Dashboard:
-    """Sums, then cost over time, then load, then what was incomplete."""
+    """Totals, then cost over time, load, and incomplete windows."""
     variables = [choice("host"), choice("service"), choice("currency", several=False)]
     board = page("production", "production cost", ABOUT, variables)
     _figures(board)
@@ -38,11 +38,11 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query(select, "serving", over=HERE, every=None).text
 
     board.with_panel(figure("Cost ($currency)", "short", allocated()))
-    board.with_panel(figure("Of it idle ($currency)", "short", allocated("\"part\" = 'idle'")))
+    board.with_panel(figure("Idle cost ($currency)", "short", allocated("\"part\" = 'idle'")))
     board.with_panel(figure("Requests", "short", served('sum("requests")')))
     board.with_panel(
         figure(
-            "Failed, in this range",
+            "Failed requests in this range",
             "percent",
             served('100 * sum("errors") / (sum("requests") + sum("errors"))'),
             steps=bounds(1, 5),
@@ -50,31 +50,31 @@ def _figures(board: dashboard.Dashboard) -> None:
     )
     idle = Query('mean("idle_share") * 100', "cost", over=PRICED, where=SERVING, every=None)
     board.with_panel(
-        figure("Mean idle share", "percent", idle.text, about="Of what windows cost, each alike.")
+        figure("Mean idle share", "percent", idle.text, about="Unweighted mean over windows.")
     )
-    board.with_panel(figure("Tokens written", "short", served('sum("tokens_out")')))
+    board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 
 
 def _cost(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Cost"))
     board.with_panel(
         graph(
-            "Cost of 1,000 requests ($currency)",
+            "Cost per 1,000 requests ($currency)",
             "short",
             _cost_of("cost_per_request", scale=" * 1000"),
-            about="Everything that the service's devices cost, over what was answered.",
+            about="Total cost of the service's devices divided by answered requests.",
         )
     )
     board.with_panel(
         graph(
-            "Cost of 1,000 inferences ($currency)",
+            "Cost per 1,000 inferences ($currency)",
             "short",
             _cost_of("cost_per_inference", scale=" * 1000"),
         )
     )
     board.with_panel(
         graph(
-            "Cost of a million tokens ($currency)",
+            "Cost per million tokens ($currency)",
             "short",
             _cost_of("cost_per_million_tokens_in", f"{NAME} in"),
             _cost_of("cost_per_million_tokens_out", f"{NAME} out"),
@@ -82,14 +82,14 @@ def _cost(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Rolling cost of 1,000 inferences ($currency)",
+            "Rolling cost per 1,000 inferences ($currency)",
             "short",
             _cost_of("rolling_1h", f"{NAME} 1 h", " * 1000"),
             _cost_of("rolling_24h", f"{NAME} 24 h", " * 1000"),
             _cost_of("rolling_7d", f"{NAME} 7 d", " * 1000"),
         )
     )
-    borne = Query(
+    allocated = Query(
         'sum("cost")',
         "allocation",
         over=("host", "currency"),
@@ -99,11 +99,11 @@ def _cost(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Who bears it, an hour ($currency)",
+            "Cost allocation per hour ($currency)",
             "short",
-            borne,
+            allocated,
             style="bars",
-            about="The parts add up to what the devices cost; a part without a service is nobody's.",
+            about="The parts sum to the devices' cost; parts without a service are the remainder.",
         )
     )
     parts = Query(
@@ -115,7 +115,7 @@ def _cost(board: dashboard.Dashboard) -> None:
         every=None,
     )
     board.with_panel(
-        listing("Who bears it, in this range ($currency)", parts.text, hide=("Time",), span=12)
+        listing("Cost allocation in this range ($currency)", parts.text, hide=("Time",), span=12)
     )
 
 
@@ -126,11 +126,11 @@ def _load(board: dashboard.Dashboard) -> None:
         return Query(select, "serving", over=HERE, by=EACH, alias=name)
 
     board.with_panel(
-        graph("Requests a second", "reqps", served('sum("requests") / sum("window_s")'))
+        graph("Requests per second", "reqps", served('sum("requests") / sum("window_s")'))
     )
     board.with_panel(
         graph(
-            "Tokens a second",
+            "Tokens per second",
             "short",
             served('sum("tokens_in") / sum("window_s")', f"{NAME} in"),
             served('sum("tokens_out") / sum("window_s")', f"{NAME} out"),
@@ -138,7 +138,7 @@ def _load(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Failed, of requests",
+            "Failed share of requests",
             "percent",
             served('100 * sum("errors") / (sum("requests") + sum("errors"))'),
         )
@@ -156,6 +156,6 @@ def _load(board: dashboard.Dashboard) -> None:
         listing(
             "Windows",
             windows.rows,
-            about="An incomplete window has no cost; `problem` says why.",
+            about="An incomplete window has no cost; `problem` gives the reason.",
         )
     )

@@ -1,4 +1,4 @@
-"""InfluxQL that InfluxDB 1.x, 2.x and 3.x all answer, as targets of Grafana's InfluxDB source."""
+"""InfluxQL supported by InfluxDB 1.x, 2.x and 3.x, as targets of Grafana's InfluxDB source."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NEWEST = 200
 
 @dataclass(frozen=True)
 class Query:
-    """One statement.
+    """An InfluxQL query.
 
     Attributes:
-        select: What is selected, in InfluxQL.
-        source: Measurement, or a statement in brackets.
-        over: Tags that a variable of the same name chooses from.
+        select: Selected expressions in InfluxQL.
+        source: Measurement, or a subquery in brackets.
+        over: Tags filtered by the dashboard variable of the same name.
         where: Further conditions.
-        by: Tags that make a series each.
+        by: Tags to group by.
         every: Length of a time bucket; None for one value over the whole range.
-        alias: Name of a series, with `$tag_NAME` for its tags.
+        alias: Series name, with `$tag_NAME` for its tags.
     """
 
     select: str
@@ -38,7 +38,7 @@ class Query:
 
     @property
     def text(self) -> str:
-        """The statement, with Grafana's variables in it."""
+        """The query text with Grafana's variables."""
         groups = [f"time({self.every})"] if self.every else []
         groups += [f'"{tag}"' for tag in self.by]
         end = f" GROUP BY {', '.join(groups)}" if groups else ""
@@ -46,32 +46,32 @@ class Query:
 
     @property
     def rows(self) -> str:
-        """The newest rows as they are, newest first."""
+        """The query text for the newest raw rows, newest first."""
         return f"{self._head()} ORDER BY time DESC LIMIT {NEWEST}"
 
     def of(self, outer: str, *by: str, every: str | None = None) -> str:
-        """The statement with this one as its source: a sum over series, say."""
+        """Return a query with this one as its subquery, such as a sum over series."""
         groups = [f"time({every})"] if every else []
         groups += [f'"{tag}"' for tag in by]
         end = f" GROUP BY {', '.join(groups)}" if groups else ""
-        # The outer time range is what bounds the buckets of 1.x; the inner one what is read.
+        # InfluxDB 1.x takes the buckets from the outer time range and reads the inner one.
         fill = " fill(none)" if every else ""
-        return f"SELECT {outer} FROM ({self.text}) WHERE $timeFilter{end}{fill}"  # noqa: S608 - our own words, checked in as they are
+        return f"SELECT {outer} FROM ({self.text}) WHERE $timeFilter{end}{fill}"  # noqa: S608 - constant text of this repository
 
     def _head(self) -> str:
         chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]
-        wanted = " AND ".join([*chosen, *self.where, "$timeFilter"])
-        return f'SELECT {self.select} FROM "{self.source}" WHERE {wanted}'  # noqa: S608 - as above
+        conditions = " AND ".join([*chosen, *self.where, "$timeFilter"])
+        return f'SELECT {self.select} FROM "{self.source}" WHERE {conditions}'  # noqa: S608 - as above
 
 
 class InfluxTarget(Dataquery):
-    """A statement of a panel, as Grafana keeps it."""
+    """A panel's query in Grafana's format."""
 
     def __init__(self, text: str, ref_id: str, result: str, alias: str) -> None:
         self.text, self.ref_id, self.result, self.alias = text, ref_id, result, alias
 
     def to_json(self) -> dict[str, Any]:
-        """As Grafana's InfluxDB source reads it."""
+        """Return the JSON that Grafana's InfluxDB source reads."""
         content = {
             "refId": self.ref_id,
             "datasource": SOURCE,
@@ -89,5 +89,5 @@ class Target(Builder[InfluxTarget]):
         self._built = InfluxTarget(text, ref_id, result, alias)
 
     def build(self) -> InfluxTarget:
-        """The target."""
+        """Return the target."""
         return self._built

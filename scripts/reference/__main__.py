@@ -1,4 +1,4 @@
-"""Writes the reference pages into docs/reference, or says that those there are stale."""
+"""Write the generated files (reference pages, example configuration), or report those out of date."""
 
 from __future__ import annotations
 
@@ -6,41 +6,61 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from costprobe.ui.cli.support.config_sample import readme_sample, service_sample
+
 from scripts.reference import commands, configuration, series, webhook
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+ROOT = Path(__file__).parents[2]
 # A new page is one entry here, and one in the nav of mkdocs.yml.
 PAGES: Mapping[str, Callable[[], str]] = {
-    "cli.md": commands.render,
-    "configuration.md": configuration.render,
-    "series.md": series.render,
-    "webhook.md": webhook.render,
+    "docs/reference/cli.md": commands.render,
+    "docs/reference/configuration.md": configuration.render,
+    "docs/reference/series.md": series.render,
+    "docs/reference/webhook.md": webhook.render,
+    "systemd/costprobe.toml.example": service_sample,
 }
+# Files with a generated part between two lines of their own.
+EXCERPTS: Mapping[str, Callable[[], str]] = {"README.md": readme_sample}
+BEGIN = "<!-- configuration, made by python -m scripts.reference -->"
+END = "<!-- end of configuration -->"
 
 
-def stale(folder: Path = FOLDER) -> dict[Path, str]:
-    """The pages that are not as the code has them, with what they should hold."""
-    wanted = {folder / name: render() for name, render in PAGES.items()}
+def stale(root: Path = ROOT) -> dict[Path, str]:
+    """The generated files that differ from the code, with the text that they should have."""
+    wanted = {root / name: render() for name, render in PAGES.items()}
+    for name, render in EXCERPTS.items():
+        path = root / name
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        wanted[path] = with_excerpt(text, render())
     return {
         path: text
         for path, text in wanted.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
+        if text and (not path.exists() or path.read_text(encoding="utf-8") != text)
     }
 
 
-def main(folder: Path, *, check: bool) -> int:
-    """Writes the pages, or compares them; the exit code is 1 if any differs."""
-    found = stale(folder)
+def with_excerpt(text: str, excerpt: str) -> str:
+    """The text with a TOML block between its two marks; unchanged if it has none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        return text
+    return f"{before}{BEGIN}\n```toml\n{excerpt}```\n{END}{after}"
+
+
+def main(root: Path, *, check: bool) -> int:
+    """Write the files, or compare them; the exit code is 1 if any differs."""
+    found = stale(root)
     if check:
         for path in found:
-            sys.stderr.write(f"{path}: is stale; run: python -m scripts.reference\n")
+            sys.stderr.write(f"{path}: is out of date; run: python -m scripts.reference\n")
         return 1 if found else 0
-    folder.mkdir(parents=True, exist_ok=True)
     for path, text in found.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(FOLDER, check="--check" in sys.argv[1:]))
+    sys.exit(main(ROOT, check="--check" in sys.argv[1:]))

@@ -1,53 +1,63 @@
-"""The page of the commands: every command, argument and option, from the click tree."""
+"""The commands page: every command, argument, option and example, from the click tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import click
+from costprobe.ui.cli.main import COMMANDS, main
+from costprobe.ui.cli.support.examples import examples_of
 
-from agent.cli.main import COMMANDS, main
 from scripts.reference.markdown import MADE, code, table
 
 _HEAD = """\
 # Commands
 
-`infercost --help` and `infercost COMMAND --help` say the same as this page, and so does `man infercost`.
-`infercost completion bash|zsh|fish` prints what a shell needs to complete them.
+`costprobe --help` and `costprobe COMMAND --help` have the same content as this page, and so has `man costprobe`.
+`costprobe completion bash|zsh|fish` prints a completion script.
 
 | code | means |
 | --- | --- |
-| 0 | it was done |
-| 1 | it could not be done, or a check found something |
-| 2 | what was given cannot be used: an option, an argument, the configuration |
+| 0 | success |
+| 1 | failure, or a check failed |
+| 2 | invalid input: an option, an argument or the configuration |
 """
-# What options mean wherever they stand, for those that do not say it themselves.
-_SHARED = {"--since": 'From when on: a time ago, such as "7d", or a date.'}
+# Help of options that have the same meaning in every command.
+_SHARED = {"--since": 'Start: a time ago, such as "7d", or a date.'}
 _ENVIRONMENT = """\
 ## Environment
 
-| variable | is |
+| variable | meaning |
 | --- | --- |
-| `INFERCOST_CONFIG` | the configuration file, where no option names it |
-| `NO_COLOR` | set and not empty: no colours, on a terminal either |
+| `COSTPROBE_CONFIG` | the configuration file, unless an option names one |
+| `NO_COLOR` | set and not empty: no colours |
 """
 
 
 def render() -> str:
-    """The page."""
-    lines = [MADE, _HEAD, "## Options of all commands", "", *_options(main), _ENVIRONMENT]
+    """Return the page."""
+    lines = [
+        MADE,
+        _HEAD,
+        "## Options of all commands",
+        "",
+        *_options(main),
+        *_examples(main),
+        _ENVIRONMENT,
+    ]
     for path, command, level in commands():
         context = click.Context(command, info_name=path)
         usage = " ".join(command.collect_usage_pieces(context))
-        lines += [f"{'#' * level} {code(f'infercost {path}')}", ""]
-        lines += ["```text", f"infercost {path} {usage}".rstrip(), "```", ""]
+        lines += [f"{'#' * level} {code(f'costprobe {path}')}", ""]
+        lines += ["```text", f"costprobe {path} {usage}".rstrip(), "```", ""]
         lines += _paragraphs(command.help or "")
         lines += _options(command)
+        lines += _examples(command)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def commands() -> Iterator[tuple[str, click.Command, int]]:
-    """Every command with its name behind `infercost` and the level of its heading."""
+    """Yield every command with its path and the level of its heading."""
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         if command is None:
@@ -56,11 +66,13 @@ def commands() -> Iterator[tuple[str, click.Command, int]]:
 
 
 def without_words() -> list[str]:
-    """Commands and options that say nothing of themselves."""
+    """Return commands and options without help, and commands without examples."""
     missing = []
     for path, command, _ in commands():
         if not command.help:
             missing.append(path)
+        if not examples_of(command):
+            missing.append(f"{path}: examples")
         missing += [
             f"{path} {option.opts[0]}"
             for option in _shown_options(command)
@@ -83,14 +95,20 @@ def _shown_options(command: click.Command) -> list[click.Option]:
 
 
 def _options(command: click.Command) -> list[str]:
-    context = click.Context(command, info_name="infercost", terminal_width=80)
+    context = click.Context(command, info_name="costprobe", terminal_width=80)
     rows = []
     for option in _shown_options(command):
         record = option.get_help_record(context)
         if record is not None:
             shared = "" if option.help else _SHARED.get(option.opts[0], "")
             rows.append([code(record[0]), f"{shared} {record[1]}".strip()])
-    return [table(["option", "does"], rows), ""] if rows else []
+    return [table(["option", "meaning"], rows), ""] if rows else []
+
+
+def _examples(command: click.Command) -> list[str]:
+    lines = [example.split("  # ") for example in examples_of(command)]
+    shown = [text for line, does in lines for text in (f"# {does}", line)]
+    return ["```bash", *shown, "```", ""] if shown else []
 
 
 def _paragraphs(help_text: str) -> list[str]:

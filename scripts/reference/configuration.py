@@ -1,43 +1,41 @@
-"""The page of the configuration: every table and key, from the models that read the file."""
+"""The configuration page: every table and key, from the typed models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
-from decimal import Decimal
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from costprobe.app.configuration import Config
+from costprobe.core.config.fields import Section
+from costprobe.core.config.sample import toml_value
+from costprobe.core.units import format_duration
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from agent.config import Config
-from agent.config_fields import Section
-from agent.units import format_duration
 from scripts.reference import rules
-from scripts.reference.docstrings import about, attributes
+from scripts.reference.docstrings import about
 from scripts.reference.kinds import kind_words, limit_words, sections_in
 from scripts.reference.markdown import MADE, code, table
 
 _HEAD = """\
 # Configuration
 
-One TOML file, `/etc/infercost/infercost.toml` unless `--config` names another. Every error is named
-in one pass with its key and its fix (`infercost config check`); a key that is not on this page is an
-error. `infercost config init` writes a commented file, `infercost config show` prints what is in
-force, defaults included.
+One TOML file, `/etc/costprobe/costprobe.toml` unless `--config` names another. `costprobe config
+check` reports all errors at once, each with its key and a fix; a key that is not on this page is an error.
+`costprobe config init` writes a commented file, `costprobe config show` prints the values in force,
+defaults included. How options are named: [naming](../contributing/options.md#name-it).
 
-| words | in the file |
+| type | in the file |
 | --- | --- |
 | duration | text with a unit: `"250ms"`, `"30s"`, `"5m"`, `"12h"`, `"7d"`, `"1y"` |
 | size | text with a unit: `"512MiB"`, `"4GiB"`, `"8GB"` |
 | share | a number from 0 to 1, or a percentage: `0.01`, `"1%"` |
-| name | up to 64 letters, digits and `_ . : -`, of which the first is a letter or a digit |
-| currency | three capitals by ISO 4217: `"USD"` |
-| exact number | as many digits as it has; money is never rounded |
+| name | up to 64 letters, digits and `_ . : -`, starting with a letter or a digit |
+| currency | ISO 4217 code of three capitals: `"USD"` |
+| exact number | decimal with any number of digits; money is never rounded |
 | time of day, time zone | `"17:30"`; an IANA name such as `"Europe/Berlin"` |
 | counter | the name of a counter, or `name{label="value"}` where only a part of it counts |
-| path | a file of this host; one that ends in `_file` is read anew each time, so it may be rotated |
+| path | a file of this host; one that ends in `_file` is read again for each use, so it may be rotated |
 | table of | names to values: `{ rack = "a1" }` |
 """
 
@@ -51,7 +49,8 @@ class Key(NamedTuple):
         name: As the file has it.
         kind: What may stand behind it.
         default: As the file would have it; empty if there is none.
-        words: What it means; empty if nobody wrote it.
+        example: As the file would have it; empty if there is none, or the default is one.
+        words: Its description; empty if it has none.
     """
 
     section: type[BaseModel]
@@ -59,6 +58,7 @@ class Key(NamedTuple):
     name: str
     kind: str
     default: str
+    example: str
     words: str
 
 
@@ -66,7 +66,7 @@ class Page(NamedTuple):
     """A table of the file, for its part of the page.
 
     Attributes:
-        heading: As the file writes it, with what tells it from its likes.
+        heading: Heading in the file, with the kind if there are several.
         level: Depth of the heading.
         paragraphs: What it is for.
         keys: What may stand in it.
@@ -79,19 +79,21 @@ class Page(NamedTuple):
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     lines = [MADE, _HEAD]
     for part in pages():
         lines += [f"{'#' * part.level} {part.heading}", "", *_apart(part.paragraphs)]
         if part.keys:
-            rows = [[code(key.name), key.kind, key.default, key.words] for key in part.keys]
-            lines += [table(["key", "is", "default", "meaning"], rows), ""]
+            rows = [
+                [code(key.name), key.kind, key.default, key.example, key.words] for key in part.keys
+            ]
+            lines += [table(["key", "type", "default", "example", "description"], rows), ""]
     lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 
 
 def pages() -> Iterator[Page]:
-    """Every table of the file in its order; what a kind adds stands below what all kinds have."""
+    """Yield the tables in the order of the file; keys of a kind follow the keys that all kinds share."""
     for name, hint in get_type_hints(Config, include_extras=True).items():
         is_list = get_origin(hint) is tuple
         heading = f"[[{name}]]" if is_list else f"[{name}]"
@@ -104,49 +106,55 @@ def pages() -> Iterator[Page]:
 
 
 def keys_of(section: type[BaseModel], without: type[BaseModel] = Section) -> list[Key]:
-    """The keys of a table, but for those that another class has in the same way."""
-    words = attributes(section)
+    """Return the keys of a table, except those inherited unchanged from another class."""
     hints = get_type_hints(section, include_extras=True)
     found = []
     for field, info in section.model_fields.items():
         if _is_inherited(field, section, without):
             continue
-        says_kind = _only_literal(hints[field]) is not None
+        default = _default(info, hints[field])
+        example = code(toml_value(info.examples[0])) if info.examples else ""
         found.append(
             Key(
                 section,
                 field,
                 info.alias or field,
                 _kind(hints[field], info),
-                _default(info, hints[field]),
-                _in_the_file(words.get(field, "Says which kind it is." if says_kind else "")),
+                default,
+                "" if example == default else example,
+                info.description or "",
             )
         )
     return found
 
 
 def without_words() -> list[str]:
-    """Keys that nobody wrote words for, and tables without any, as `module.Class.key`."""
+    """Return tables and keys without a description, and keys that lack an example."""
     missing = []
     for page in pages():
         if not page.paragraphs:
             missing.append(f"{page.heading}: its class has no docstring")
-        missing += [
-            f"{key.section.__module__}.{key.section.__name__}.{key.field}"
-            for key in page.keys
-            if not key.words
-        ]
+        for key in page.keys:
+            name = f"{key.section.__module__}.{key.section.__name__}.{key.field}"
+            if not key.words:
+                missing.append(f"{name}: description")
+            # A default is an example; a key without one, or with an empty one, needs another.
+            has_default = key.default not in ("", "**required**")
+            if not has_default and not key.section.model_fields[key.field].examples:
+                missing.append(f"{name}: examples")
     return list(dict.fromkeys(missing))
 
 
 def _union(name: str, heading: str, sections: list[type[BaseModel]]) -> Iterator[Page]:
-    shared = _shared(sections)
+    shared = _shared_base(sections)
     yield Page(code(heading), 2, about(shared), keys_of(shared))
     yield from _inner(shared, name, 3)
     for section in sections:
-        told = _telling(section)
+        kind_line = _telling(section)
         yield Page(
-            f"{code(heading)} with {code(told)}" if told else f"{code(heading)} of any other kind",
+            f"{code(heading)} with {code(kind_line)}"
+            if kind_line
+            else f"{code(heading)} of any other kind",
             3,
             about(section),
             keys_of(section, shared),
@@ -155,7 +163,7 @@ def _union(name: str, heading: str, sections: list[type[BaseModel]]) -> Iterator
 
 
 def _inner(section: type[BaseModel], path: str, level: int) -> Iterator[Page]:
-    """The tables within a table."""
+    """Yield the tables nested in a table."""
     for field, hint in get_type_hints(section, include_extras=True).items():
         info = section.model_fields.get(field)
         for inner in sections_in(hint) if info is not None else ():
@@ -166,8 +174,8 @@ def _inner(section: type[BaseModel], path: str, level: int) -> Iterator[Page]:
             yield from _inner(inner, within, min(level + 1, 6))
 
 
-def _shared(sections: list[type[BaseModel]]) -> type[BaseModel]:
-    """The nearest class that all of these are made from."""
+def _shared_base(sections: list[type[BaseModel]]) -> type[BaseModel]:
+    """Return the nearest common base class."""
     return next(
         parent
         for parent in sections[0].__mro__
@@ -182,7 +190,7 @@ def _is_inherited(field: str, section: type[BaseModel], parent: type[BaseModel])
 
 
 def _telling(section: type[BaseModel]) -> str:
-    """The key and value that tell a kind from the others, as the file has them."""
+    """Return the key and value that select a kind, as in the file."""
     for field, hint in get_type_hints(section, include_extras=True).items():
         value = _only_literal(hint)
         if value is not None:
@@ -208,24 +216,13 @@ def _default(info: FieldInfo, hint: object) -> str:
 
 
 def _as_toml(value: Any, kind: str) -> str:  # noqa: ANN401 - whatever a default is
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(_as_toml(one, kind) for one in value)}]"
-    if isinstance(value, str | Path):
-        return f'"{value}"'
     if isinstance(value, int | float) and "duration" in kind:
         return f'"{format_duration(value) if value else "0s"}"'
     if isinstance(value, float) and "share" in kind:
         return f'"{value:.6%}"'.replace(".000000%", "%")
-    if isinstance(value, int | float | Decimal | date):
-        return f"{value}"
-    raise TypeError(f"say how a default of {type(value).__name__} is written in {__name__}")
-
-
-def _in_the_file(words: str) -> str:
-    """Words of a key: in the code a duration is in seconds, in the file it has its own unit."""
-    return words.replace(" in seconds", "")
+    return toml_value(value)
 
 
 def _apart(paragraphs: list[str]) -> list[str]:

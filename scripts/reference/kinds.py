@@ -1,4 +1,4 @@
-"""The type of a configuration key in words: what may stand behind it in the file, and its limits."""
+"""Readable types of configuration keys, with their limits."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _WITHOUT_LIMITS = frozenset({"duration", "share", "size", "text", "path", "name"
 
 
 class UnknownKindError(Exception):
-    """A type that no words are known for; the text says where to add them."""
+    """A type without a readable name; the message says where to add one."""
 
 
 def kind_words(hint: Any) -> str:  # noqa: ANN401 - a type, which may be of any form
-    """What may stand behind a key in the file.
+    """Return the readable type of a key.
 
     Args:
         hint: The annotation, with what `Annotated` adds.
@@ -62,7 +62,7 @@ def kind_words(hint: Any) -> str:  # noqa: ANN401 - a type, which may be of any 
 
 
 def limit_words(hint: Any, more: Iterable[object] = ()) -> str:  # noqa: ANN401 - as above
-    """The least and the most of a number; empty where there is no limit worth telling.
+    """Return the limits of a number; empty if there are none worth showing.
 
     Args:
         hint: The annotation.
@@ -82,7 +82,7 @@ def limit_words(hint: Any, more: Iterable[object] = ()) -> str:  # noqa: ANN401 
 
 
 def sections_in(hint: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - as above
-    """The tables that an annotation holds, in its order."""
+    """Return the section classes in an annotation, in order."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return [hint]
     return [found for one in get_args(hint) for found in sections_in(one)]
@@ -127,7 +127,7 @@ _MADE_OF: dict[object, Callable[[tuple[Any, ...]], str]] = {
 
 
 def _notes(hint: Any) -> list[Any]:  # noqa: ANN401 - as above
-    """What `Annotated` adds anywhere in an annotation but for those of list items and tables."""
+    """Return the metadata of `Annotated` in an annotation, except that of list items and tables."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return [*inner[1:], *_notes(inner[0])]

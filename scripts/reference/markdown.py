@@ -1,4 +1,4 @@
-"""As much Markdown as the reference pages need."""
+"""The Markdown that the reference pages need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MADE = "<!-- Made by python -m scripts.reference: change the code that it descri
 
 
 def code(text: str) -> str:
-    """Text as code, also where it holds a pipe and stands in a table."""
+    """Return text as code, safe in a table even with a pipe."""
     if "|" in text:
         # Backticks with an escaped pipe are shown differently by GitHub and by the site.
         return f"<code>{escape(text)}</code>".replace("|", "&#124;<wbr>")
@@ -17,7 +17,7 @@ def code(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, a line each row; a pipe in a cell would end it, and is written as an entity."""
+    """Return a table; a pipe in a cell is written as an entity."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
 

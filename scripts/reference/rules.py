@@ -1,37 +1,38 @@
-"""The built-in rules, as a part of the page of the configuration."""
+"""The built-in rules, as a section of the configuration page."""
 
 from __future__ import annotations
 
-from agent.alerting.defaults import DEFAULT_RULES
-from agent.config_alerting import RuleConfig
-from agent.units import format_duration
+from costprobe.core.units import format_duration
+from costprobe.domain.alerting.defaults import DEFAULT_RULES
+from costprobe.domain.alerting.rules.rule import RuleConfig
+
 from scripts.reference.markdown import code, table
 
 _HEAD = """\
 ## Built-in rules
 
-They hold with no `[[rule]]` at all. One of the same name takes a rule's place, and needs all of its keys;
-`enabled = false` in it switches it off. `[alerting] defaults = false` switches all of them off.
+These rules apply without any `[[rule]]`. A `[[rule]]` of the same name replaces one, so it needs all of its keys;
+`enabled = false` disables it. `[alerting] defaults = false` disables all of them.
 """
-# What the table tells in columns of its own.
-_TOLD = frozenset({"name", "kind", "group", "severity"})
+# Fields with columns of their own.
+_COLUMNS = frozenset({"name", "kind", "group", "severity"})
 
 
 def section() -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     rows = [
         [code(rule.name), code(rule.kind), rule.severity, code(rule.group or rule.name), _own(rule)]
         for rule in DEFAULT_RULES
     ]
-    return f"{_HEAD}\n{table(['name', 'kind', 'severity', 'incidents', 'its keys'], rows)}\n"
+    return f"{_HEAD}\n{table(['name', 'kind', 'severity', 'incidents', 'keys'], rows)}\n"
 
 
 def _own(rule: RuleConfig) -> str:
-    """The keys that a rule sets, as the file would have them."""
+    """Return the keys that a rule sets, as in the file."""
     found = []
     for field, info in type(rule).model_fields.items():
         value = getattr(rule, field)
-        if field not in rule.model_fields_set or field in _TOLD:
+        if field not in rule.model_fields_set or field in _COLUMNS:
             continue
         shown = f'"{format_duration(value)}"' if field.endswith("_s") else _as_toml(value)
         found.append(code(f"{info.alias or field} = {shown}"))

@@ -1,20 +1,21 @@
-"""The page of the series: every measurement, tag and field, from the schema that rows are made by."""
+"""Render the page of the series: every measurement, tag and field of the schema."""
 
 from __future__ import annotations
 
-from agent.series import SCHEMA, Measurement
+from costprobe.core.schema import SCHEMA, Measurement
+
 from scripts.reference.markdown import MADE, code, table
 from scripts.reference.series_words import FIELDS, MEASUREMENTS, TAGS, Words
 
 _HEAD = """\
-# The series
+# Series
 
-Every row has the tags `host` and your labels beside those below, and a time in UTC nanoseconds. A tag
-that does not apply is absent, and so is a field that is not known: absent is never zero. A row's
-identity is its measurement, tags and time, so sending it twice makes one row.
+Every row also has the tag `host`, your labels, and a timestamp in UTC nanoseconds. Tags that do not apply and
+fields that are unknown are absent, never zero. A row's identity is its measurement, tags and timestamp, so
+sending it twice results in one row.
 
-The same names hold in InfluxDB 1.x, 2.x and 3.x, in VictoriaMetrics, in `infercost export`, and as
-`infercost_<measurement>_<field>` at `/metrics`. Units are the ends of names: `_s`, `_ms`, `_ns`, `_j`,
+The names are the same in InfluxDB 1.x, 2.x and 3.x, in VictoriaMetrics, in `costprobe export`, and as
+`costprobe_<measurement>_<field>` at `/metrics`. Units are suffixes: `_s`, `_ms`, `_ns`, `_j`,
 `_w`, `_bytes`, `_mhz`, `_c` (degrees Celsius), `_pct`, `_g` (grams); money is in the unit of `currency`;
 shares are from 0 to 1.
 """
@@ -23,7 +24,7 @@ _NO_WORDS = Words("", {})
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     lines = [MADE, _HEAD]
     for name, measurement in SCHEMA.items():
         words = MEASUREMENTS.get(name, _NO_WORDS)
@@ -39,17 +40,17 @@ def render() -> str:
 
 
 def tag_words(measurement: str, tag: str) -> str:
-    """What a tag means; empty if nobody wrote it."""
+    """Return the description of a tag; empty if there is none."""
     return MEASUREMENTS.get(measurement, _NO_WORDS).tags.get(tag, TAGS.get(tag, ""))
 
 
 def field_words(measurement: str, field: str) -> str:
-    """What a field means; empty if nobody wrote it."""
+    """Return the description of a field; empty if there is none."""
     return MEASUREMENTS.get(measurement, _NO_WORDS).fields.get(field, FIELDS.get(field, ""))
 
 
 def without_words() -> list[str]:
-    """Measurements, tags and fields of the schema that nobody wrote words for."""
+    """Return measurements, tags and fields of the schema without a description."""
     missing = [name for name in SCHEMA if not MEASUREMENTS.get(name, _NO_WORDS).about]
     for name, measurement in SCHEMA.items():
         missing += [f"{name}: tag {tag}" for tag in measurement.tags if not tag_words(name, tag)]
@@ -60,7 +61,7 @@ def without_words() -> list[str]:
 
 
 def without_meaning() -> list[str]:
-    """Words for what the schema does not have any more."""
+    """Return descriptions of names that the schema does not contain."""
     gone = [name for name in MEASUREMENTS if name not in SCHEMA]
     for name, words in MEASUREMENTS.items():
         known = SCHEMA.get(name, Measurement((), {}))

@@ -1,4 +1,4 @@
-"""The page of what a webhook is sent, from the schema that its tests hold it against."""
+"""Render the page of the webhook's message, from the schema that its tests use."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scripts.reference.markdown import MADE, code, table
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "webhook.schema.json"
 _HEAD = """\
-# What a webhook is sent
+# Webhook message
 
 The body of each message, by [webhook.schema.json](../webhook.schema.json). {about}
-How it is signed, and what your answer does: [webhook](../webhook.md).
+Signature and answers: [webhook](../webhook.md).
 """
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     lines = [MADE, _HEAD.format(about=schema["description"]), "## The message", ""]
     lines += [_keys(schema, schema["$defs"]), ""]
@@ -30,7 +30,7 @@ def render() -> str:
 
 
 def without_words() -> list[str]:
-    """Keys that the schema says nothing of."""
+    """Return keys without a description."""
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     tables = {"": schema, **schema["$defs"]}
     return [
@@ -71,6 +71,6 @@ def _kind(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
 
 
 def _target(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reference refers to; anything else is itself."""
+    """Return the target of a reference, or the schema itself."""
     name = schema.get("$ref", "").rpartition("/")[2]
     return defs[name] if name else schema

@@ -1,14 +1,13 @@
-"""The rules over budgets: from rows to one incident a period, which grows worse and then ends."""
+"""Budget rules open one incident per budget period, raise its severity and resolve it."""
 
 import json
 
 import pytest
-
-from agent.alerting.defaults import effective_rules
-from agent.alerting.engine import AlertEngine
-from agent.config_alerting import AlertingConfig
-from agent.config_notifier import WebhookConfig
-from agent.series import make_point
+from costprobe.adapters.notifiers.webhook import WebhookConfig
+from costprobe.core.schema import make_point
+from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.alerting.settings import AlertingConfig
 
 S = 1_000_000_000
 BEGAN = 1_772_452_800 * S
@@ -42,7 +41,7 @@ def row(minute, *, exceeded=False, forecast=False, budget="team", ends_ns=ENDS, 
     return make_point("budget", own, fields, BEGAN + minute * 60 * S)
 
 
-def told(outcome):
+def notified(outcome):
     return [(notice.alert.state, notice.alert.severity) for notice in outcome.notices]
 
 
@@ -52,24 +51,26 @@ def step(one, minute, *rows):
     return one.tick(BEGAN + minute * 60 * S, ())
 
 
-def test_a_budget_that_is_within_is_silent():
+def test_budget_within_its_limit_sends_no_notice():
     one = engine()
-    assert told(step(one, 10, row(10))) == []
+    assert notified(step(one, 10, row(10))) == []
     assert one.alerts() == ()
 
 
-def test_forecast_then_exceeded_is_one_incident_that_grows_worse():
+def test_forecast_then_exceeded_raises_the_severity_of_one_incident():
     one = engine()
-    assert told(step(one, 10, row(10, forecast=True))) == [("firing", "warning")]
-    assert told(step(one, 20, row(20, forecast=True))) == []
-    assert told(step(one, 30, row(30, forecast=True, exceeded=True))) == [("firing", "critical")]
+    assert notified(step(one, 10, row(10, forecast=True))) == [("firing", "warning")]
+    assert notified(step(one, 20, row(20, forecast=True))) == []
+    assert notified(step(one, 30, row(30, forecast=True, exceeded=True))) == [
+        ("firing", "critical")
+    ]
     (alert,) = one.alerts()
     assert {symptom.rule for symptom in alert.symptoms} == {"budget-forecast", "budget-exceeded"}
     assert alert.labels["budget"] == "team"
     values = {symptom.rule: symptom.value for symptom in alert.symptoms}
     assert values == {"budget-forecast": 130.0, "budget-exceeded": 101.0}
-    # The next period's first row ends it.
-    assert told(step(one, 1441, row(1441, ends_ns=ENDS + DAY))) == [("resolved", "critical")]
+    # The first row of the next period resolves it.
+    assert notified(step(one, 1441, row(1441, ends_ns=ENDS + DAY))) == [("resolved", "critical")]
 
 
 def test_two_budgets_are_two_incidents():
@@ -77,35 +78,36 @@ def test_two_budgets_are_two_incidents():
     outcome = step(
         one, 10, row(10, exceeded=True), row(10, exceeded=True, budget="gpu", device="g")
     )
-    assert told(outcome) == [("firing", "critical")] * 2
+    assert notified(outcome) == [("firing", "critical")] * 2
     rows = [point for point in outcome.points if point.tags["state"] == "firing"]
     assert {point.tags["budget"] for point in rows} == {"team", "gpu"}
 
 
-def test_a_budget_of_which_no_more_is_heard_ends_after_its_period():
+def test_budget_without_rows_resolves_after_its_period():
     one = engine()
     step(one, 10, row(10, exceeded=True))
     assert len(step(one, 1440 + 29, *()).notices) == 0
-    assert told(step(one, 1440 + 31)) == [("resolved", "critical")]
+    assert notified(step(one, 1440 + 31)) == [("resolved", "critical")]
 
 
-def test_a_budget_that_is_exceeded_in_the_next_period_too_is_told_anew():
+def test_budget_exceeded_in_the_next_period_is_a_new_incident():
     one = engine()
-    assert told(step(one, 1430, row(1430, exceeded=True))) == [("firing", "critical")]
+    assert notified(step(one, 1430, row(1430, exceeded=True))) == [("firing", "critical")]
     next_row = row(1441, exceeded=True, ends_ns=ENDS + DAY)
-    assert told(step(one, 1441, next_row)) == [("resolved", "critical")]
-    assert told(step(one, 1442)) == [("firing", "critical")]
-    assert told(step(one, 1451, row(1451, exceeded=True, ends_ns=ENDS + DAY))) == []
+    assert notified(step(one, 1441, next_row)) == [("resolved", "critical")]
+    assert notified(step(one, 1442)) == [("firing", "critical")]
+    assert notified(step(one, 1451, row(1451, exceeded=True, ends_ns=ENDS + DAY))) == []
 
 
-def test_a_budget_that_is_configured_no_more_has_no_incident():
+def test_removed_budget_has_no_incident():
     one = engine(current=("gpu",))
-    assert told(step(one, 10, row(10, exceeded=True))) == []
+    assert notified(step(one, 10, row(10, exceeded=True))) == []
 
 
 @pytest.mark.parametrize("kind", ["budget_exceeded", "budget_forecast"])
-def test_a_rule_of_the_operators_own_looks_at_matched_budgets(kind):
-    from agent.config_alerting import BudgetExceededRuleConfig, BudgetForecastRuleConfig
+def test_configured_rule_evaluates_only_matching_budgets(kind):
+    from costprobe.domain.alerting.rules.budget_exceeded import BudgetExceededRuleConfig
+    from costprobe.domain.alerting.rules.budget_forecast import BudgetForecastRuleConfig
 
     model = BudgetExceededRuleConfig if kind == "budget_exceeded" else BudgetForecastRuleConfig
     own = model.model_validate(
@@ -119,14 +121,14 @@ def test_a_rule_of_the_operators_own_looks_at_matched_budgets(kind):
     one = engine(own)
     flags = {"exceeded": kind == "budget_exceeded", "forecast": kind == "budget_forecast"}
     outcome = step(one, 10, row(10, **flags), row(10, budget="gpu", **flags))
-    assert told(outcome) == [("firing", "info")]
+    assert notified(outcome) == [("firing", "info")]
     assert one.alerts()[0].labels["budget"] == "gpu"
 
 
-def test_what_fires_outlives_a_restart():
+def test_firing_incident_survives_a_restart():
     one = engine()
     step(one, 10, row(10, exceeded=True))
     again = engine()
     again.restore(json.loads(json.dumps(one.document())))
-    assert told(step(again, 20)) == []
+    assert notified(step(again, 20)) == []
     assert len(again.alerts()) == 1

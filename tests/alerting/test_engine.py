@@ -1,21 +1,20 @@
-"""An incident's life: pending, firing, silenced, flapping, raised, resolved; and who is told."""
+"""An incident's life cycle (pending, firing, silenced, flapping, raised, resolved) and notices."""
 
 import json
 
 import pytest
+from costprobe.app.configuration import AnyNotifier, AnyRule
+from costprobe.core.incident import Alert, Fault, Silence
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.defaults import DEFAULT_RULES
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.alerting.sample_alert import sample_alert
+from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
 from pydantic import TypeAdapter
-
-from agent.alert import Alert, Fault, Silence
-from agent.alerting.defaults import DEFAULT_RULES
-from agent.alerting.engine import AlertEngine
-from agent.alerting.trial import trial_alert
-from agent.config_alerting import AlertingConfig, MaintenanceConfig, RuleConfig
-from agent.config_notifier import NotifierConfig
-from agent.model import NS_PER_S, Event, Point
 
 # A Monday, 10:40 UTC.
 T0 = 1_772_448_000 * NS_PER_S
-RULE, NOTIFIER = TypeAdapter(RuleConfig), TypeAdapter(NotifierConfig)
+RULE, NOTIFIER = TypeAdapter(AnyRule), TypeAdapter(AnyNotifier)
 SETTINGS = AlertingConfig()
 TAGS = {"host": "h1", "rack": "a1"}
 
@@ -40,22 +39,22 @@ def fault(name="device_lost", subject="gpu3", severity="critical", **labels):
 
 
 class Player:
-    """Ticks an engine and keeps what came of it."""
+    """Evaluates an engine and keeps its notices and rows."""
 
     def __init__(self, engine):
         self.engine = engine
-        self.told = []
+        self.notified = []
         self.rows = []
 
     def tick(self, seconds, *faults):
         outcome = self.engine.tick(T0 + int(seconds * NS_PER_S), faults)
-        self.told += [(notice.notifier, notice.alert) for notice in outcome.notices]
+        self.notified += [(notice.notifier, notice.alert) for notice in outcome.notices]
         self.rows += outcome.points
         return self.engine.alerts()
 
     @property
     def states(self):
-        return [alert.state for _, alert in self.told]
+        return [alert.state for _, alert in self.notified]
 
     def restart(self, *rules, **more):
         document = json.loads(json.dumps(self.engine.document()))
@@ -63,34 +62,34 @@ class Player:
         self.engine.restore(document)
 
 
-def test_an_incident_is_pending_then_fires_then_ends():
+def test_incident_is_pending_then_firing_then_resolved():
     player = Player(engine_of(rule(**{"for": "1m"})))
     (pending,) = player.tick(0, fault())
     assert (pending.state, pending.fired_ns) == ("pending", None)
-    assert player.told == []
+    assert player.notified == []
     (firing,) = player.tick(60, fault())
     assert (firing.state, firing.severity, firing.name) == ("firing", "critical", "broken")
     assert firing.labels == {**TAGS, "device": "gpu3"}
     assert firing.id == pending.id
     assert player.tick(70) == ()
     assert player.states == ["firing", "resolved"]
-    resolved = player.told[-1][1]
+    resolved = player.notified[-1][1]
     assert (resolved.ended_ns, resolved.id) == (T0 + 70 * NS_PER_S, pending.id)
     assert [row.tags["state"] for row in player.rows] == ["pending", "firing", "resolved"]
     assert {row.fields["id"] for row in player.rows} == {pending.id}
     assert player.rows[1].tags == {**TAGS, "rule": "broken", "state": "firing", "device": "gpu3"}
 
 
-def test_what_is_gone_before_it_fires_is_told_to_nobody():
+def test_incident_resolved_while_pending_sends_no_notice():
     player = Player(engine_of(rule(**{"for": "1m"})))
     player.tick(0, fault())
     assert player.tick(30) == ()
-    assert player.told == []
+    assert player.notified == []
     assert [row.tags["state"] for row in player.rows] == ["pending", "resolved"]
 
 
 @pytest.mark.parametrize("at", [0, 30, 60, 90])
-def test_a_restart_at_any_time_changes_nothing(at):
+def test_restart_at_any_time_preserves_the_state(at):
     config = rule(**{"for": "1m"})
     straight, restarted = Player(engine_of(config)), Player(engine_of(config))
     for seconds in (0, 30, 60, 90):
@@ -100,11 +99,11 @@ def test_a_restart_at_any_time_changes_nothing(at):
             restarted.restart(config)
     for player in (straight, restarted):
         player.tick(120)
-    assert restarted.told == straight.told
+    assert restarted.notified == straight.notified
     assert restarted.rows == straight.rows
 
 
-def test_an_incident_of_a_rule_that_is_gone_ends_after_a_restart():
+def test_incident_of_a_removed_rule_resolves_after_a_restart():
     player = Player(engine_of(rule()))
     player.tick(0, fault())
     player.restart(rule("other", faults=["disk_low"]))
@@ -112,7 +111,7 @@ def test_an_incident_of_a_rule_that_is_gone_ends_after_a_restart():
     assert player.states == ["firing", "resolved"]
 
 
-def test_a_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
+def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
     player = Player(engine_of(*DEFAULT_RULES))
     for minute in range(0, 20, 5):
         for probe in "abcde":
@@ -122,7 +121,7 @@ def test_a_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
             player.engine.observe(Point("probe", tags, fields, time_ns))
         player.tick(minute * 60)
     for metric in ("latency", "cost"):
-        player.engine.notice(
+        player.engine.observe_event(
             Event(
                 kind="drift",
                 severity="warning",
@@ -145,21 +144,21 @@ def test_a_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
     assert player.states == ["firing"]
 
 
-def test_a_rise_in_severity_is_told_and_another_series_is_not():
+def test_higher_severity_is_notified_and_another_series_is_not():
     player = Player(engine_of(rule(group_by=["host"])))
     player.tick(0, fault("sink_behind", "a", "warning", sink="a"))
     player.tick(10, fault("sink_behind", "a", "warning"), fault("sink_behind", "b", "warning"))
     assert player.states == ["firing"]
     player.tick(20, fault("sink_behind", "a", "warning"), fault("disk_low", "", "critical", x="y"))
-    assert [(a.severity, a.raised_from) for _, a in player.told] == [
+    assert [(a.severity, a.raised_from) for _, a in player.notified] == [
         ("warning", None),
         ("critical", "warning"),
     ]
     player.tick(30, fault("sink_behind", "a", "warning"))
-    assert len(player.told) == 2
+    assert len(player.notified) == 2
 
 
-def test_after_its_end_an_incident_cools_down():
+def test_resolved_incident_cools_down_before_it_fires_again():
     player = Player(engine_of(rule(cool_down="10m")))
     player.tick(0, fault())
     player.tick(10)
@@ -169,16 +168,16 @@ def test_after_its_end_an_incident_cools_down():
     assert again.state == "firing"
 
 
-def test_what_comes_and_goes_is_told_once_and_ends_after_quiet():
+def test_flapping_incident_is_notified_once_and_resolves_after_the_window():
     player = Player(engine_of(rule()))
     for minute in range(20):
         player.tick(minute * 60, *([fault()] if minute % 2 == 0 else []))
     assert player.states == ["firing", "resolved"] * 3 + ["firing"]
-    assert [alert.is_flapping for _, alert in player.told] == [False] * 6 + [True]
+    assert [alert.is_flapping for _, alert in player.notified] == [False] * 6 + [True]
     (alert,) = player.engine.alerts()
     assert alert.is_flapping
     player.tick(19 * 60 + 3500)
-    assert len(player.told) == 7
+    assert len(player.notified) == 7
     player.tick(19 * 60 + 3600)
     assert player.states[7:] == ["resolved"]
 
@@ -188,7 +187,7 @@ def silence(**more):
     return Silence(**{**known, "ends_ns": T0 + 600 * NS_PER_S, "author": "me", **more})
 
 
-def test_a_silenced_incident_is_told_when_the_silence_ends():
+def test_silenced_incident_is_notified_when_the_silence_ends():
     player = Player(engine_of(rule()))
     player.engine.add_silence(silence())
     (alert,) = player.tick(0, fault())
@@ -196,12 +195,12 @@ def test_a_silenced_incident_is_told_when_the_silence_ends():
     assert player.engine.silenced(T0) == (alert,)
     assert player.rows[0].fields["silenced"] is True
     player.tick(590, fault())
-    assert player.told == []
+    assert player.notified == []
     player.tick(600, fault())
     assert player.states == ["firing"]
 
 
-def test_the_end_of_what_was_told_is_told_under_a_silence_too():
+def test_resolution_of_a_notified_incident_is_sent_during_a_silence():
     player = Player(engine_of(rule()))
     player.tick(0, fault())
     player.engine.add_silence(silence())
@@ -210,15 +209,15 @@ def test_the_end_of_what_was_told_is_told_under_a_silence_too():
     assert player.states == ["firing", "resolved"]
 
 
-def test_the_end_of_what_nobody_was_told_is_not():
+def test_resolution_of_an_unnotified_incident_is_not_sent():
     player = Player(engine_of(rule()))
     player.engine.add_silence(silence())
     player.tick(0, fault())
     player.tick(10)
-    assert player.told == []
+    assert player.notified == []
 
 
-def test_silences_match_end_and_survive():
+def test_silences_match_by_filter_expire_and_survive_a_restart():
     player = Player(engine_of(rule()))
     player.engine.add_silence(silence(match={"device": "gpu7"}))
     player.tick(0, fault())
@@ -235,13 +234,13 @@ def test_silences_match_end_and_survive():
         player.engine.add_silence(silence(ends_ns=T0))
 
 
-def test_nobody_is_told_in_a_maintenance_window():
+def test_maintenance_window_sends_no_notices():
     window = MaintenanceConfig.model_validate(
         {"name": "w", "days": ["mon"], "start": "10:00", "end": "11:00", "match": {"device": "*3"}}
     )
     player = Player(engine_of(rule(), maintenance=[window]))
     player.tick(0, fault())
-    assert player.told == []
+    assert player.notified == []
     player.tick(1200, fault())
     assert player.states == ["firing"]
 
@@ -259,7 +258,7 @@ def test_nobody_is_told_in_a_maintenance_window():
         (hook(repeat="1m"), {}, ["firing", "firing", "resolved"]),
     ],
 )
-def test_each_notifier_is_told_what_it_wants(notifier, more, states):
+def test_notifier_filters_are_applied(notifier, more, states):
     player = Player(engine_of(rule(**more), notifiers=[notifier]))
     player.tick(0, fault())
     player.tick(59, fault())
@@ -268,33 +267,33 @@ def test_each_notifier_is_told_what_it_wants(notifier, more, states):
     assert player.states == states
 
 
-def test_what_a_notifier_holds_is_what_it_was_told():
+def test_firing_for_a_notifier_lists_notified_incidents():
     player = Player(engine_of(rule(), notifiers=[hook(), hook("none", match={"device": "x"})]))
     (alert,) = player.tick(0, fault())
     assert player.engine.firing_for("ops", T0) == (alert,)
     assert player.engine.firing_for("none", T0) == ()
 
 
-def test_a_rule_looks_at_what_its_match_lets_through():
+def test_rule_receives_only_matching_series():
     player = Player(engine_of(rule(match={"device": "gpu0", "rack": "a*"})))
     assert player.tick(0, fault()) == ()
     assert len(player.tick(10, fault(subject="gpu0"))) == 1
 
 
-def test_what_is_measured_no_more_has_no_symptoms():
+def test_removed_series_has_no_symptoms():
     engine = AlertEngine(
         [rule()], SETTINGS, (), (), TAGS, is_current=lambda labels: labels.get("device") == "gpu0"
     )
     assert Player(engine).tick(0, fault()) == ()
 
 
-def test_rows_of_one_tick_never_share_a_time():
+def test_rows_of_one_evaluation_have_distinct_times():
     player = Player(engine_of(rule()))
     player.tick(0, *(fault(subject=f"gpu{index}") for index in range(8)))
     assert len({row.time_ns for row in player.rows}) == 8
 
 
-def test_damaged_rules_begin_anew_and_the_others_go_on():
+def test_damaged_rule_state_is_discarded_and_others_restored():
     player = Player(
         engine_of(rule(), rule("hot", "threshold", measurement="device", field="temp_c", above=1))
     )
@@ -306,14 +305,14 @@ def test_damaged_rules_begin_anew_and_the_others_go_on():
     assert player.states == ["firing"]
 
 
-def test_an_alert_is_the_same_after_its_way_through_json():
+def test_alert_round_trips_through_json():
     player = Player(engine_of(rule()))
     (alert,) = player.tick(0, fault())
-    for kept in (alert, trial_alert(T0, TAGS)):
+    for kept in (alert, sample_alert(T0, TAGS)):
         assert Alert.from_document(json.loads(json.dumps(kept.to_document()))) == kept
 
 
-def test_a_skipped_hour_is_no_silence():
+def test_gap_between_evaluations_is_no_absence():
     player = Player(engine_of(rule("silent", "absence", measurement="device", at_least="1m")))
     for second in range(0, 100, 10):
         time_ns = T0 + second * NS_PER_S

@@ -1,12 +1,11 @@
-"""Whatever happens, each notifier hears of each incident in order, and a restart changes nothing."""
+"""For any input each notifier receives each incident's notices in order, also over restarts."""
 
 import json
 
+from costprobe.core.records import NS_PER_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import T0, Player, engine_of, fault, hook, rule, silence
-
-from agent.model import NS_PER_S
 
 RULES = (
     rule("lost", faults=["device_lost"], **{"for": "20s"}),
@@ -54,11 +53,11 @@ def play(steps, *, with_restarts):
 
 @settings(max_examples=60)
 @given(STEPS)
-def test_each_incident_is_told_in_order_and_ends_once(steps):
-    told = {}
-    for notifier, alert in play(steps, with_restarts=True).told:
-        told.setdefault((notifier, alert.id), []).append(alert.state)
-    for states in told.values():
+def test_notices_of_each_incident_are_ordered_and_resolve_once(steps):
+    notified = {}
+    for notifier, alert in play(steps, with_restarts=True).notified:
+        notified.setdefault((notifier, alert.id), []).append(alert.state)
+    for states in notified.values():
         assert states[0] == "firing"
         assert states.count("resolved") <= 1
         assert "resolved" not in states[:-1]
@@ -66,8 +65,8 @@ def test_each_incident_is_told_in_order_and_ends_once(steps):
 
 @settings(max_examples=60)
 @given(STEPS)
-def test_restarts_change_nothing(steps):
+def test_restarts_do_not_change_the_notices(steps):
     restarted, straight = (play(steps, with_restarts=is_on) for is_on in (True, False))
-    assert restarted.told == straight.told
+    assert restarted.notified == straight.notified
     assert restarted.rows == straight.rows
     assert json.dumps(restarted.engine.document()) == json.dumps(straight.engine.document())

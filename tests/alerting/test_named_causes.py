@@ -1,13 +1,12 @@
-"""What a script does to a GPU is what the alert names first, through sensors, books and analyst."""
+"""The first cause in an alert is the scripted GPU change, end to end through the pipeline."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from costprobe.core.records import NS_PER_S
 from fakes.host import START_NS, metered, owned, rented, seeded, simulated_host
 from fakes.sizes import TIMEOUT_S, sized
-
-from agent.model import NS_PER_S
 
 RUNS_PER_DAY = 288
 QUIET_RUNS = int(1.6 * RUNS_PER_DAY)
@@ -64,7 +63,7 @@ DRIFTS = {
 
 
 def named(folder, seed):
-    """The cause that a script makes the analyst name first, and the one it should."""
+    """Return the first cause that the drift monitor reports for a script, and the expected one."""
     rng = seeded(seed)
     kind = seed % 9
     if kind >= len(DRIFTS):
@@ -87,7 +86,7 @@ def named(folder, seed):
 
 
 def price_named(folder, rng, *, is_tariff):
-    """A price changes: an event names it, and nothing drifts."""
+    """Return the cause in the event of a price change, which causes no drift."""
     hour = rng.randrange(6, 20)
     if is_tariff:
         hours = {"start": f"{hour:02}:00", "end": f"{hour + 3:02}:00", "tariff_per_kwh": "0.51"}
@@ -108,16 +107,16 @@ def price_named(folder, rng, *, is_tariff):
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_the_right_cause_is_named_first_in_at_least_95_percent_of_scripts(tmp_path):
+def test_first_cause_is_correct_for_at_least_95_percent_of_scripts(tmp_path):
     wrong = {}
     for seed in range(SCRIPTS):
-        said, expected = named(tmp_path / str(seed), seed)
-        if said != expected:
-            wrong[seed] = (said, expected)
+        reported, expected = named(tmp_path / str(seed), seed)
+        if reported != expected:
+            wrong[seed] = (reported, expected)
     assert len(wrong) <= 0.05 * SCRIPTS, wrong
 
 
-def test_the_sentence_is_one_to_act_on(tmp_path):
+def test_explanation_names_the_cause_and_its_values(tmp_path):
     rng = seeded(5)
     with simulated_host(tmp_path / "h", rng, [owned()], metered()) as host:
         for _ in range(QUIET_RUNS):

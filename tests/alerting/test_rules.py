@@ -1,19 +1,18 @@
-"""Each kind of rule finds its symptoms in rows, events and faults, and lets go of them."""
+"""Each kind of rule finds symptoms in rows, events and faults, and clears them."""
 
 import json
 from dataclasses import replace
 
 import pytest
+from costprobe.app.configuration import AnyRule
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.defaults import DEFAULT_RULES, effective_rules
+from costprobe.domain.alerting.rules.registry import RULES, rule_of
 from pydantic import TypeAdapter
 
-from agent.alert import Fault
-from agent.alerting.defaults import DEFAULT_RULES, effective_rules
-from agent.alerting.rules.registry import KINDS, build, measurement_of
-from agent.config_alerting import RuleConfig
-from agent.model import NS_PER_S, Event, Point
-
 T0 = 1_800_000_000 * NS_PER_S
-RULE = TypeAdapter(RuleConfig)
+RULE = TypeAdapter(AnyRule)
 
 
 def rule(kind, **more):
@@ -29,11 +28,11 @@ def row(seconds, measurement="device", tags=None, **fields):
 
 
 def texts(evaluator, seconds, faults=()):
-    return [symptom.text for symptom in evaluator.symptoms(at(seconds), faults)]
+    return [symptom.text for symptom in evaluator.evaluate(at(seconds), faults)]
 
 
-def reborn(evaluator, config):
-    other = build(config)
+def restarted(evaluator, config):
+    other = rule_of(config)
     other.restore(json.loads(json.dumps(evaluator.document())))
     return other
 
@@ -59,88 +58,90 @@ def drift(seconds, level_pct, metric="latency", **more):
 class TestThreshold:
     config = rule("threshold", measurement="device", field="temp_c", above=85, clear=80)
 
-    def test_it_holds_until_the_value_is_clear(self):
-        hot = build(self.config)
+    def test_threshold_holds_until_the_value_is_clear(self):
+        hot = rule_of(self.config)
         for seconds, temp_c, count in ((0, 84, 0), (10, 86, 1), (20, 82, 1), (30, 80, 0)):
             hot.observe(row(seconds, temp_c=float(temp_c)))
             assert len(texts(hot, seconds)) == count, seconds
 
-    def test_it_says_what_where_and_how_much(self):
-        hot = build(self.config)
+    def test_threshold_symptom_has_series_value_and_limit(self):
+        hot = rule_of(self.config)
         hot.observe(row(0, temp_c=91.5))
-        (symptom,) = hot.symptoms(at(1), ())
+        (symptom,) = hot.evaluate(at(1), ())
         assert symptom.text == "temp_c of gpu0 is 91.5, above 85"
         assert (symptom.value, symptom.threshold, symptom.since_ns) == (91.5, 85, at(0))
         assert symptom.labels == {"device": "gpu0"}
 
-    def test_a_stale_value_holds_nothing(self):
-        hot = build(self.config)
+    def test_stale_value_keeps_no_symptom(self):
+        hot = rule_of(self.config)
         for seconds in (0, 10, 20):
             hot.observe(row(seconds, temp_c=90.0))
         assert texts(hot, 60)
         assert not texts(hot, 120)
 
-    def test_below_is_the_other_side(self):
-        low = build(rule("threshold", measurement="device", field="sm_clock_mhz", below=1000))
+    def test_below_fires_under_the_limit(self):
+        low = rule_of(rule("threshold", measurement="device", field="sm_clock_mhz", below=1000))
         low.observe(row(0, sm_clock_mhz=1000.0))
         assert not texts(low, 0)
         low.observe(row(10, sm_clock_mhz=900.0))
         assert texts(low, 10) == ["sm_clock_mhz of gpu0 is 900, below 1000"]
 
     def test_batches_of_one_probe_are_one_symptom(self):
-        slow = build(rule("threshold", measurement="probe", field="latency_p50_ms", above=5))
+        slow = rule_of(rule("threshold", measurement="probe", field="latency_p50_ms", above=5))
         for seconds, batch in ((0, "8"), (300, "16")):
             tags = {"device": "gpu0", "probe": "e", "batch": batch}
             slow.observe(row(seconds, "probe", tags, latency_p50_ms=9.0))
         assert texts(slow, 300) == ["latency_p50_ms of e on gpu0 is 9, above 5"]
 
-    def test_a_hole_is_no_interval(self):
-        """As where the calendar is stepped forward: a value holds no longer for it."""
-        hot = build(self.config)
+    def test_gap_does_not_count_as_interval(self):
+        """A forward step of the wall clock does not extend how long a value counts."""
+        hot = rule_of(self.config)
         for seconds in (0, 10, 20, 7220):
             hot.observe(row(seconds, temp_c=90.0))
         assert texts(hot, 7220 + 60)
         assert not texts(hot, 7220 + 120)
 
-    def test_a_silence_of_our_own_ends_no_symptom(self):
-        hot = build(self.config)
+    def test_downtime_of_the_daemon_resolves_no_symptom(self):
+        hot = rule_of(self.config)
         for seconds in (0, 10, 20):
             hot.observe(row(seconds, temp_c=90.0))
-        later = reborn(hot, self.config)
+        later = restarted(hot, self.config)
         assert texts(later, 7200)
         assert not texts(later, 7200 + 120)
 
-    def test_a_restart_changes_nothing(self):
-        hot = build(self.config)
+    def test_restart_preserves_the_state(self):
+        hot = rule_of(self.config)
         hot.observe(row(0, temp_c=90.0))
-        assert texts(reborn(hot, self.config), 5) == texts(hot, 5)
+        assert texts(restarted(hot, self.config), 5) == texts(hot, 5)
 
 
 class TestDrift:
     config = rule("drift", at_least="2%", accept_after="1d")
 
-    def test_it_holds_from_the_drift_to_its_return(self):
-        found = build(self.config)
-        found.notice(drift(0, 6.0))
-        (symptom,) = found.symptoms(at(0), ())
+    def test_drift_holds_until_it_reverts(self):
+        found = rule_of(self.config)
+        found.observe_event(drift(0, 6.0))
+        (symptom,) = found.evaluate(at(0), ())
         assert symptom.text == "latency moved because of heat"
         assert (symptom.cause, symptom.value) == ("cooling", 6.0)
         assert symptom.since_ns == at(-600)
-        found.notice(drift(3600, 0.1))
+        found.observe_event(drift(3600, 0.1))
         assert not texts(found, 3600)
 
-    def test_a_further_move_keeps_its_beginning_and_reason(self):
-        found = build(self.config)
-        found.notice(drift(0, 3.0))
-        found.notice(drift(900, 6.0, detail="", cause="", since_ns=None, title="moved on, to +6 %"))
-        (symptom,) = found.symptoms(at(900), ())
+    def test_further_shift_keeps_start_and_cause(self):
+        found = rule_of(self.config)
+        found.observe_event(drift(0, 3.0))
+        found.observe_event(
+            drift(900, 6.0, detail="", cause="", since_ns=None, title="shifted further, to +6 %")
+        )
+        (symptom,) = found.evaluate(at(900), ())
         assert symptom.since_ns == at(-600)
         assert symptom.cause == "cooling"
-        assert symptom.text.startswith("moved on, to +6 %; it began so: latency moved")
+        assert symptom.text.startswith("shifted further, to +6 %; initial cause: latency moved")
 
-    def test_what_lasts_becomes_normal(self):
-        found = build(self.config)
-        found.notice(drift(0, 6.0))
+    def test_persistent_drift_is_accepted_as_normal(self):
+        found = rule_of(self.config)
+        found.observe_event(drift(0, 6.0))
         assert texts(found, 86_400)
         assert not texts(found, 86_401)
 
@@ -154,55 +155,57 @@ class TestDrift:
             ({"at_least": "10%"}, 6.0, 0),
         ],
     )
-    def test_it_looks_at_what_it_is_told_to(self, more, level_pct, count):
-        found = build(rule("drift", **more))
-        found.notice(drift(0, level_pct))
+    def test_drift_rule_applies_its_filters(self, more, level_pct, count):
+        found = rule_of(rule("drift", **more))
+        found.observe_event(drift(0, level_pct))
         assert len(texts(found, 0)) == count
 
-    def test_a_change_for_the_better_is_info(self):
-        found = build(self.config)
-        found.notice(drift(0, -6.0, severity="info"))
-        assert [symptom.severity for symptom in found.symptoms(at(0), ())] == ["info"]
+    def test_improvement_has_severity_info(self):
+        found = rule_of(self.config)
+        found.observe_event(drift(0, -6.0, severity="info"))
+        assert [symptom.severity for symptom in found.evaluate(at(0), ())] == ["info"]
 
-    def test_a_restart_changes_nothing(self):
-        found = build(self.config)
-        found.notice(drift(0, 6.0))
-        assert reborn(found, self.config).symptoms(at(9), ()) == found.symptoms(at(9), ())
+    def test_restart_preserves_the_state(self):
+        found = rule_of(self.config)
+        found.observe_event(drift(0, 6.0))
+        assert restarted(found, self.config).evaluate(at(9), ()) == found.evaluate(at(9), ())
 
 
-def test_anomalies_count_within_a_while():
+def test_anomalies_are_counted_in_a_time_window():
     config = rule("anomaly", at_least=2, within="1h")
-    found = build(config)
-    event = drift(0, None, metric="cost", kind="anomaly", change_pct=40.0, title="one stood out")
-    found.notice(event)
-    found.notice(event)  # as after a restart
+    found = rule_of(config)
+    event = drift(
+        0, None, metric="cost", kind="anomaly", change_pct=40.0, title="one is an outlier"
+    )
+    found.observe_event(event)
+    found.observe_event(event)  # as after a restart
     assert not texts(found, 0)
-    found.notice(replace(event, time_ns=at(600)))
+    found.observe_event(replace(event, time_ns=at(600)))
     assert len(texts(found, 600)) == 1
-    assert len(texts(reborn(found, config), 3600)) == 1
+    assert len(texts(restarted(found, config), 3600)) == 1
     assert not texts(found, 3601)
 
 
 class TestBudget:
     config = rule("budget", amount=10, per="1d", currency="EUR")
 
-    def test_it_adds_up_what_the_devices_cost_in_the_period(self):
-        spent = build(self.config)
+    def test_device_costs_of_the_period_are_summed(self):
+        spent = rule_of(self.config)
         for hour in range(24):
             for device in ("gpu0", "gpu1"):
                 spent.observe(row(hour * 3600, tags={"device": device}, cost=0.25))
         assert texts(spent, 23 * 3600) == [
             "12.00 EUR were spent in the last 1d, of 10.00 planned; 0.52 EUR an hour on average"
         ]
-        assert not texts(reborn(spent, self.config), 30 * 3600)
+        assert not texts(restarted(spent, self.config), 30 * 3600)
 
-    def test_another_currency_is_not_added(self):
-        spent = build(self.config)
+    def test_costs_in_another_currency_are_excluded(self):
+        spent = rule_of(self.config)
         spent.observe(row(0, tags={"device": "gpu0", "currency": "USD"}, cost=100.0))
         assert not texts(spent, 0)
 
-    def test_it_can_warn_before(self):
-        spent = build(rule("budget", amount=10, per="1d", warn_at="80%"))
+    def test_warning_share_fires_before_the_limit(self):
+        spent = rule_of(rule("budget", amount=10, per="1d", warn_at="80%"))
         spent.observe(row(0, cost=8.0))
         assert texts(spent, 0)
 
@@ -212,12 +215,12 @@ class TestAbsence:
     tags = {"device": "gpu0", "probe": "e"}  # noqa: RUF012 - read only
 
     def seen(self):
-        silent = build(self.config)
+        silent = rule_of(self.config)
         for index in range(4):
             silent.observe(row(index * 300, "probe", self.tags, samples=1))
         return silent
 
-    def test_it_misses_a_series_after_its_own_intervals(self):
+    def test_series_is_missed_after_several_of_its_own_intervals(self):
         silent = self.seen()
         assert not texts(silent, 900 + 900)
         assert texts(silent, 900 + 901) == [
@@ -226,50 +229,50 @@ class TestAbsence:
         silent.observe(row(2000, "probe", self.tags, samples=1))
         assert not texts(silent, 2000)
 
-    def test_what_was_seen_hardly_is_not_missed(self):
-        silent = build(self.config)
+    def test_series_with_few_rows_is_not_missed(self):
+        silent = rule_of(self.config)
         silent.observe(row(0, "probe", self.tags, samples=1))
         silent.observe(row(300, "probe", self.tags, samples=1))
         assert not texts(silent, 50_000)
 
-    def test_our_own_silence_is_nobodys(self):
-        other = reborn(self.seen(), self.config)
+    def test_downtime_of_the_daemon_is_not_an_absence(self):
+        other = restarted(self.seen(), self.config)
         assert not texts(other, 40_000)
         assert not texts(other, 40_900)
         assert texts(other, 40_901)
 
-    def test_it_forgets(self):
+    def test_absent_series_is_dropped_after_forget_after(self):
         silent = self.seen()
         assert texts(silent, 900 + 86_400)
         assert not texts(silent, 900 + 86_401)
 
 
-def test_a_faults_own_severity_holds_unless_the_rule_sets_one():
+def test_severity_of_a_fault_applies_unless_the_rule_sets_one():
     lost = Fault("device_lost", "gpu3", "gpu3 does not answer", "critical", {"device": "gpu3"})
     disk = Fault("disk_low", "", "little room", "critical")
-    (symptom,) = build(rule("fault", faults=["device_lost"])).symptoms(at(0), [lost, disk])
+    (symptom,) = rule_of(rule("fault", faults=["device_lost"])).evaluate(at(0), [lost, disk])
     assert (symptom.severity, symptom.cause, symptom.text) == (
         "critical",
         "device_lost",
         "gpu3 does not answer",
     )
-    assert [s.severity for s in build(rule("fault", severity="info")).symptoms(at(0), [disk])] == [
-        "info"
-    ]
+    assert [
+        s.severity for s in rule_of(rule("fault", severity="info")).evaluate(at(0), [disk])
+    ] == ["info"]
 
 
 class TestSlo:
     config = rule("slo", within_ms=10, objective="90%", window="1d", min_runs=10)
 
     def runs(self, slow, count=20):
-        found = build(self.config)
+        found = rule_of(self.config)
         for index in range(count):
             value = 20.0 if index < slow else 5.0
             tags = {"device": "gpu0", "probe": "e"}
             found.observe(row(index * 300, "probe", tags, latency_p90_ms=value))
         return found
 
-    def test_it_counts_the_runs_of_the_window(self):
+    def test_runs_of_the_window_are_counted(self):
         assert not texts(self.runs(2), 6000)
         (text,) = texts(self.runs(3), 6000)
         assert text.startswith(
@@ -279,21 +282,21 @@ class TestSlo:
         assert not texts(self.runs(9, count=9), 6000)
 
     def test_old_runs_do_not_count(self):
-        found = reborn(self.runs(20), self.config)
+        found = restarted(self.runs(20), self.config)
         assert texts(found, 6000)
         assert not texts(found, 2 * 86_400)
 
 
-def test_every_kind_has_its_evaluator_and_takes_an_empty_document():
+def test_every_default_rule_restores_its_empty_state():
     for config in DEFAULT_RULES:
-        evaluator = build(config)
+        evaluator = rule_of(config)
         evaluator.restore(json.loads(json.dumps(evaluator.document())))
-        assert evaluator.symptoms(T0, ()) == []
-    assert {config.kind for config in DEFAULT_RULES} <= set(KINDS)
-    assert measurement_of(rule("slo", within_ms=1)) == "probe"
+        assert evaluator.evaluate(T0, ()) == []
+    assert {config.kind for config in DEFAULT_RULES} <= set(RULES)
+    assert rule_of(rule("slo", within_ms=1)).measurement == "probe"
 
 
-def test_a_configured_rule_takes_a_built_in_ones_place():
+def test_configured_rule_replaces_a_built_in_rule():
     mine = RULE.validate_python({"name": "drift", "kind": "drift", "at_least": "9%"})
     off = RULE.validate_python({"name": "anomaly", "kind": "anomaly", "enabled": False})
     rules = {found.name: found for found in effective_rules([mine, off], use_defaults=True)}

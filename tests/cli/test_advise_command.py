@@ -1,16 +1,15 @@
-"""`infercost advise` on a store with five weeks of a small host."""
+"""`costprobe advise` on a store with five weeks of a small host."""
 
 import json
 import time
 from datetime import UTC, datetime
 
 import pytest
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
-
-from agent.model import Point
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
@@ -43,7 +42,7 @@ latency_bound = "50ms"
 
 
 def telemetry(now_ns, days):
-    """Ninety seconds a row; on weekends nothing works, else a fifth of the time."""
+    """Rows of 90 s each: idle on weekends, 20 % busy on working days."""
     tags = {"device": "gpu0", "kind": "gpu", "uuid": "GPU-1", "model": "NVIDIA A100-SXM4-40GB"}
     for i in range(days * 960):
         at_ns = now_ns - i * 90 * 10**9
@@ -72,10 +71,10 @@ def probed(now_ns):
 
 
 def command_on(folder, points):
-    """The command on a store in which rows have aged as they do by default."""
-    config = folder / "infercost.toml"
-    config.write_text(f'[store]\npath = "{folder}/infercost.db"\n{CONFIG}')
-    store = Store.open(folder / "infercost.db", FakeClock())
+    """Return a runner of the command on a store rolled up with the default retention."""
+    config = folder / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
+    store = Store.open(folder / "costprobe.db", FakeClock())
     store.append(points)
     now_ns = time.time_ns()
     ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 30 * DAY_NS, 0, 0)
@@ -90,19 +89,19 @@ def command_on(folder, points):
 
 
 @pytest.fixture(scope="module")
-def infercost(tmp_path_factory):
-    """Until the end of the last full hour, so that no hour is known in part."""
+def costprobe(tmp_path_factory):
+    """Rows end with the last full hour, so that no hour has partial coverage."""
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 10**9
     points = [*telemetry(now_ns, 35), *probed(now_ns)]
     return command_on(tmp_path_factory.mktemp("past"), points)
 
 
-def test_every_kind_of_hint_on_a_stored_past(infercost):
-    found = json.loads(infercost("--since", "35d", "--json"))
+def test_every_kind_of_hint_on_stored_history(costprobe):
+    found = json.loads(costprobe("--since", "35d", "--json"))
     hints = {hint["kind"]: hint for hint in found["hints"]}
     savings = {kind: float(hint["saving_per_month"]) for kind, hint in hints.items()}
     month = 3.6 * 730
-    # It works a fifth of the time on five of seven days.
+    # 20 % busy on five of seven days.
     busy = month * 0.2 * 5 / 7
     # An inference takes 1/1000 s instead of 1/800 s.
     assert savings["batch"] == pytest.approx(0.2 * busy, rel=0.01)
@@ -122,34 +121,34 @@ def test_every_kind_of_hint_on_a_stored_past(infercost):
     assert len(found["hints"][0]["excludes"]) == 4
 
 
-def test_people_are_told_the_same(infercost):
-    text = infercost("--since", "35d")
+def test_text_output_has_the_same_figures(costprobe):
+    text = costprobe("--since", "35d")
     assert "1. gpu0: a MIG instance of 2 slices instead of 7, saves " in text
-    assert "     not with 2: the saving by the slice is at the price by the hour" in text
+    assert "     not with 2: the slice's saving assumes the hourly price" in text
     assert "USD a month: 1" in text
-    assert "  cpu, a reservation: no reservation that compares is on offer (had: 0.0 days" in text
+    assert "  cpu, a reservation: no comparable reservation is on offer (had: 0.0 days" in text
 
 
-def test_a_file_of_plans_is_on_offer_too(infercost, tmp_path):
+def test_plans_from_a_file_are_offered(costprobe, tmp_path):
     file = tmp_path / "plans.toml"
     file.write_text(
         '[[price]]\nplan = "reserved"\ndevice = "gpu0"\nper_hour = 3.6\neffective_per_hour = 0.6\n'
         'term = "3y"\nvalid_from = 2024-01-01\n'
     )
-    found = json.loads(infercost("--since", "35d", "--plans", str(file), "--json"))
+    found = json.loads(costprobe("--since", "35d", "--plans", str(file), "--json"))
     (hint,) = [hint for hint in found["hints"] if hint["kind"] == "reserved"]
     assert float(hint["saving_per_month"]) == pytest.approx(3.0 * 730, rel=0.01)
     assert hint["action"] == "reserved of 2024-01-01 instead of on demand"
 
 
-def test_without_enough_data_it_says_how_much_there_was(infercost, tmp_path):
-    found = json.loads(infercost("--since", "3d", "--json"))
+def test_insufficient_data_is_reported_with_its_amount(costprobe, tmp_path):
+    found = json.loads(costprobe("--since", "3d", "--json"))
     assert found["hints"] == found["together"] == []
-    needs = {(one["kind"], one["subject"]): one for one in found["unsaid"]}
+    needs = {(one["kind"], one["subject"]): one for one in found["no_hints"]}
     idle = needs["idle_hours", "gpu0"]
     assert idle["needed"] == "14.0 days of utilization"
     assert 2.5 < float(idle["had"].split()[0]) < 3.1
     assert needs["reserved", "gpu0"]["needed"] == "14.0 days of telemetry"
-    assert "nothing to advise\nnot enough data\n" in infercost("--since", "3d")
+    assert "no suggestion\nnot enough data\n" in costprobe("--since", "3d")
     nothing = command_on(tmp_path, [])
     assert "no device row since" in nothing(code=1)

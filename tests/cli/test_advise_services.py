@@ -1,15 +1,14 @@
-"""`infercost advise` on a host with services, MIG devices and a device that is gone."""
+"""`costprobe advise` on a host with services, MIG devices and a removed device."""
 
 import json
 import time
 from datetime import UTC, datetime
 
 import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
-
-from agent.model import Point
-from agent.storage.writer import Store
 
 HOUR_NS = 3600 * 10**9
 DAY_H = 24
@@ -40,7 +39,7 @@ def hourly(device, kind, last_ns, days, until_days_ago=0, **fields):
 
 
 def served(last_ns, days):
-    """A request in the first hour of Sundays; that of the second hour could not be read."""
+    """One request in the first hour of each Sunday; the scrape of the second hour failed."""
     tags = {"service": "chat", "engine": "vllm"}
     for i in range(days * DAY_H):
         begins_ns = last_ns - i * HOUR_NS
@@ -54,9 +53,9 @@ def served(last_ns, days):
 @pytest.fixture
 def advised(tmp_path):
     def run(*points):
-        config = tmp_path / "infercost.toml"
-        config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n{CONFIG}')
-        store = Store.open(tmp_path / "infercost.db", FakeClock())
+        config = tmp_path / "costprobe.toml"
+        config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{CONFIG}')
+        store = Store.open(tmp_path / "costprobe.db", FakeClock())
         for rows in points:
             store.append(rows)
         store.close()
@@ -66,11 +65,11 @@ def advised(tmp_path):
 
 
 def last_hour_ns():
-    """The beginning of the last hour that is over."""
+    """Return the start of the last complete hour."""
     return (time.time_ns() // HOUR_NS - 1) * HOUR_NS
 
 
-def test_a_host_is_idle_where_neither_its_devices_nor_its_services_work(advised):
+def test_host_is_idle_if_its_devices_and_services_are_idle(advised):
     last_ns = last_hour_ns()
     found = advised(
         hourly("gpu0", "gpu", last_ns, 28, util_pct=0.0),
@@ -79,27 +78,27 @@ def test_a_host_is_idle_where_neither_its_devices_nor_its_services_work(advised)
         served(last_ns, 28),
     )
     (hint,) = [hint for hint in found["hints"] if hint["kind"] == "idle_hours"]
-    # Two devices at half of the price each; the third is gone and has no part in it.
+    # Two devices at half of the price each; the removed third device has no share.
     assert hint["devices"] == ["gpu0", "gpu1"]
     assert hint["action"].startswith("switch it off for 166 hours of the week: sun 02:00 to ")
     assert float(hint["saving_per_month"]) == pytest.approx(166 / 168 * 730 * 7.2, rel=0.001)
     assert "gpu2" not in json.dumps(found)
 
 
-def test_a_mig_device_is_priced_by_its_slices_and_its_utilization_is_not_guessed(advised):
+def test_mig_device_is_priced_by_its_slices_without_estimated_utilization(advised):
     last_ns = last_hour_ns()
     memory = {"mem_used_bytes": 1 * GIB, "mem_total_bytes": 12 * GIB}
     found = advised(
         hourly("gpu0", "gpu", last_ns, 20, power_w=100.0),
         hourly("gpu0.mig0", "mig", last_ns, 20, **memory),
     )
-    (slice_of,) = [one for one in found["unsaid"] if one["kind"] == "mig_slice"]
+    (slice_of,) = [one for one in found["no_hints"] if one["kind"] == "mig_slice"]
     assert slice_of["subject"] == "gpu0.mig0"
-    assert "the driver tells none of MIG devices" in slice_of["reason"]
+    assert "the driver reports none for MIG devices" in slice_of["reason"]
     assert slice_of["had"] == "20.0 days of telemetry, 0.0 days of utilization"
 
 
-def test_a_slice_that_is_too_large_saves_its_part_of_the_board(advised):
+def test_oversized_slice_saves_its_share_of_the_board(advised):
     last_ns = last_hour_ns()
     memory = {"mem_used_bytes": 1 * GIB, "mem_total_bytes": 12 * GIB}
     found = advised(

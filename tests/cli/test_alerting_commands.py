@@ -1,4 +1,4 @@
-"""alerts, silence and replay: what is wrong, keeping it quiet, and trying other rules."""
+"""The commands alerts, silence and replay."""
 
 import json
 import random
@@ -8,24 +8,24 @@ from threading import Event as Flag
 
 import pytest
 from click.testing import CliRunner
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.incident import Silence
+from costprobe.core.schema import make_point
+from costprobe.daemon.control.requests import ControlRequests
+from costprobe.daemon.control.server import ControlServer
+from costprobe.ui.cli.main import main
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.incidents import incident
-
-from agent.alert import Silence
-from agent.cli.main import main
-from agent.daemon.control import ControlServer
-from agent.daemon.control_requests import handlers
-from agent.series import make_point
-from agent.storage.writer import Store
 
 S = 1_000_000_000
 TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
 
 
 @pytest.fixture
-def infercost(tmp_path):
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/infercost.db"\n')
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
 
     def call(*arguments, code=0):
         result = CliRunner().invoke(main, ["--config", str(config), *arguments])
@@ -37,7 +37,7 @@ def infercost(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.open(tmp_path / "infercost.db", FakeClock(time.time_ns()))
+    made = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns()))
     yield made
     made.close()
 
@@ -51,31 +51,31 @@ def keep(store, alerts=(), silenced=(), silences=()):
     store.put_state("alerts", document)
 
 
-def test_what_fires_is_listed_with_its_series(infercost, store):
+def test_firing_alerts_are_listed_with_their_series(costprobe, store):
     keep(store, [incident(since_ns=time.time_ns() - 90 * S)], silenced=["3f2a-1"])
-    output = infercost("alerts")
+    output = costprobe("alerts")
     assert "FIRING   warning  drift  device=gpu0 host=node7" in output
     assert "silenced" in output
     assert "gpu0 is slower because it throttles" in output
     assert "- +5 % energy" in output
-    assert json.loads(infercost("alerts", "--json"))["alerts"][0]["id"] == "3f2a-1"
-    infercost("alerts", "--exit-code", code=1)
+    assert json.loads(costprobe("alerts", "--json"))["alerts"][0]["id"] == "3f2a-1"
+    costprobe("alerts", "--exit-code", code=1)
 
 
-def test_nothing_fires(infercost, store):
+def test_without_firing_alerts_a_message_is_printed(costprobe, store):
     keep(store)
-    assert infercost("alerts", "--exit-code") == "nothing fires\n"
+    assert costprobe("alerts", "--exit-code") == "no alert is firing\n"
 
 
-def test_an_old_listing_says_so(infercost, tmp_path):
-    store = Store.open(tmp_path / "infercost.db", FakeClock(time.time_ns() - 3600 * S))
+def test_stale_listing_is_marked(costprobe, tmp_path):
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns() - 3600 * S))
     keep(store)
     store.close()
-    assert "AS OF 60 min AGO" in infercost("alerts")
+    assert "AS OF 60 min AGO" in costprobe("alerts")
 
 
-def test_before_the_first_look_there_is_nothing_to_list(infercost, store):
-    assert "no daemon has looked" in infercost("alerts", code=1)
+def test_before_the_first_evaluation_nothing_is_listed(costprobe, store):
+    assert "no daemon has evaluated" in costprobe("alerts", code=1)
 
 
 def alert_row(state, minutes_ago, identity="a1", **fields):
@@ -84,7 +84,7 @@ def alert_row(state, minutes_ago, identity="a1", **fields):
     return make_point("alert", tags, {**known, **fields}, time.time_ns() - minutes_ago * 60 * S)
 
 
-def test_history_has_a_line_for_each_incident_that_fired(infercost, store):
+def test_history_has_one_line_per_fired_incident(costprobe, store):
     store.append(
         [
             alert_row("pending", 61),
@@ -95,19 +95,20 @@ def test_history_has_a_line_for_each_incident_that_fired(infercost, store):
             alert_row("firing", 5, "a3", summary="it is hot again"),
         ]
     )
-    first, second = infercost("alerts", "history").splitlines()
+    first, second = costprobe("alerts", "history").splitlines()
     assert "for 45 min" in first
     assert "it is hot" in first
-    assert "fires still" in second
-    documents = [json.loads(line) for line in infercost("alerts", "history", "--json").splitlines()]
+    assert "still firing" in second
+    documents = [json.loads(line) for line in costprobe("alerts", "history", "--json").splitlines()]
     assert [document["id"] for document in documents] == ["a1", "a3"]
     assert documents[0]["labels"] == {"host": "h", "device": "gpu0"}
-    assert infercost("alerts", "history", "--since", "1m") == "nothing fired in that time\n"
+    assert costprobe("alerts", "history", "--since", "1m") == "no incident in that time\n"
 
 
-class Alerting:
+class Parts:
     def __init__(self):
         self.kept = {}
+        self.watching = self.notifying = self
 
     def add_silence(self, silence):
         self.kept[silence.id] = silence
@@ -124,64 +125,68 @@ class Alerting:
 
 @pytest.fixture
 def daemon(tmp_path):
-    alerting = Alerting()
-    server = ControlServer(tmp_path / "control.sock", handlers(alerting), Flag())
+    alerting = Parts()
+    server = ControlServer(
+        tmp_path / "control.sock", ControlRequests(lambda: alerting, dict).handlers(), Flag()
+    )
     server.start()
     yield alerting
     server.close()
 
 
-def test_a_silence_is_added_listed_and_ended(infercost, daemon):
+def test_silence_is_added_listed_and_ended(costprobe, daemon):
     words = ("--match", "device=gpu*", "--match", "rule=hot", "--for", "2h", "--comment", "a fan")
-    output = infercost("silence", *words)
+    output = costprobe("silence", *words)
     (silence,) = daemon.kept.values()
     assert isinstance(silence, Silence)
     assert silence.match == {"device": "gpu*", "rule": "hot"}
     assert silence.ends_ns - silence.starts_ns == 7200 * S
-    assert f"infercost silence end {silence.id}" in output
-    assert "device=gpu* rule=hot  a fan" in infercost("silence", "list")
-    assert json.loads(infercost("silence", "list", "--json"))[0]["id"] == silence.id
-    assert "has ended" in infercost("silence", "end", silence.id)
-    assert infercost("silence", "list") == "no silence holds\n"
-    assert "there is no silence x" in infercost("silence", "end", "x", code=2)
+    assert f"costprobe silence end {silence.id}" in output
+    assert "device=gpu* rule=hot  a fan" in costprobe("silence", "list")
+    assert json.loads(costprobe("silence", "list", "--json"))[0]["id"] == silence.id
+    assert "has ended" in costprobe("silence", "end", silence.id)
+    assert costprobe("silence", "list") == "no silence is active\n"
+    assert "there is no silence x" in costprobe("silence", "end", "x", code=2)
 
 
-def test_a_silence_may_begin_later(infercost, daemon):
-    infercost(
+def test_silence_may_start_later(costprobe, daemon):
+    costprobe(
         "silence", "--match", "a=b", "--for", "1h", "--starts-in", "30m", "--comment", "update"
     )
-    assert "begins in 30 min" in infercost("silence", "list")
+    assert "starts in 30 min" in costprobe("silence", "list")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--for", "2h", "--comment", "c"),
-        ("--match", "device=gpu0", "--comment", "c"),
-        ("--match", "device=gpu0", "--for", "2h"),
-        ("--match", "gpu0", "--for", "2h", "--comment", "c"),
-        ("--match", "device=gpu0", "--for", "soon", "--comment", "c"),
-    ],
-)
-def test_half_a_silence_is_refused(infercost, daemon, arguments):
-    infercost("silence", *arguments, code=2)
-    assert daemon.kept == {}
+def test_incomplete_silences_are_rejected(costprobe, daemon):
+    def check(arguments):
+        costprobe("silence", *arguments, code=2)
+        assert daemon.kept == {}
+
+    check_all(
+        check,
+        [
+            (("--for", "2h", "--comment", "c"),),
+            (("--match", "device=gpu0", "--comment", "c"),),
+            (("--match", "device=gpu0", "--for", "2h"),),
+            (("--match", "gpu0", "--for", "2h", "--comment", "c"),),
+            (("--match", "device=gpu0", "--for", "soon", "--comment", "c"),),
+        ],
+    )
 
 
-def test_a_test_says_what_came_of_it(infercost, daemon):
-    assert infercost("alerts", "test", "ops") == "ops: sent\n"
-    assert "mail: FAILED: no such host" in infercost("alerts", "test", code=1)
+def test_test_alert_prints_the_result_of_each_notifier(costprobe, daemon):
+    assert costprobe("alerts", "test", "ops") == "ops: sent\n"
+    assert "mail: FAILED: no such host" in costprobe("alerts", "test", code=1)
 
 
-def test_without_a_daemon_it_is_said_how_to_look(infercost):
-    assert "infercost status" in infercost("silence", "list", code=1)
+def test_without_a_daemon_the_error_suggests_a_command(costprobe):
+    assert "costprobe status" in costprobe("silence", "list", code=1)
 
 
 SPAN = ("--since", "2026-03-01", "--until", "2026-03-10")
 
 
 def runs(days=4, slower_from=3.5, rng_seed=1):
-    """Rows of a probe that becomes a tenth slower."""
+    """Rows of a probe whose latency rises by 10 %."""
     rng = random.Random(rng_seed)
     began_ns = 1_772_452_800 * S  # 2 March 2026, noon
     made = []
@@ -202,72 +207,76 @@ def runs(days=4, slower_from=3.5, rng_seed=1):
     return made
 
 
-def test_a_replay_says_what_would_have_fired(infercost, store):
+def test_replay_lists_the_alerts_that_would_have_fired(costprobe, store):
     store.append(runs())
-    output = infercost("replay", *SPAN, "--events")
-    assert "1 incidents would have fired in 4.0 days; 3 drifts" in output
+    output = costprobe("replay", *SPAN, "--events")
+    assert "1 incident would have fired in 4.0 days; 3 drifts" in output
     assert "performance  device=gpu0 host=h  cost per inference of e on gpu0: +" in output
     assert re.search(r"SM clock 19[78]\d → 1[78]\d\d MHz", output)
-    document = json.loads(infercost("replay", *SPAN, "--json"))
+    document = json.loads(costprobe("replay", *SPAN, "--json"))
     assert [found["cause"] for found in document["events"]] == ["clock"] * 3
     assert document["incidents"][0]["name"] == "performance"
-    assert infercost("replay", "--since", "1m") == "no rows in that time\n"
+    assert costprobe("replay", "--since", "1m") == "no rows in that time range\n"
 
 
-def test_a_replay_tries_other_settings(infercost, store):
+def test_replay_applies_overrides(costprobe, store):
     store.append(runs())
     for setting in (
         "rule.drift.at_least=30%",
         "rule.drift.enabled=false",
         "detection.enabled=false",
     ):
-        assert "0 incidents" in infercost("replay", *SPAN, "--set", setting), setting
+        assert "0 incidents" in costprobe("replay", *SPAN, "--set", setting), setting
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("detection.least_effect", "write KEY=VALUE"),
-        ("detection.least_efect=3%", 'did you mean "least_effect"?'),
-        ("rule.drifft.at_least=3%", "no 'drifft'"),
-        ("rule.drift.at_least=lots", "rule[0].at_least"),
-        ("rule=3", "rule"),
-    ],
-)
-def test_a_wrong_setting_is_named(infercost, store, setting, words):
-    assert words in infercost("replay", *SPAN, "--set", setting, code=2)
+def test_invalid_overrides_are_rejected(costprobe, store):
+    def check(setting, words):
+        assert words in costprobe("replay", *SPAN, "--set", setting, code=2)
+
+    check_all(
+        check,
+        [
+            ("detection.least_effect", "write KEY=VALUE"),
+            ("detection.least_efect=3%", 'did you mean "least_effect"?'),
+            ("rule.drifft.at_least=3%", "no section 'drifft'"),
+            ("rule.drift.at_least=lots", "rule[0].at_least"),
+            ("rule=3", "rule"),
+        ],
+    )
 
 
-def test_a_replay_reads_what_was_exported(infercost, store, tmp_path):
+def test_replay_reads_exported_lines(costprobe, store, tmp_path):
     store.append(runs())
     path = tmp_path / "rows.csv"
-    path.write_text(infercost("export", "--format", "csv"))
-    assert "1 incidents would have fired" in infercost("replay", "--csv", str(path))
+    path.write_text(costprobe("export", "--format", "csv"))
+    assert "1 incident would have fired" in costprobe("replay", "--csv", str(path))
 
 
-def test_a_replay_reads_a_column_for_each_field(infercost, tmp_path):
+def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
     path = tmp_path / "rows.csv"
     probe = [row for row in runs() if row.measurement == "probe"]
     lines = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']},gpu0,e" for row in probe]
     path.write_text("\n".join(["time,latency_p50_ms,device,probe", *lines]))
-    assert "latency of e on gpu0: +" in infercost("replay", "--csv", str(path))
+    assert "latency of e on gpu0: +" in costprobe("replay", "--csv", str(path))
     values = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']}" for row in probe]
     path.write_text("\n".join(["time,value", *values]))
-    assert "cost per inference of csv on csv: +" in infercost("replay", "--csv", str(path))
+    assert "cost per inference of csv on csv: +" in costprobe("replay", "--csv", str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("value\n1", "rows.csv:1: there is no column `time`"),
-        ("time,speed\n1,2", "rows.csv:1: 'speed' is neither a field nor a tag"),
-        ("time,value\nsoon,2", "rows.csv:2: 'soon' is no time"),
-        ("time,value\n1,2\n2,fast", "rows.csv:3: 'fast' is no number"),
-        ("time,value\n1,nan", "rows.csv:2: 'nan' is no number"),
-        ("time,measurement,tags,field,value\n1,probe,a=b,speed,2", "no field probe.speed"),
-    ],
-)
-def test_a_csv_that_cannot_be_used_is_named_with_its_line(infercost, tmp_path, text, words):
-    path = tmp_path / "rows.csv"
-    path.write_text(text)
-    assert words in infercost("replay", "--csv", str(path), code=2)
+def test_csv_errors_name_file_and_line(costprobe, tmp_path):
+    def check(text, words):
+        path = tmp_path / "rows.csv"
+        path.write_text(text)
+        assert words in costprobe("replay", "--csv", str(path), code=2)
+
+    check_all(
+        check,
+        [
+            ("value\n1", "rows.csv:1: no column `time`"),
+            ("time,speed\n1,2", "rows.csv:1: 'speed' is neither a field nor a tag"),
+            ("time,value\nsoon,2", "rows.csv:2: 'soon' is not a time"),
+            ("time,value\n1,2\n2,fast", "rows.csv:3: 'fast' is not a number"),
+            ("time,value\n1,nan", "rows.csv:2: 'nan' is not a number"),
+            ("time,measurement,tags,field,value\n1,probe,a=b,speed,2", "no field probe.speed"),
+        ],
+    )

@@ -1,14 +1,13 @@
-"""`infercost compare` on a store with a past."""
+"""`costprobe compare` on a store with history."""
 
 import json
 import time
 
 import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
-
-from agent.model import Point
-from agent.storage.writer import Store
 
 HOUR_NS = 3600 * 10**9
 CONFIG = """
@@ -33,7 +32,7 @@ quality = 0.91
 
 
 def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
-    """Ten hours of a probe: rows of `probe` and of `cost`."""
+    """Return ten hours of `probe` and `cost` rows of one probe."""
     way = {"concurrency": "4"} if probe == "chat" else {"batch": "8"}
     tags = {"device": device, "probe": probe}
     paid = {**tags, "basis": "probe", "plan": "on_demand", "currency": "USD"}
@@ -45,10 +44,10 @@ def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
 
 
 @pytest.fixture
-def infercost(tmp_path):
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n{CONFIG}')
-    store = Store.open(tmp_path / "infercost.db", FakeClock())
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{CONFIG}')
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
     now_ns = time.time_ns() - HOUR_NS
     store.append(probed("large", "gpu0", now_ns, 4e-6, 40.0))
     store.append(probed("small", "gpu0", now_ns, 1e-6, 10.0))
@@ -68,8 +67,8 @@ def infercost(tmp_path):
     return run
 
 
-def test_models_stand_side_by_side_with_the_front_and_an_answer(infercost):
-    found = json.loads(infercost("--json", "--p99", "50ms", "--quality", "0.9"))
+def test_models_are_compared_with_pareto_front_and_recommendation(costprobe):
+    found = json.loads(costprobe("--json", "--p99", "50ms", "--quality", "0.9"))
     served, probes = found["groups"]
     assert [(m["name"], m["on_front"], m["dominated_by"]) for m in probes["models"]] == [
         ("small on gpu0, batch 8", True, None),
@@ -91,8 +90,8 @@ def test_models_stand_side_by_side_with_the_front_and_an_answer(infercost):
     ]
 
 
-def test_people_are_told_the_same(infercost):
-    text = infercost("--p99", "50ms", "--quality", "0.9", "--plot")
+def test_text_output_has_the_same_figures(costprobe):
+    text = costprobe("--p99", "50ms", "--quality", "0.9", "--plot")
     assert (
         "cheapest with p99 of at most 50 ms and quality of at least 0.9: large on gpu0, batch 8,"
         " $0.004 per 1,000"
@@ -103,20 +102,20 @@ def test_people_are_told_the_same(infercost):
     assert "shop: 75% of its cost is idle time" in text
     assert "p99 ms" in text.splitlines()[1]
     assert "USD per 1,000" in text
-    assert "no plot: no latency is known" in text
-    assert "cheapest: small on gpu0, batch 8, $0.001 per 1,000" in infercost()
+    assert "no plot: no latency was measured" in text
+    assert "cheapest: small on gpu0, batch 8, $0.001 per 1,000" in costprobe()
 
 
-def test_it_may_be_narrowed(infercost):
-    (group,) = json.loads(infercost("--device", "cpu", "--json"))["groups"]
+def test_comparison_can_be_filtered(costprobe):
+    (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
-    found = json.loads(infercost("--currency", "EUR", "--json"))
+    found = json.loads(costprobe("--currency", "EUR", "--json"))
     assert [group["currency"] for group in found["groups"]] == ["EUR"]
     assert "it costs in USD, not in EUR" in [out["reason"] for out in found["left_out"]]
-    found = json.loads(infercost("--only", "large", "--only", "shop", "--json"))
+    found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
     names = [model["name"] for group in found["groups"] for model in group["models"]]
     assert names == ["shop", "large on gpu0, batch 8"]
-    assert "no sample since" in infercost("--device", "gpu9", code=1)
-    assert "no sample since" in infercost("--since", "1m", code=1)
-    assert "'nan' is no number" in infercost("--quality", "nan", code=2)
-    assert "is no duration" in infercost("--p99", "50", code=2)
+    assert "no sample since" in costprobe("--device", "gpu9", code=1)
+    assert "no sample since" in costprobe("--since", "1m", code=1)
+    assert "'nan' is not a number" in costprobe("--quality", "nan", code=2)
+    assert "is not a duration" in costprobe("--p99", "50", code=2)

@@ -1,4 +1,4 @@
-"""A bundle holds what helps and no secret, wherever an operator or a server put one."""
+"""A debug bundle has the diagnostic files and no secret, whatever file or row contained one."""
 
 import io
 import json
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from agent.cli.bundle import FILE_BYTES_MAX, Source, gathered
-from agent.cli.bundle_secrets import known_secrets, without_addresses
-from agent.config_file import parse
-from agent.model import Point
-from agent.redaction import Redactor
-from agent.storage.writer import Store
+from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.system.redaction import Redactor
+from costprobe.app.configuration import parse
+from costprobe.core.records import Point
+from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered
+from costprobe.ui.cli.support.bundle_secrets import known_secrets, without_addresses
 
 CANARY = "canary"
 FILES = {
@@ -32,16 +31,18 @@ FILES = {
     "event.lp",
     "alert.lp",
 }
-# `debug` as `infercost debug`, whichever table of commands is there.
-PROGRAM = "import sys; from agent.cli.debug import command; command(sys.argv[2:], obj=sys.argv[1])"
+# Runs `debug` as `costprobe debug`, independent of the table of commands.
+PROGRAM = (
+    "import sys; from costprobe.ui.cli.debug import command; command(sys.argv[2:], obj=sys.argv[1])"
+)
 
 
 class Host:
-    """A host with secrets in every place where there may be one."""
+    """A host with a secret in every file and row that may contain one."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.config = folder / "infercost.toml"
+        self.config = folder / "costprobe.toml"
         self.secrets = {
             "token": "canary-token-1A",
             "password": "canary pass/word=2B",
@@ -59,7 +60,7 @@ class Host:
             "UNNAMED": "canary-of-no-name-6F",
         }
         self.config.write_text(
-            f'[store]\npath = "{folder}/infercost.db"\n'
+            f'[store]\npath = "{folder}/costprobe.db"\n'
             "[telemetry]\ngpus = false\ncpu = true\n"
             '[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9/canary-path"\nbucket = "b"\n'
             f'token_file = "{folder}/token"\n'
@@ -75,11 +76,11 @@ class Host:
         )
 
     def fill(self):
-        """A store in which the host's programs and servers quoted every secret."""
-        store = Store.open(self.folder / "infercost.db", SystemClockAlike())
+        """Write a store whose rows quote every secret, as error messages of servers may."""
+        store = Store.open(self.folder / "costprobe.db", SystemClockAlike())
         quoted = " ".join([*self.secrets.values(), "canary-credential-4D", "canary-environment-5E"])
         now_ns = time.time_ns()
-        event = {"title": "the probe said", "detail": quoted}
+        event = {"title": "the probe printed", "detail": quoted}
         store.append(
             [
                 Point("event", {"kind": "fault", "device": "gpu0"}, event, now_ns),
@@ -107,7 +108,7 @@ class Host:
 
 
 class SystemClockAlike:
-    """The host's clocks, for a store that is read by the time of day."""
+    """The host's clocks, because the bundle reads the store by wall-clock time."""
 
     monotonic_ns = staticmethod(time.monotonic_ns)
     time_ns = staticmethod(time.time_ns)
@@ -121,37 +122,37 @@ def host(tmp_path):
 def unpacked(file):
     with tarfile.open(file) as archive:
         return {
-            member.name.removeprefix("infercost-debug/"): archive.extractfile(member).read()
+            member.name.removeprefix("costprobe-debug/"): archive.extractfile(member).read()
             for member in archive
         }
 
 
 class Bundled(NamedTuple):
-    """A bundle, the host that it is of, and what was said while it was made."""
+    """A bundle, its host, and the output of the command that wrote it."""
 
     host: Host
     file: Path
-    said: str
+    listing: str
 
 
 @pytest.fixture(scope="module")
 def bundled(tmp_path_factory):
     host = Host(tmp_path_factory.mktemp("bundled")).fill()
-    said = host.debug("bundle", "bundle.tar.gz")
-    return Bundled(host, host.folder / "bundle.tar.gz", said)
+    listing = host.debug("bundle", "bundle.tar.gz")
+    return Bundled(host, host.folder / "bundle.tar.gz", listing)
 
 
-def test_it_holds_what_helps_and_no_canary(bundled):
-    host, file, said = bundled
+def test_bundle_has_the_diagnostic_files_and_no_secret(bundled):
+    host, file, listing = bundled
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     files = unpacked(file)
     assert set(files) == FILES
     for name, content in files.items():
         assert CANARY.encode() not in content, (name, content)
         assert content
-        # Each is listed before the archive is written.
-        assert said.index(name) < said.index("written")
-    assert CANARY not in said
+        # Each file is listed before the archive is written.
+        assert listing.index(name) < listing.index("written")
+    assert CANARY not in listing
     status = json.loads(files["status.json"])
     assert status["status"]["document"]["state"] == "running"
     assert [sink["sink"] for sink in status["sinks"]] == []
@@ -168,33 +169,35 @@ def test_it_holds_what_helps_and_no_canary(bundled):
     assert "exit code 1" in doctor
     events = files["event.lp"].decode()
     assert "the newest 2 of 2 rows" in events
-    assert "the probe said" in events
+    assert "the probe printed" in events
     assert "rss_bytes=1i" in files["agent.lp"].decode()
 
 
-def test_only_listed_nothing_is_written(host):
+def test_list_option_writes_nothing(host):
     host.fill()
-    said = host.debug("bundle", "--list")
-    assert not FILES - set(said.split())
+    listing = host.debug("bundle", "--list")
+    assert not FILES - set(listing.split())
     assert not list(host.folder.glob("*.gz"))
 
 
-def test_a_file_that_is_there_stays_unless_it_may_go(host):
+def test_existing_file_is_kept_unless_forced(host):
     host.fill()
     file = host.folder / "bundle.tar.gz"
     file.write_text("mine")
-    assert "is there already" in host.debug("bundle", str(file), code=2)
+    assert "already exists" in host.debug("bundle", str(file), code=2)
     assert file.read_text() == "mine"
     host.debug("bundle", str(file), "--force")
     assert set(unpacked(file)) == FILES
     assert "cannot be written" in host.debug("bundle", "/proc/x.tar.gz", code=2)
 
 
-def test_without_a_store_and_with_a_bad_file_there_is_a_bundle_all_the_same(host):
-    host.config.write_text('[[sink]]\nurl = "http://u:canary-pw@host"\ntoken = "canary-inline"\n')
-    said = host.debug("bundle")
-    (file,) = host.folder.glob("infercost-debug-*.tar.gz")
-    assert file.name in said
+def test_bundle_is_written_without_a_store_and_with_an_invalid_file(host):
+    host.config.write_text(
+        '[[sink]]\napi = "v2"\nurl = "http://u:canary-pw@host"\ntoken = "canary-inline"\n'
+    )
+    listing = host.debug("bundle")
+    (file,) = host.folder.glob("costprobe-debug-*.tar.gz")
+    assert file.name in listing
     files = unpacked(file)
     assert set(files) == FILES
     assert not [name for name, content in files.items() if CANARY.encode() in content]
@@ -203,7 +206,7 @@ def test_without_a_store_and_with_a_bad_file_there_is_a_bundle_all_the_same(host
     assert files["event.lp"].startswith(b"not available: ")
 
 
-def test_every_secret_that_is_named_is_known(host):
+def test_every_configured_secret_is_collected(host):
     config = parse(host.config.read_text(), host.config)
     known = known_secrets(config, host.env)
     for secret in (*host.secrets.values(), "canary-credential-4D", "canary-environment-5E"):
@@ -223,19 +226,19 @@ def test_every_secret_that_is_named_is_known(host):
         ("http://h:port/", "[redacted]"),
     ],
 )
-def test_what_is_shared_of_addresses(text, shared):
+def test_addresses_are_redacted(text, shared):
     assert without_addresses(text) == shared
 
 
-def test_a_source_that_fails_or_is_long_does_not_end_the_others():
+def test_failing_or_oversized_source_does_not_stop_the_others():
     def failing():
         raise OSError("no such device")
 
     sources = [
-        Source("a", "", failing),
-        # No letter in it, or to look for secrets in so much takes seconds.
-        Source("b", "", lambda: "....\n" * 1_800_000),
-        Source("c", "", lambda: "canary-1234\n"),
+        BundleFile("a", "", failing),
+        # Without letters, because searching so much text for secrets takes seconds.
+        BundleFile("b", "", lambda: "....\n" * 1_800_000),
+        BundleFile("c", "", lambda: "canary-1234\n"),
     ]
     found = {source.name: text for source, text in gathered(sources, Redactor(["canary-1234"]))}
     assert found["a"] == b"not available: no such device\n"
@@ -244,12 +247,12 @@ def test_a_source_that_fails_or_is_long_does_not_end_the_others():
     assert found["c"] == b"[redacted]\n"
 
 
-def test_the_archive_is_plain_to_other_programs(bundled):
+def test_archive_is_readable_by_other_programs(bundled):
     listed = subprocess.run(
         ["tar", "-tzf", str(bundled.file)],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert {line.removeprefix("infercost-debug/") for line in listed.stdout.split()} == FILES
+    assert {line.removeprefix("costprobe-debug/") for line in listed.stdout.split()} == FILES
     assert io.BytesIO(bundled.file.read_bytes()).read(2) == b"\x1f\x8b"

@@ -1,4 +1,4 @@
-"""`infercost forecast` on a stored history: the table, the plot, JSON, and what is said of gaps."""
+"""`costprobe forecast` on stored history: the table, the plot, JSON and reported gaps."""
 
 import json
 import re
@@ -8,11 +8,11 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.schema import make_point
+from costprobe.ui.cli.main import main
+from fakes.cases import check_all
 from fakes.clock import FakeClock
-
-from agent.cli.main import main
-from agent.series import make_point
-from agent.storage.writer import Store
 
 S = 1_000_000_000
 HOUR_S = 3600
@@ -36,11 +36,11 @@ service = "chat"
 
 
 @pytest.fixture
-def infercost(tmp_path):
-    config = tmp_path / "infercost.toml"
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
 
     def call(*arguments, amount="48", budgets=BUDGETS, code=0):
-        head = f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/infercost.db"\n'
+        head = f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
         config.write_text(head + budgets.format(amount=amount))
         result = CliRunner().invoke(main, ["--config", str(config), *arguments])
         assert result.exit_code == code, result.output
@@ -51,13 +51,13 @@ def infercost(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.open(tmp_path / "infercost.db", FakeClock(time.time_ns()))
+    made = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns()))
     yield made
     made.close()
 
 
 def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service=""):
-    """Rows at a steady rate until now."""
+    """Rows at a constant rate until now."""
     now_s = int(time.time())
     measurement, tags = "device", {"host": "h", "device": device, "currency": currency}
     if service:
@@ -68,12 +68,12 @@ def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service="")
     ]
 
 
-def test_a_steady_cost_is_forecast_to_the_end_of_the_day(infercost, store):
+def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
-    team, gpu1, chat = json.loads(infercost("forecast", "--json", "--method", "robust"))
+    team, gpu1, chat = json.loads(costprobe("forecast", "--json", "--method", "robust"))
     length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
     assert length_h == 24
-    # The rows end some seconds before the command looks.
+    # The rows end a few seconds before the command reads them.
     assert team["spent"] == pytest.approx(36 * team["elapsed_share"], rel=0.02, abs=0.1)
     assert (1 - team["coverage"]) * team["elapsed_share"] * length_h < 0.02
     assert team["forecast"] == pytest.approx(36, rel=0.02)
@@ -83,9 +83,9 @@ def test_a_steady_cost_is_forecast_to_the_end_of_the_day(infercost, store):
     assert gpu1["forecast"] > gpu1["spent"]
 
 
-def test_the_table_the_remarks_and_the_plot(infercost, store):
+def test_table_notes_and_plot(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
-    output = infercost("forecast", "--method", "robust", "team", "chat")
+    output = costprobe("forecast", "--method", "robust", "team", "chat")
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "for", "period", "planned", "spent"]
     assert re.match(r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\d+% +\d+%$", team)
@@ -94,48 +94,48 @@ def test_the_table_the_remarks_and_the_plot(infercost, store):
     assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
     assert "team (USD, Asia/Kolkata)" in output
     assert "planned" in output
-    assert "┤" not in infercost("forecast", "--method", "robust", "--no-plot")
+    assert "┤" not in costprobe("forecast", "--method", "robust", "--no-plot")
 
 
-def test_what_is_missing_or_in_another_currency_is_said(infercost, store):
+def test_gaps_and_other_currencies_are_reported(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
-    output = infercost("forecast", "--method", "robust", "--no-plot", "gpu1-month")
+    output = costprobe("forecast", "--method", "robust", "--no-plot", "gpu1-month")
     assert "gpu1-month: 0 h of rows are known, a forecast needs 6" in output
-    assert re.search(r"gpu1-month: not in it: [\d.]+ EUR is not added to USD", output)
+    assert re.search(r"gpu1-month: not included: [\d.]+ EUR is not added to USD", output)
 
 
-def test_without_rows_nothing_is_guessed(infercost, store):
-    (found,) = json.loads(infercost("forecast", "--json", "team"))
+def test_without_rows_nothing_is_extrapolated(costprobe, store):
+    (found,) = json.loads(costprobe("forecast", "--json", "team"))
     assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
-    assert found["missing"] == ["no row of host tells of a cost in this period"]
-    assert "no row of host" in infercost("forecast", "team")
+    assert found["missing"] == ["no row of host has a cost in this period"]
+    assert "no row of host" in costprobe("forecast", "team")
 
 
-def test_two_days_are_too_little_for_the_library_and_that_is_said(infercost, store):
+def test_two_days_are_insufficient_for_the_seasonal_model_and_reported(costprobe, store):
     store.append(rows(2, 1.0))
-    (found,) = json.loads(infercost("forecast", "--json", "team"))
+    (found,) = json.loads(costprobe("forecast", "--json", "team"))
     assert found["note"].startswith("the robust rate: 4")
     assert found["forecast"] == pytest.approx(24, rel=0.05)
-    assert "are needed" in infercost("forecast", "--method", "harmonic", "team", code=1)
+    assert "are needed" in costprobe("forecast", "--method", "harmonic", "team", code=1)
 
 
-def test_the_library_forecasts_where_there_are_weeks(infercost, store):
+def test_seasonal_model_is_used_with_weeks_of_history(costprobe, store):
     store.append(rows(20, 1.0, every_s=1200))
-    (found,) = json.loads(infercost("forecast", "--json", "team"))
+    (found,) = json.loads(costprobe("forecast", "--json", "team"))
     assert found["method"] == "harmonic regression with AR(1) errors (statsmodels)"
     assert found["note"] == ""
     assert found["forecast"] == pytest.approx(24, rel=0.05)
 
 
-def test_without_the_library_the_robust_rate_is_taken_and_said(infercost, store, tmp_path):
-    """A process of its own, in which statsmodels cannot be imported."""
+def test_without_statsmodels_the_robust_rate_is_used_and_reported(costprobe, store, tmp_path):
+    """Run in a separate process in which statsmodels cannot be imported."""
     store.append(rows(20, 1.0, every_s=1200))
-    infercost("forecast", "--method", "robust")
+    costprobe("forecast", "--method", "robust")
     code = (
         "import sys; sys.modules['statsmodels'] = None;"
-        " from agent.cli.main import main; main(sys.argv[1:])"
+        " from costprobe.ui.cli.main import main; main(sys.argv[1:])"
     )
-    config = str(tmp_path / "infercost.toml")
+    config = str(tmp_path / "costprobe.toml")
     done = subprocess.run(
         [sys.executable, "-c", code, "--config", config, "forecast", "--json", "team"],
         capture_output=True,
@@ -149,25 +149,30 @@ def test_without_the_library_the_robust_rate_is_taken_and_said(infercost, store,
     assert found["note"].startswith("the robust rate: statsmodels is not installed; get it with:")
 
 
-def test_a_wrong_name_and_no_budget_say_what_to_do(infercost, store):
-    assert "no budget is called 'tim'; there are team, gpu1-month" in infercost(
+def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe, store):
+    assert "no budget is called 'tim'; there are team, gpu1-month" in costprobe(
         "forecast", "tim", code=2
     )
-    assert "add a [[budget]]" in infercost("forecast", budgets="", code=1)
+    assert "add a [[budget]]" in costprobe("forecast", budgets="", code=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("name = 'a'\namount = 0\nperiod = 'day'", "budget[0].amount"),
-        ("name = 'a'\namount = 1\nperiod = 'day'\nperoid = 'day'", 'did you mean "period"?'),
-        ("name = 'a'\namount = 1\nperiod = 'week'", "budget[0].period: write one of"),
-        ("name = 'a'\namount = 1\nperiod = 'day'\ntimezone = 'Mars'", "no such time zone"),
-        ("name = 'a'\namount = 1\nperiod = 'day'\ncurrency = 'EUR'", "prices are in USD"),
-        ("name = 'a'\namount = 1\nperiod = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
-        ("name = 'a'\namount = 1\nperiod = 'day'\n[[budget]]\nname = 'a'\namount = 1", "is taken"),
-    ],
-)
-def test_a_wrong_budget_is_named(infercost, text, words):
-    price = '[[price]]\nplan = "on_demand"\nper_hour = 2\n'
-    assert words in infercost("config", "check", budgets=f"{price}[[budget]]\n{text}\n", code=2)
+def test_invalid_budgets_are_rejected(costprobe):
+    def check(text, words):
+        price = '[[price]]\nplan = "on_demand"\nper_hour = 2\n'
+        assert words in costprobe("config", "check", budgets=f"{price}[[budget]]\n{text}\n", code=2)
+
+    check_all(
+        check,
+        [
+            ("name = 'a'\namount = 0\nperiod = 'day'", "budget[0].amount"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\nperoid = 'day'", 'did you mean "period"?'),
+            ("name = 'a'\namount = 1\nperiod = 'week'", "budget[0].period: write one of"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ntimezone = 'Mars'", "no such time zone"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ncurrency = 'EUR'", "prices are in USD"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
+            (
+                "name = 'a'\namount = 1\nperiod = 'day'\n[[budget]]\nname = 'a'\namount = 1",
+                "is taken",
+            ),
+        ],
+    )

@@ -1,14 +1,13 @@
-"""The library's forecast: seasons, gaps, steps, and how often its interval is right."""
+"""The seasonal forecast: seasons, gaps, steps and the coverage of its interval."""
 
 import contextlib
 import math
 import random
 
 import pytest
-
-from agent.budgeting.harmonic import UnfitError, harmonic_forecast
-from agent.costing.budget_forecast import HourRate, rest_of
-from agent.costing.periods import HOUR_NS
+from costprobe.app.budgeting.harmonic import UnfitError, harmonic_forecast
+from costprobe.domain.costing.budgets.budget_forecast import HourRate, rest_of
+from costprobe.domain.costing.budgets.periods import HOUR_NS
 
 MONDAY = 1_767_571_200_000_000_000  # 5 January 2026, 00:00 UTC
 
@@ -30,18 +29,18 @@ def seasonal(rng, weeks, noise=0.15):
     return values
 
 
-def test_a_constant_cost_goes_on_and_is_certain():
+def test_constant_cost_continues_with_a_narrow_interval():
     found = harmonic_forecast(hours([2.0] * 400), rest(100, 400), "UTC")
     assert (found.expected, found.low, found.high) == pytest.approx((200, 200, 200), rel=1e-4)
 
 
-def test_seasons_come_back():
+def test_seasons_repeat():
     values = seasonal(random.Random(1), 5, noise=1e-6)
     found = harmonic_forecast(hours(values[: 4 * 168]), rest(168, 4 * 168), "UTC")
     assert found.expected == pytest.approx(sum(values[4 * 168 :]), rel=0.01)
 
 
-def test_hours_that_lack_are_filled_for_the_fit_alone():
+def test_missing_hours_are_filled_only_for_the_fit():
     values = seasonal(random.Random(2), 5)
     known = [
         hour for at, hour in enumerate(hours(values[: 4 * 168])) if at % 168 not in range(50, 70)
@@ -59,19 +58,19 @@ def test_hours_that_lack_are_filled_for_the_fit_alone():
         ([10.0 + 0.1 * math.sin(at) for at in range(800)] + [20.0] * 100, "another level"),
     ],
 )
-def test_what_cannot_be_trusted_is_refused(values, words):
+def test_unreliable_history_is_rejected(values, words):
     with pytest.raises(UnfitError, match=words):
         harmonic_forecast(hours(values), rest(10, len(values)), "UTC")
 
 
-def test_a_past_full_of_gaps_is_refused():
+def test_history_with_many_gaps_is_rejected():
     known = [hour for at, hour in enumerate(hours([1.0] * 500)) if at % 4]
     with pytest.raises(UnfitError, match="124 of 499 h are missing"):
         harmonic_forecast(known, rest(10, 500), "UTC")
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
-    """Of 40 seeded series at 80 %, less those that are refused."""
+def test_interval_coverage_is_near_its_nominal_level():
+    """Coverage at a nominal 80 % over 40 seeded series, without the rejected ones."""
     made = held = 0
     for seed in range(40):
         values = seasonal(random.Random(seed), 6)

@@ -1,16 +1,15 @@
-"""What `infercost status` says of a service, and how its series are chosen."""
+"""Services in `costprobe status`, and the selection of their series."""
 
 import json
 import time
 
 import pytest
 from click.testing import CliRunner
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
+from costprobe.ui.cli.main import main
+from costprobe.ui.cli.views.serving_lines import service_lines
 from fakes.clock import FakeClock
-
-from agent.cli.main import main
-from agent.cli.serving_lines import service_lines
-from agent.model import Point
-from agent.storage.writer import Store
 
 LAST = {
     "time_ns": 1_780_000_000 * 10**9,
@@ -42,36 +41,36 @@ LAST = {
 
 
 def service(**changes):
-    told = {"service": "chat", "engine": "vllm", "devices": ["gpu0", "gpu1"]}
-    return {**told, "missing": [], "fault": None, "last": LAST, **changes}
+    document = {"service": "chat", "engine": "vllm", "devices": ["gpu0", "gpu1"]}
+    return {**document, "missing": [], "fault": None, "last": LAST, **changes}
 
 
-def test_a_window_is_told_in_the_words_of_the_field():
+def test_window_is_shown_with_its_cost_per_request_and_token():
     text = "\n".join(service_lines(service()))
     assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
     assert "1,234 requests, 2 failed, 500,000 tokens in" in text
-    assert "it cost $0.5, $0.0004 per request, $1 per million tokens in, 60% of it idle" in text
+    assert "cost $0.5, $0.0004 per request, $1 per million tokens in, 60% of it idle" in text
     assert "tokens out" not in text
     assert "rolling 1h: 0.0004 per inference\n" in text
     assert "rolling 24h: 0.0005 per inference; 25% covered" in text
     assert "7d" not in text
 
 
-def test_what_is_wrong_is_told():
+def test_service_faults_are_shown():
     last = {**LAST, "cost": None, "problems": ["http://x: away"], "restarts": 2, "rolling": {}}
     lines = service_lines(service(last=last, fault="http://x: away", missing=["vllm:a"]))
     text = "\n".join(lines)
-    assert "counters began anew 2 times" in text
+    assert "counters reset 2 times" in text
     assert "no cost: http://x: away" in text
     assert "missing counter: vllm:a" in text
     assert lines[-1] == "  FAULT  service chat cannot be read: http://x: away"
-    assert "no window has ended yet" in service_lines(service(last=None))[0]
+    assert "no window is complete yet" in service_lines(service(last=None))[0]
 
 
 @pytest.fixture
-def infercost(tmp_path):
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
     now_ns = time.time_ns()
     common = {"device": "gpu0", "plan": "owned", "currency": "EUR"}
     rows = [
@@ -100,7 +99,7 @@ def infercost(tmp_path):
             now_ns - 10**9,
         ),
     ]
-    store = Store.open(tmp_path / "infercost.db", FakeClock(now_ns))
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
     store.append(rows)
     store.close()
 
@@ -116,15 +115,15 @@ def values(text):
     return [series["values"] for series in json.loads(text)["series"]]
 
 
-def test_trend_chooses_a_service_and_a_basis(infercost):
-    assert values(infercost("trend", "--service", "chat", "--json")) == [[2.0]]
-    assert values(infercost("trend", "--basis", "probe", "--json")) == [[1.0]]
-    assert sorted(values(infercost("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
-    idle = infercost("trend", "--field", "allocation.cost", "--service", "chat")
+def test_trend_filters_by_service_and_basis(costprobe):
+    assert values(costprobe("trend", "--service", "chat", "--json")) == [[2.0]]
+    assert values(costprobe("trend", "--basis", "probe", "--json")) == [[1.0]]
+    assert sorted(values(costprobe("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
+    idle = costprobe("trend", "--field", "allocation.cost", "--service", "chat")
     assert "gpu0 chat idle EUR" in idle
 
 
-def test_export_holds_what_services_cost(infercost):
-    lines = infercost("export", "--measurement", "cost", "--measurement", "allocation")
+def test_export_has_the_costs_of_services(costprobe):
+    lines = costprobe("export", "--measurement", "cost", "--measurement", "allocation")
     assert "basis=serving" in lines
     assert "part=idle" in lines

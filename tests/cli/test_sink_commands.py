@@ -1,23 +1,23 @@
-"""`infercost sink`, on a store and beside a real daemon whose database comes back."""
+"""`costprobe sink` on a store, and with a real daemon whose database recovers."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+from costprobe.adapters.storage.outbox.outbox import RejectedLine
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.servers import Scripted
-
-from agent.model import Point
-from agent.storage.outbox import RejectedLine
-from agent.storage.writer import Store
+from fakes.store_access import advance
 
 
 @pytest.fixture
-def infercost(tmp_path):
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
 
     def run(*arguments, code=0):
         return called(config, "sink", *arguments, code=code).output
@@ -27,46 +27,48 @@ def infercost(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    opened = Store.open(tmp_path / "infercost.db", FakeClock())
+    opened = Store.open(tmp_path / "costprobe.db", FakeClock())
     opened.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, i) for i in range(10)])
     yield opened
     opened.close()
 
 
-def test_what_was_sent_waits_and_was_refused(infercost, store, tmp_path):
+def test_status_counts_sent_waiting_and_rejected_points(costprobe, store, tmp_path):
     store.register_sink("influxdb")
     store.register_sink("other")
-    store.advance("influxdb", 7, 6, [RejectedLine("device,x=1 power_w=2 3", "field type conflict")])
-    said = infercost("status")
-    assert "influxdb: unknown, 6 sent, 3 wait, 1 refused, 0 dropped" in said
-    assert "other: unknown, 0 sent, 10 wait" in said
-    (first, second) = json.loads(infercost("status", "--json"))
+    advance(
+        store, "influxdb", 7, 6, [RejectedLine("device,x=1 power_w=2 3", "field type conflict")]
+    )
+    printed = costprobe("status")
+    assert "influxdb: unknown, 6 sent, 3 wait, 1 refused, 0 dropped" in printed
+    assert "other: unknown, 0 sent, 10 wait" in printed
+    (first, second) = json.loads(costprobe("status", "--json"))
     assert (first["sink"], first["rejected_points"], second["waiting_points"]) == (
         "influxdb",
         1,
         10,
     )
-    listed = infercost("rejected")
+    listed = costprobe("rejected")
     assert "influxdb  field type conflict" in listed
     assert "device,x=1 power_w=2 3" in listed
-    assert json.loads(infercost("rejected", "other", "--json")) == []
+    assert json.loads(costprobe("rejected", "other", "--json")) == []
     file = tmp_path / "refused.lp"
-    assert "1 lines" in infercost("rejected", "influxdb", "--export", str(file))
+    assert "1 line" in costprobe("rejected", "influxdb", "--export", str(file))
     assert file.read_text() == "device,x=1 power_w=2 3\n"
-    assert "name another file" in infercost("rejected", "--export", str(file), code=2)
-    assert "there are influxdb, other" in infercost("rejected", "odd", code=2)
+    assert "name another file" in costprobe("rejected", "--export", str(file), code=2)
+    assert "there are influxdb, other" in costprobe("rejected", "odd", code=2)
 
 
-def test_without_sinks_that_is_said(infercost, store):
-    assert "no sink" in infercost("status")
-    assert "nothing was refused" in infercost("rejected")
+def test_missing_sinks_are_reported(costprobe, store):
+    assert "no sink" in costprobe("status")
+    assert "no point was rejected" in costprobe("rejected")
 
 
-def test_without_a_daemon_nothing_can_be_tried_again(infercost, store):
-    assert "no daemon answers" in infercost("retry", code=1)
+def test_retry_without_a_daemon_is_an_error(costprobe, store):
+    assert "no daemon answers" in costprobe("retry", code=1)
 
 
-def test_a_retry_ends_a_long_back_off(tmp_path):
+def test_retry_ends_a_long_back_off(tmp_path):
     is_back = []
 
     def answer(method, path, headers, body):
@@ -79,14 +81,14 @@ def test_a_retry_ends_a_long_back_off(tmp_path):
 
 
 def retried(tmp_path, server, is_back):
-    """A daemon that was told to wait an hour, and is told that it need not."""
-    config = tmp_path / "infercost.toml"
+    """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
+    config = tmp_path / "costprobe.toml"
     config.write_text(
-        f'[store]\npath = "{tmp_path}/infercost.db"\n'
+        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
         '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
         f'[[sink]]\napi = "v1"\nurl = "{server.url}"\ndatabase = "d"\nflush_every = "500ms"\n'
     )
-    command = [sys.executable, "-m", "agent", "--config", str(config)]
+    command = [sys.executable, "-m", "costprobe", "--config", str(config)]
     with (tmp_path / "output").open("wb") as output:
         daemon = subprocess.Popen([*command, "run"], stdout=output, stderr=output)
     try:
@@ -101,7 +103,7 @@ def retried(tmp_path, server, is_back):
         done = subprocess.run(
             [*command, "sink", "retry"], capture_output=True, text=True, check=True
         )
-        assert done.stdout == "tried again: influxdb\n"
+        assert done.stdout == "retried: influxdb\n"
         wait_for(lambda: sink()["sent_points"] > 0)
     finally:
         daemon.terminate()

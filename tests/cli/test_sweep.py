@@ -1,13 +1,11 @@
 """A sweep over batches, measured by the real probe on this machine's processors."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
-
-from agent.cli.sweep import Curve, CurvePoint, rows_of, shown
+from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, rows_of, shown
+from fakes.command import called
 
 
 def point(batch, latency_ms, cost=None, **more):
@@ -27,7 +25,7 @@ def point(batch, latency_ms, cost=None, **more):
     )
 
 
-CURVE = Curve(
+CURVE = SweepCurve(
     "ranker",
     "gpu0",
     "USD",
@@ -39,21 +37,21 @@ CURVE = Curve(
 )
 
 
-def test_the_cheapest_batch_is_that_within_the_bound():
+def test_cheapest_batch_is_within_the_bound():
     assert CURVE.cheapest.batch == 8
     assert replace(CURVE, latency_bound_ms=None).cheapest.batch == 16
     assert replace(CURVE, latency_bound_ms=5.0).cheapest is None
-    assert "no batch answers within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
+    assert "no batch runs within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
 
 
-def test_without_a_price_the_batch_of_most_throughput_is_named():
+def test_without_a_price_the_highest_throughput_wins():
     points = tuple(replace(p, cost_per_inference=None) for p in CURVE.points)
     curve = replace(CURVE, points=points, latency_bound_ms=None)
     assert curve.cheapest.batch == 8
     assert "batch 8 has the most throughput" in shown(curve)
 
 
-def test_the_rows_name_the_cheapest_and_stand_at_one_instant():
+def test_sweep_rows_share_a_timestamp_and_mark_the_cheapest():
     rows = rows_of(CURVE)
     assert [row.tags["batch"] for row in rows] == ["1", "8", "16"]
     assert [row.fields["cheapest"] for row in rows] == [False, True, False]
@@ -61,22 +59,19 @@ def test_the_rows_name_the_cheapest_and_stand_at_one_instant():
     assert rows[0].tags["host"] == "h"
 
 
-def infercost(config, *arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "--config", str(config), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done
-    return done.stdout + done.stderr
+def costprobe(config, *arguments, code=0):
+    return called(config, *arguments, code=code).output
+
+
+def printed(config, *arguments):
+    return called(config, *arguments).stdout
 
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "infercost.toml"
+    path = tmp_path / "costprobe.toml"
     path.write_text(
-        f'[store]\npath = "{tmp_path}/infercost.db"\n'
+        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
         '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
         '[[probe]]\nname = "ranker"\nkind = "cnn"\nmax_batch = 2\nthreads = 1\n'
         'sample_cap = "300ms"\nlatency_bound = "10s"\n'
@@ -85,8 +80,8 @@ def config(tmp_path):
     return path
 
 
-def test_a_sweep_is_measured_shown_and_kept(config):
-    measured = json.loads(infercost(config, "probe", "ranker", "--sweep", "--json"))
+def test_sweep_is_measured_shown_and_stored(config):
+    measured = json.loads(printed(config, "probe", "ranker", "--sweep", "--json"))
     assert [p["batch"] for p in measured["points"]] == [1, 2]
     for found in measured["points"]:
         assert found["energy_per_inference_j"] > 0
@@ -95,18 +90,18 @@ def test_a_sweep_is_measured_shown_and_kept(config):
         assert found["cost_per_inference"] == pytest.approx(per_inference)
         assert found["peak_memory_bytes"] > 0
     assert measured["cheapest_batch"] in (1, 2)
-    text = infercost(config, "probe", "ranker", "--sweep", "--stored")
+    text = costprobe(config, "probe", "ranker", "--sweep", "--stored")
     assert f"batch {measured['cheapest_batch']} costs least within 10000 ms" in text
     assert "<- cheapest" in text
     assert "p50 ms (left)" in text
-    stored = json.loads(infercost(config, "probe", "ranker", "--sweep", "--stored", "--json"))
+    stored = json.loads(printed(config, "probe", "ranker", "--sweep", "--stored", "--json"))
     assert stored == measured
-    other = infercost(config, "probe", "cnn", "--sweep", "--stored", code=1)
-    assert "no sweep of cnn is stored; run: infercost probe cnn --sweep" in other
-    exported = infercost(config, "export", "--since", "1h")
+    other = costprobe(config, "probe", "cnn", "--sweep", "--stored", code=1)
+    assert "no sweep of cnn is stored; run: costprobe probe cnn --sweep" in other
+    exported = costprobe(config, "export", "--since", "1h")
     assert exported.count("\nsweep,") + exported.startswith("sweep,") == 2
 
 
-def test_what_cannot_be_swept_is_said(config):
-    assert "leave --sweep out" in infercost(config, "probe", "chat", "--sweep", code=2)
-    assert "--stored goes with --sweep" in infercost(config, "probe", "ranker", "--stored", code=2)
+def test_invalid_sweeps_are_errors(config):
+    assert "remove --sweep" in costprobe(config, "probe", "chat", "--sweep", code=2)
+    assert "--stored needs --sweep" in costprobe(config, "probe", "ranker", "--stored", code=2)

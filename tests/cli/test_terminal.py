@@ -1,25 +1,27 @@
-"""Colours on a real terminal and nowhere else, plots, a live view in any width."""
+"""Colours on terminals only, plots, and the live view in any width."""
 
-import os
 import re
-import subprocess
-import sys
 import time
+from contextlib import closing
+from io import StringIO
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.ui.cli.views.colour import colour_of, paint
+from costprobe.ui.cli.views.top_snapshot import now_snapshot
+from costprobe.ui.cli.views.top_view import TopView
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.incidents import incident
 from fakes.reported import month
 from fakes.terminal import on_terminal
 from rich.cells import cell_len
-
-from agent.cli.colour import colour_of, paint
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
+from rich.console import Console
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
 CONTROL = re.compile(rb"\x1b\[[?0-9;]*[a-zA-Z]")
-# Commands with colours, each of which has some on the host below.
+# Commands that print colours for the host below.
 COLOURED = (
     ("status",),
     ("alerts",),
@@ -33,13 +35,13 @@ COLOURED = (
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Two days of a small host, an incident that fires, and the status of a daemon that ended."""
+    """Two days of a small host, a firing incident, and the status of a stopped daemon."""
     path = month(tmp_path_factory.mktemp("terminal"), hours=49)
-    # The doctor has it import torch, which takes seconds where there is one.
+    # The doctor would import torch, which takes seconds.
     python = 'kind = "cnn"\npython = "/nowhere/python"'
     path.write_text(path.read_text().replace('kind = "cnn"', python))
     now_ns = time.time_ns()
-    store = Store.open(path.parent / "infercost.db", FakeClock(now_ns))
+    store = Store.open(path.parent / "costprobe.db", FakeClock(now_ns))
     found = incident(since_ns=now_ns - 90 * 10**9).to_document()
     store.put_state("alerts", {"alerts": [found], "silenced": [], "silences": []})
     store.put_state("status", _status())
@@ -48,7 +50,7 @@ def config(tmp_path_factory):
 
 
 def _status():
-    """As a daemon writes it that has ended."""
+    """Return the status document of a stopped daemon."""
     return {
         "state": "stopped", "version": "0", "pid": 1, "host": "h", "started_ns": 1, "config": None,
         "config_fault": "bad", "devices": [], "probes": [], "services": [], "jobs": {},
@@ -60,43 +62,38 @@ def _status():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", COLOURED, ids=" ".join)
-def test_colours_are_for_terminals(config, words):
-    assert COLOUR.search(on_terminal(config, *words))
-    piped = subprocess.run(
-        [sys.executable, "-m", "agent", "-c", str(config), *words],
-        capture_output=True, check=False, env={**os.environ, "TERM": "xterm-256color"},
-    )  # fmt: skip
-    assert b"\x1b" not in piped.stdout + piped.stderr
-    assert piped.stdout
+def test_colours_are_printed_on_terminals_only(config):
+    problems = []
+    for words in COLOURED:
+        if not COLOUR.search(on_terminal(config, *words)):
+            problems.append(f"{words}: no colour on a terminal")
+        piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
+        if "\x1b" in piped.output or not piped.stdout:
+            problems.append(f"{words}: {piped.output}")
+    assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("words", COLOURED, ids=" ".join)
-def test_no_color_is_honoured(config, words):
-    assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items())
+def test_no_color_is_honoured_by_click_and_rich(config):
+    for words in (("alerts",), ("trend", "--since", "2d"), ("top", "--once")):
+        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
 
 
-@pytest.mark.parametrize("how", ["option", "dumb", "empty"])
-def test_other_ways_to_want_none(config, how):
-    option = ("--no-color",) if how == "option" else ()
-    env = {"dumb": {"TERM": "dumb"}, "empty": {"NO_COLOR": ""}}.get(how, {})
-    seen = on_terminal(config, *option, "alerts", env=env.items())
-    # An empty NO_COLOR is as one that is not set.
-    assert bool(COLOUR.search(seen)) is (how == "empty")
+def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
+    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
+    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
 
 
-def test_a_dumb_terminal_is_written_to_line_by_line(config):
+def test_dumb_terminal_receives_plain_lines(config):
     seen = on_terminal(config, "top", env={"TERM": "dumb"}.items(), stdin_too=True)
     assert b"gpu0" in seen
     assert b"\x1b" not in seen
 
 
-def test_json_on_a_terminal_is_plain_too(config):
+def test_json_has_no_colours_on_a_terminal(config):
     assert b"\x1b" not in on_terminal(config, "alerts", "--json")
-    assert b"\x1b" not in on_terminal(config, "top", "--json")
 
 
-def test_what_is_wanted_of_colours():
+def test_colour_setting():
     assert colour_of({}, refused=False) is None
     assert colour_of({"NO_COLOR": ""}, refused=False) is None
     assert colour_of({"NO_COLOR": "0"}, refused=False) is False
@@ -105,29 +102,35 @@ def test_what_is_wanted_of_colours():
     assert paint("x", "bad") != paint("x", "good") != "x"
 
 
-@pytest.mark.parametrize("columns", [24, 40, 60, 80, 120, 200])
-def test_the_live_view_fits_any_terminal(config, columns):
-    seen = on_terminal(config, "top", "--once", columns=columns)
-    lines = CONTROL.sub(b"", seen).decode().splitlines()
-    assert max(cell_len(line.rstrip()) for line in lines) <= columns
-    text = "\n".join(lines)
-    for word in ("RUNNING", "gpu0", "ranker", "now"):
-        assert word in text
-    assert ("SM clock" in text) is (columns >= 60)
+def test_the_live_view_fits_any_width(config):
+    """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        view = TopView(now_snapshot(reader), is_live=False)
+    for columns in (24, 40, 60, 80, 120, 200):
+        console = Console(file=StringIO(), width=columns, color_system=None)
+        console.print(view)
+        lines = console.file.getvalue().splitlines()
+        assert max(cell_len(line.rstrip()) for line in lines) <= columns
+        text = "\n".join(lines)
+        for word in ("RUNNING", "gpu0", "ranker", "now"):
+            assert word in text, columns
+        assert ("SM clock" in text) is (columns >= 60)
+
+
+def test_the_live_view_uses_the_width_of_the_terminal(config):
+    lines = CONTROL.sub(b"", on_terminal(config, "top", "--once", columns=40)).decode().splitlines()
+    assert max(cell_len(line.rstrip()) for line in lines) <= 40
 
 
 def test_the_live_view_needs_no_daemon(tmp_path):
     config = month(tmp_path, hours=2)
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "-c", str(config), "top", "--once"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "no daemon has written its status" in done.stdout
-    assert "gpu0" in done.stdout
-    StoreReader.open(tmp_path / "infercost.db").close()
+    text = called(config, "top", "--once").stdout
+    assert "no daemon has written a status" in text
+    assert "gpu0" in text
+    StoreReader.open(tmp_path / "costprobe.db").close()
 
 
-def test_a_plot_has_colours_or_marks_that_differ(config):
+def test_curves_of_a_plot_differ_in_colour_or_marker(config):
     coloured = on_terminal(config, "trend", "--since", "2d")
     assert len(set(re.findall(rb"\x1b\[(3\d)m\xe2[\xa0-\xa3]", coloured))) == 2
     assert len(set(re.findall(rb"\x1b\[3\dm\xe2\x94\x80", coloured))) == 2
@@ -135,19 +138,15 @@ def test_a_plot_has_colours_or_marks_that_differ(config):
     assert {"── gpu0 encoder", "xx gpu0 ranker"} <= {
         line[:15].rstrip() for line in plain.splitlines()
     }
-    # Costs of two bases stand in two plots.
+    # Costs of two bases are in two plots.
     assert "cost_per_inference probe EUR" in plain
     assert "cost_per_inference serving EUR" in plain
     assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
 
 
-def test_compare_draws_on_a_terminal_and_where_it_is_asked_to(config):
+def test_compare_plots_on_a_terminal_and_with_an_option(config):
     words = ("compare", "--since", "2d")
     assert "A ranker" in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()).decode()
     assert "┤" not in on_terminal(config, *words, "--no-plot").decode()
-    for more, draws in (((), False), (("--plot",), True)):
-        piped = subprocess.run(
-            [sys.executable, "-m", "agent", "-c", str(config), *words, *more],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert ("┤" in piped.stdout) is draws
+    assert "┤" not in called(config, *words).stdout
+    assert "┤" in called(config, *words, "--plot").stdout

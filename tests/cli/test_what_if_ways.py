@@ -1,15 +1,15 @@
-"""`infercost price what-if` on a host with a GPU and a CPU that ran the same probe."""
+"""`costprobe price what-if` on a host with a GPU and a CPU that ran the same probe."""
 
 import json
 import time
 
 import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.nvml import FakeNvml
-
-from agent.model import Point
-from agent.storage.writer import Store
 
 HOUR_NS = 3600 * 10**9
 CONFIG = """
@@ -33,7 +33,7 @@ tariff_per_kwh = 0.36
 
 
 def rows(now_ns):
-    """A GPU at batch 8 with 100 W, once at batch 4; a CPU; a sweep of batches 8 and 32."""
+    """Return rows of a GPU (batch 8 at 100 W, batch 4 once), a CPU, and a sweep of two batches."""
     found = []
 
     def add(measurement, device, batch, hours_ago, *, throughput, energy_j, latency_ms):
@@ -57,11 +57,11 @@ def rows(now_ns):
 
 
 @pytest.fixture
-def infercost(tmp_path):
+def costprobe(tmp_path):
     fake = FakeNvml(tmp_path, gpus=1)
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'{CONFIG}\n[store]\npath = "{tmp_path}/infercost.db"\n')
-    with_store = Store.open(tmp_path / "infercost.db", FakeClock())
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'{CONFIG}\n[store]\npath = "{tmp_path}/costprobe.db"\n')
+    with_store = Store.open(tmp_path / "costprobe.db", FakeClock())
     with_store.append(rows(time.time_ns()))
     with_store.close()
 
@@ -76,66 +76,68 @@ def entries(text, device="gpu0"):
     return {plan["name"]: plan for plan in entry["plans"]}
 
 
-def test_other_batches_and_the_cpu_stand_beside_the_plans(infercost):
-    found = entries(infercost("what-if", "--json"))
+def test_other_batches_and_the_cpu_are_listed_with_the_plans(costprobe):
+    found = entries(costprobe("what-if", "--json"))
     # The owned machine costs 1 an hour and its electricity 0.36 a kWh: 1e-7 a joule.
     assert found["as it was"]["cost_per_inference"] == pytest.approx(1 / 3600 / 100 + 1e-7)
     assert found["batch 4"]["cost_per_inference"] == pytest.approx(1 / 3600 / 50 + 2e-7)
     assert found["batch 32"]["cost_per_inference"] == pytest.approx(1 / 3600 / 200 + 0.6e-7)
     assert found["batch 32"]["latency_p50_ms"] == 60
     assert "batch 8" not in found
-    # The plans are for the accelerators, so that the CPU has its list price.
+    # The plans cover accelerators only, so the CPU keeps its list price.
     on_cpu = found["on cpu, list price (assumed)"]
     assert (on_cpu["plan"], on_cpu["latency_p50_ms"]) == ("assumed", 100)
     assert on_cpu["cost_per_inference"] == pytest.approx(float(on_cpu["per_hour"]) / 3600 / 10)
 
 
-def test_the_table_and_the_bars_show_them(infercost):
-    text = infercost("what-if", "--probe", "ranker").split("\n\n")[0]
+def test_table_and_bars_show_the_entries(costprobe):
+    text = costprobe("what-if", "--probe", "ranker").split("\n\n")[0]
     row, bar = [line for line in text.splitlines() if line.startswith("batch 32")]
     assert "60.000" in row
     assert bar.split()[-1].strip("#") == ""
     assert "-49.7 %" in row
 
 
-def test_a_fixed_price_pays_from_a_share_that_counts_its_electricity(infercost):
-    found = entries(infercost("what-if", "--json", "--reserved", "1y=35%", "--reserved", "3y=0.6"))
-    # 1 against 3.60 in use, of which 100 W cost 0.036 an hour anyway.
+def test_break_even_utilization_includes_electricity(costprobe):
+    found = entries(costprobe("what-if", "--json", "--reserved", "1y=35%", "--reserved", "3y=0.6"))
+    # 1 against 3.60 an hour in use, where 100 W cost 0.036 an hour either way.
     assert found["owned of 2020-01-01"]["break_even_share"] == pytest.approx(1 / (3.60 - 0.036))
     assert found["reserved 1y at 35 % off"]["per_hour"] == "2.3400"
     assert found["reserved 1y at 35 % off"]["break_even_share"] == pytest.approx(0.65)
     assert found["reserved 3y at 60 % off"]["break_even_share"] == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("1y", "write TERM=DISCOUNT"), ("1y=x", "write TERM=DISCOUNT"), ("1y=150%", "discount")],
-)
-def test_a_reservation_that_is_none_is_refused(infercost, text, words):
-    assert words in infercost("what-if", "--reserved", text, code=2)
+def test_invalid_reservations_are_rejected(costprobe):
+    def check(text, words):
+        assert words in costprobe("what-if", "--reserved", text, code=2)
+
+    check_all(
+        check,
+        [("1y", "write TERM=DISCOUNT"), ("1y=x", "write TERM=DISCOUNT"), ("1y=150%", "discount")],
+    )
 
 
-def test_another_currency_is_never_compared(infercost, tmp_path):
+def test_another_currency_is_never_compared(costprobe, tmp_path):
     plans = tmp_path / "plans.toml"
     plans.write_text(
         '[[price]]\nplan = "reserved"\nper_hour = 2\ndiscount = 0.5\nterm = "1y"\n'
         'valid_from = 2026-01-01\ncurrency = "EUR"\n'
     )
-    found = entries(infercost("what-if", "--json", "--plans", str(plans)))
+    found = entries(costprobe("what-if", "--json", "--plans", str(plans)))
     euros = found["reserved of 2026-01-01"]
     assert (euros["currency"], euros["break_even_share"]) == ("EUR", None)
-    text = infercost("what-if", "--plans", str(plans)).split("\n\n")[0]
+    text = costprobe("what-if", "--plans", str(plans)).split("\n\n")[0]
     (row,) = [line for line in text.splitlines() if line.startswith("reserved")]
     assert row.split()[-2:] == ["-", "-"]
 
 
-def test_show_says_where_each_part_comes_from_and_the_hosts_overhead(infercost):
-    old = json.loads(infercost("show", "--json", "--at", "2019-01-01"))["devices"]
+def test_show_lists_the_origin_of_each_component_and_the_host_overhead(costprobe):
+    old = json.loads(costprobe("show", "--json", "--at", "2019-01-01"))["devices"]
     gpu = next(entry for entry in old if entry["device"] == "gpu0")
     assert gpu["parts"] == {"rent": "2.7000", "host overhead": "0.9000"}
     assert gpu["origins"]["host overhead"] == "host_overhead = 0.25 of each part"
-    text = infercost("show")
+    text = costprobe("show")
     assert "depreciation: $1/h ((8760 - 0) / 8760 h)" in text
-    # All of it is put on the accelerator, and that is said.
+    # All host overhead is allocated to the accelerator, with a note.
     assert "host overhead: $0/h (host_overhead = 0 of each part)" in text
-    assert "electricity apart: $0.36/kWh" in text
+    assert "electricity not included: $0.36/kWh" in text

@@ -1,23 +1,21 @@
-"""What electricity emits, by hand-computed examples."""
+"""Emissions of electricity, by hand-computed examples."""
 
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from costprobe.core.records import Device
+from costprobe.domain.costing.carbon import emission
+from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig, parse_carbon, valid_until_ns
+from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.domain.pricing.timed import TimedValue, TimedValues
 from pydantic import ValidationError
-
-from agent.config_carbon import CarbonConfig
-from agent.config_price import ElectricityConfig
-from agent.costing.carbon import emission
-from agent.model import Device
-from agent.pricing.carbon import CarbonBook, parse_carbon, vouched_ns
-from agent.pricing.timed import TimedValue, TimedValues
 
 S = 10**9
 HOUR_NS = 3600 * S
-GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in range(2)]
-MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", 0, parent="gpu0", slices=3, slices_of=7)
+GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
+MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", parent="gpu0", slices=3, slices_of=7)
 TARIFF = ElectricityConfig(tariff_per_kwh=Decimal("0.3"), pue=Decimal("1.25"))
 
 
@@ -29,7 +27,7 @@ def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * S
 
 
-def test_a_flat_intensity_with_the_tariffs_pue():
+def test_constant_intensity_uses_the_tariffs_pue():
     found = CarbonBook(carbon(g_per_kwh=360), TARIFF, GPUS).intensity("gpu0", 0)
     assert (found.g_per_kwh, found.pue, found.method) == (360, Decimal("1.25"), "flat")
     # 360 x 1.25 is 450 g for 3.6 MJ: 2 J are 0.25 mg.
@@ -37,22 +35,22 @@ def test_a_flat_intensity_with_the_tariffs_pue():
     assert emission(2.0, found).method == "flat"
 
 
-def test_a_pue_of_its_own_goes_before_the_tariffs_and_neither_is_one():
+def test_own_pue_precedes_the_tariffs_and_defaults_to_one():
     own = CarbonBook(carbon(g_per_kwh=360, pue=Decimal("1.5")), TARIFF, GPUS)
     assert own.intensity("gpu0", 0).pue == Decimal("1.5")
     assert CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0).pue == 1
 
 
-def test_nothing_is_emitted_that_nobody_knows_of():
+def test_unknown_intensity_gives_no_emission():
     assert CarbonBook(None, TARIFF, GPUS).intensity("gpu0", 0) is None
     found = CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0)
     assert emission(None, found) is None
     assert emission(2.0, None) is None
-    # A zero that was measured is one.
+    # A measured zero is kept.
     assert emission(0.0, found).g == 0
 
 
-def test_hours_of_the_week_in_the_places_own_time():
+def test_weekly_hours_follow_local_time():
     book = CarbonBook(
         carbon(
             g_per_kwh=500,
@@ -72,10 +70,10 @@ def test_hours_of_the_week_in_the_places_own_time():
     assert book.intensity("gpu0", ns(2026, 1, 5, 3)).method == "hours"
 
 
-def test_a_series_holds_from_its_first_figure_and_goes_stale():
+def test_series_is_valid_from_its_first_value_until_stale():
     config = carbon(file="/nowhere", stale_after="2h")
     start = ns(2026, 1, 1)
-    known = TimedValues().with_news(
+    known = TimedValues().updated(
         [TimedValue(start, Decimal(300)), TimedValue(start + HOUR_NS, Decimal(240))],
         start + HOUR_NS,
     )
@@ -88,7 +86,7 @@ def test_a_series_holds_from_its_first_figure_and_goes_stale():
     assert emission(1.0, found[3]).method == "stale"
 
 
-def test_a_mig_device_emits_for_its_slices_of_the_boards_energy():
+def test_mig_device_emits_its_share_of_the_boards_energy():
     book = CarbonBook(carbon(g_per_kwh=360), None, [*GPUS, MIG])
     # 1e-4 g a joule, three sevenths of it; two boards as one share their energy equally.
     assert book.intensity("gpu0.mig0", 0).g_per_j == pytest.approx(3e-4 / 7)
@@ -114,7 +112,7 @@ def test_a_mig_device_emits_for_its_slices_of_the_boards_energy():
             ),
             [(0, "3")],
         ),
-        # The Carbon Intensity API of Great Britain: what is not yet measured is forecast.
+        # The Carbon Intensity API of Great Britain: future hours are forecasts.
         (
             json.dumps(
                 {
@@ -134,7 +132,7 @@ def test_a_mig_device_emits_for_its_slices_of_the_boards_energy():
         ),
     ],
 )
-def test_what_a_source_may_give(text, figures):
+def test_intensity_responses_are_parsed(text, figures):
     found = parse_carbon(text, 7200 * S)
     assert [(one.time_ns // S, str(one.value)) for one in found] == figures
 
@@ -143,15 +141,15 @@ def test_what_a_source_may_give(text, figures):
     "text",
     ["", "clean", "-1", "5001", '{"data": []}', '{"data": [{"from": "now"}]}', '{"error": "key"}'],
 )
-def test_what_is_no_intensity_is_refused(text):
+def test_invalid_intensities_are_rejected(text):
     with pytest.raises(ValueError, match="carbon intensity"):
         parse_carbon(text, 0)
 
 
-def test_an_answer_vouches_for_its_newest_hour_and_never_for_the_future():
+def test_response_is_valid_for_its_newest_hour_and_never_the_future():
     old = [TimedValue(5, Decimal(1)), TimedValue(9, Decimal(1))]
-    assert vouched_ns(old, 100) == 9
-    assert vouched_ns([*old, TimedValue(200, Decimal(1))], 100) == 100
+    assert valid_until_ns(old, 100) == 9
+    assert valid_until_ns([*old, TimedValue(200, Decimal(1))], 100) == 100
 
 
 @pytest.mark.parametrize(
@@ -167,6 +165,6 @@ def test_an_answer_vouches_for_its_newest_hour_and_never_for_the_future():
         {"url": "ftp://x"},
     ],
 )
-def test_a_configuration_says_one_thing(keys):
+def test_contradicting_keys_are_rejected(keys):
     with pytest.raises(ValidationError):
         carbon(**keys)

@@ -1,12 +1,11 @@
-"""A change of cost is split without a remainder, and the factor that moved is named."""
+"""A cost change is decomposed into factors without a remainder, and the changed factor is named."""
 
 import math
 
 import pytest
+from costprobe.domain.costing.comparison.change import CostFactors, split_change
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.change import CostFactors, split_change
 
 POSITIVE = st.floats(1e-6, 1e6)
 MAYBE = st.just(0.0) | POSITIVE
@@ -17,20 +16,20 @@ def factors():
 
 
 @given(factors(), factors())
-def test_the_parts_add_up_exactly(before, after):
+def test_parts_sum_to_the_change(before, after):
     change = split_change(before, after)
     assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-6, abs=1e-9)
 
 
 @given(factors())
-def test_nothing_changed_is_nothing(same):
+def test_equal_factors_give_no_change(same):
     change = split_change(same, same)
     assert change.log_ratio == 0
     assert set(change.parts.values()) == {0.0}
 
 
 @given(factors(), factors())
-def test_the_way_back_is_the_same_with_the_other_sign(before, after):
+def test_reverse_change_has_the_opposite_sign(before, after):
     there, back = split_change(before, after), split_change(after, before)
     for factor, part in there.parts.items():
         assert back.parts[factor] == pytest.approx(-part, rel=1e-6, abs=1e-9)
@@ -45,14 +44,14 @@ def test_the_way_back_is_the_same_with_the_other_sign(before, after):
         (CostFactors(2.0, 1.0, 1.0, 1.1), "energy per inference"),
     ],
 )
-def test_the_one_factor_that_moved_is_all_of_it(after, factor):
+def test_single_changed_factor_explains_all(after, factor):
     change = split_change(CostFactors(2.0, 1.0, 1.0, 1.0), after)
     name, share = change.largest
     assert name == factor
     assert share == pytest.approx(1.0)
 
 
-def test_an_example_by_hand():
+def test_hand_computed_example():
     # r t from 2 to 3 by time, p e from 1 to 1: C from 3 to 4.
     # L(3, 2) = 1 / ln 1.5 = 2.46630; its part is 2.46630 x ln 1.5 / L(4, 3), and that is
     # 1 / (1 / ln(4 / 3)) = ln(4 / 3): all of it.
@@ -61,7 +60,7 @@ def test_an_example_by_hand():
     assert change.parts["time per inference"] == pytest.approx(math.log(4 / 3))
 
 
-def test_factors_that_pull_apart_have_shares_beyond_one():
+def test_opposing_factors_have_shares_above_one():
     # Slower and cheaper: 20 % more time, 10 % less price.
     change = split_change(CostFactors(1.0, 1.0), CostFactors(0.9, 1.2))
     name, share = change.largest
@@ -69,11 +68,11 @@ def test_factors_that_pull_apart_have_shares_beyond_one():
     assert share == pytest.approx(math.log(1.2) / math.log(1.08))
 
 
-def test_electricity_that_comes_in_is_its_price():
+def test_added_electricity_counts_as_price():
     change = split_change(CostFactors(1.0, 1.0, 0.0, 5.0), CostFactors(1.0, 1.0, 0.1, 5.0))
     assert change.largest == ("electricity price", pytest.approx(1.0))
 
 
-def test_a_cost_of_nothing_has_no_ratio():
+def test_zero_cost_has_no_ratio():
     with pytest.raises(ValueError, match="positive"):
         split_change(CostFactors(0.0, 1.0), CostFactors(1.0, 1.0))

@@ -1,4 +1,4 @@
-"""The configuration: what is accepted, and what an operator is told about the rest."""
+"""The configuration: valid files are accepted, others rejected with all errors."""
 
 import tomllib
 from datetime import date
@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from costprobe.app.configuration import Config, load, parse
+from costprobe.core.config.load import ConfigError, as_toml_tables
+from costprobe.core.config.location import MAX_FILE_BYTES
+from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
+from fakes.cases import check_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import Config
-from agent.config_file import MAX_FILE_BYTES, ConfigError, as_toml_tables, load, parse
-from agent.units import format_duration, parse_duration_s, parse_size_bytes
-
-FILE = Path("infercost.toml")
+FILE = Path("costprobe.toml")
 FULL = """
 [host]
 name = "gpu-01"
@@ -51,8 +52,8 @@ pue = 1.3
 api = "v2"
 url = "https://influx.example:8086"
 org = "ml"
-bucket = "infercost"
-token_file = "/etc/infercost/token"
+bucket = "costprobe"
+token_file = "/etc/costprobe/token"
 """
 
 
@@ -69,7 +70,7 @@ def outcome(text):
         return error.problems
 
 
-def test_a_full_file_is_read():
+def test_full_file_is_parsed():
     config = parse(FULL, FILE)
     assert config.probe[0].every_s == 90
     assert config.probe[0].latency_bound_s == pytest.approx(0.05)
@@ -78,18 +79,18 @@ def test_a_full_file_is_read():
     assert config.price[1].valid_from == date(2026, 6, 1)
 
 
-def test_money_is_exact():
+def test_amounts_are_exact_decimals():
     config = parse(FULL, FILE)
     assert config.price[0].per_hour == Decimal("2.176")
     assert config.price[1].purchase_price == Decimal("15000.10")
 
 
-def test_what_is_shown_can_be_read_again():
+def test_shown_configuration_can_be_parsed():
     config = parse(FULL, FILE)
     assert parse(tomli_w.dumps(as_toml_tables(config)), FILE) == config
 
 
-def test_every_error_comes_in_one_pass_with_its_key_and_fix():
+def test_all_errors_are_reported_at_once_with_key_and_fix():
     found = problems(
         """
         [telemetri]
@@ -121,51 +122,59 @@ def test_every_error_comes_in_one_pass_with_its_key_and_fix():
     assert "taken" in by_key["probe[1].name"]
     assert "add it" in by_key["price[0].lifetime"]
     assert "on_demand, reserved, spot, owned" in by_key["price[1].plan"]
-    assert "bucket" in by_key["sink[0]"]
+    assert "missing" in by_key["sink[0].bucket"]
     assert "one currency" in by_key["price"]
     assert "another name" in by_key["host.labels.device"]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('[[probe]]\nname = "x"\nkind = "module"\n', "go together"),
-        ('[[probe]]\nname = "x"\nregion = "1s"\n', "5"),
-        ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than region"),
-        ('[[probe]]\nname = "-x"\n', "letters"),
-        ("[probing]\nduty = 1.5\n", "less than or equal to 1"),
-        ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "greater than or equal to 0"),
-        ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
-        ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "greater than or equal to 1"),
-        ('[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n', "not for api"),
-        ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
-        ('[[sink]]\napi = "v2"\nurl = "ftp://h:1"\nbucket = "b"\n', "should match pattern '^https"),
-        ('[[sink]]\napi = "v2"\nurl = "http://h:1\\n"\nbucket = "b"\n', "should match pattern"),
-        ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
-        (
-            '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\npassword_file = "/x"\n',
-            "add user",
-        ),
-        ("[host\n", "no valid TOML"),
-        ('host = "x"\n', "host"),
-        ("probe = 3\n", "probe"),
-    ],
-)
-def test_bad_values_are_named(text, words):
-    assert any(words in problem for problem in problems(text)), problems(text)
+def test_invalid_values_are_reported():
+    def check(text, words):
+        assert any(words in problem for problem in problems(text)), problems(text)
+
+    check_all(
+        check,
+        [
+            ('[[probe]]\nname = "x"\nkind = "module"\n', "go together"),
+            ('[[probe]]\nname = "x"\nwindow = "1s"\n', "5"),
+            ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than window"),
+            ('[[probe]]\nname = "-x"\n', "letters"),
+            ("[probing]\nduty = 1.5\n", "less than or equal to 1"),
+            ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "greater than or equal to 0"),
+            ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
+            ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "greater than or equal to 1"),
+            (
+                '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n',
+                "unknown key",
+            ),
+            ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
+            (
+                '[[sink]]\napi = "v2"\nurl = "ftp://h:1"\nbucket = "b"\n',
+                "should match pattern '^https",
+            ),
+            ('[[sink]]\napi = "v2"\nurl = "http://h:1\\n"\nbucket = "b"\n', "should match pattern"),
+            ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
+            (
+                '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\npassword_file = "/x"\n',
+                "add user",
+            ),
+            ("[host\n", "not valid TOML"),
+            ('host = "x"\n', "host"),
+            ("probe = 3\n", "probe"),
+        ],
+    )
 
 
-def test_a_plan_of_the_same_day_for_the_same_device_is_refused():
+def test_two_plans_of_a_device_on_one_day_are_rejected():
     plan = '[[price]]\nplan = "on_demand"\nper_hour = 1\nvalid_from = 2026-01-01\n'
     assert any("same day" in problem for problem in problems(plan + plan))
 
 
-def test_a_missing_file_says_how_to_write_one(tmp_path):
+def test_error_of_a_missing_file_names_config_init(tmp_path):
     with pytest.raises(ConfigError, match="config init"):
         load(tmp_path / "none.toml")
 
 
-def test_a_huge_file_and_one_that_is_no_text_are_refused(tmp_path):
+def test_huge_files_and_binary_files_are_rejected(tmp_path):
     path = tmp_path / "x.toml"
     path.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger"):
@@ -176,7 +185,7 @@ def test_a_huge_file_and_one_that_is_no_text_are_refused(tmp_path):
 
 
 @given(st.text(max_size=200))
-def test_no_text_makes_anything_but_a_config_or_its_errors(text):
+def test_any_text_gives_a_configuration_or_errors(text):
     assert outcome(text)
 
 
@@ -191,7 +200,7 @@ KEYS = sorted(Config.model_fields)
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), JUNK.filter(lambda value: value is not None)))
-def test_no_tables_make_anything_but_a_config_or_its_errors(tables):
+def test_any_tables_give_a_configuration_or_errors(tables):
     def without_none(value):
         if isinstance(value, dict):
             return {k: without_none(v) for k, v in value.items() if v is not None}
@@ -204,22 +213,26 @@ def test_no_tables_make_anything_but_a_config_or_its_errors(tables):
     assert outcome(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5m", 300), ("1.5s", 1.5), ("250ms", 0.25), ("1h 30m", 5400), ("3y", 3 * 8760 * 3600)],
-)
-def test_durations(text, seconds):
-    assert parse_duration_s(text) == pytest.approx(seconds)
+def test_durations():
+    def check(text, seconds):
+        assert parse_duration_s(text) == pytest.approx(seconds)
+
+    check_all(
+        check,
+        [("5m", 300), ("1.5s", 1.5), ("250ms", 0.25), ("1h 30m", 5400), ("3y", 3 * 8760 * 3600)],
+    )
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-1s", "1e3s", "5m!"])
-def test_no_durations(text):
-    with pytest.raises(ValueError, match="duration"):
-        parse_duration_s(text)
+def test_invalid_durations():
+    def check(text):
+        with pytest.raises(ValueError, match="duration"):
+            parse_duration_s(text)
+
+    check_all(check, ["", "5", "m", "5 minutes", "-1s", "1e3s", "5m!"])
 
 
 @given(st.integers(1, 10**7))
-def test_a_formatted_duration_reads_as_itself(seconds):
+def test_formatted_durations_parse_to_the_same_value(seconds):
     assert parse_duration_s(format_duration(float(seconds))) == seconds
 
 
@@ -236,7 +249,7 @@ def problems_of(text):
     return caught.value.problems
 
 
-def test_every_error_of_rules_and_notifiers_is_named_in_one_pass():
+def test_all_errors_of_rules_and_notifiers_are_reported_at_once():
     problems = problems_of(
         """
         [[rule]]
@@ -271,7 +284,7 @@ def test_every_error_of_rules_and_notifiers_is_named_in_one_pass():
         "rule[1].field: device has no field 'temp'; did you mean \"temp_c\"?",
         "rule[1].notify: no notifier is called 'pager'",
         "rule[2].name: 'b' is taken",
-        "rule[2].for: '5' is no duration",
+        "rule[2].for: '5' is not a duration",
         "rule[2].field: stop_reason is text",
         "notifier[0].kind: write one of alertmanager, webhook, apprise",
         'maintenance[0].start: a time of day is "HH:MM"',
@@ -280,22 +293,24 @@ def test_every_error_of_rules_and_notifiers_is_named_in_one_pass():
         assert any(part in problem for problem in problems), part
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ('kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"', "above or below"),
-        (
-            'kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 80\nclear = 85',
-            "clear must not be higher",
-        ),
-        ('kind = "absence"\nmeasurement = "devices"', "rule[0].measurement: write one of"),
-    ],
-)
-def test_a_rule_that_cannot_work_is_refused(table, words):
-    assert any(words in problem for problem in problems_of(f'[[rule]]\nname = "r"\n{table}\n'))
+def test_invalid_rules_are_rejected():
+    def check(table, words):
+        assert any(words in problem for problem in problems_of(f'[[rule]]\nname = "r"\n{table}\n'))
+
+    check_all(
+        check,
+        [
+            ('kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"', "above or below"),
+            (
+                'kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 80\nclear = 85',
+                "clear must not be higher",
+            ),
+            ('kind = "absence"\nmeasurement = "devices"', "rule[0].measurement: write one of"),
+        ],
+    )
 
 
-def test_an_alertmanager_takes_one_identity():
+def test_alertmanager_accepts_one_credential():
     table = '[[notifier]]\nname = "n"\nkind = "alertmanager"\nurl = "http://127.0.0.1:9093"\n'
     assert any("user goes with" in problem for problem in problems_of(table + 'user = "u"\n'))
     parse(table + 'user = "u"\npassword_file = "/p"\n', Path("i.toml"))
@@ -305,7 +320,7 @@ def probe_of(table):
     return parse(f'[[probe]]\nname = "p"\n{table}\n', Path("i.toml")).probe[0]
 
 
-def test_models_are_named_by_their_source():
+def test_probe_kinds_with_a_model_source():
     probe = probe_of('kind = "torchvision:resnet50"\nweights = "/w.pth"\ncold = true')
     assert (probe.source, probe.model, probe.identity) == ("torchvision", "resnet50", probe.kind)
     assert probe.measured_dtype is None
@@ -316,7 +331,7 @@ def test_models_are_named_by_their_source():
     assert probe_of("").measured_dtype == "fp32"
 
 
-def test_a_run_waits_half_a_minute_for_others_or_half_its_period():
+def test_default_deferral_is_30_s_or_half_the_period():
     assert probe_of("").deferral_s == 30
     assert probe_of('every = "10s"').deferral_s == 5
     assert probe_of('defer_at_most = "2m"').deferral_s == 120
@@ -324,38 +339,40 @@ def test_a_run_waits_half_a_minute_for_others_or_half_its_period():
     assert probe_of('busy_above = "30%"').busy_share("cpu") == 0.3
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ('kind = "resnet50"', "no probe kind 'resnet50'"),
-        ('kind = "timm"', 'such as "timm:vit_base_patch16_224"'),
-        ('kind = "timm:"', "no probe kind"),
-        ('kind = "cnn"\ninputs = [{ shape = [3] }]', "inputs are not for"),
-        ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
-        ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
-        ('kind = "transformers:/a"\nweights = "/w"', "weights are not for"),
-        ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
-        ('when_busy = "wait"', "write one of 'run', 'skip'"),
-        ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),
-        ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),
-        ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
-        ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
-        (
+def test_invalid_probes_are_rejected():
+    def check(table, words):
+        problems = problems_of(f'[[probe]]\nname = "p"\n{table}\n')
+        assert any(words in problem for problem in problems), problems
+        assert not any("secret" in problem for problem in problems)
+
+    check_all(
+        check,
+        [
+            ('kind = "resnet50"', "no probe kind 'resnet50'"),
+            ('kind = "timm"', 'such as "timm:vit_base_patch16_224"'),
+            ('kind = "timm:"', "no probe kind"),
+            ('kind = "cnn"\ninputs = [{ shape = [3] }]', "inputs are not for"),
+            ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
+            ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
+            ('kind = "transformers:/a"\nweights = "/w"', "weights are not for"),
+            ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
+            ('when_busy = "wait"', "write one of 'run', 'skip'"),
+            ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),
+            ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),
+            ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
+            ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
             (
-                'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'
-                'inputs = [{ name = "x", datatype = "FP32", shape = [2], data = [1] }]'
+                (
+                    'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'
+                    'inputs = [{ name = "x", datatype = "FP32", shape = [2], data = [1] }]'
+                ),
+                "data has 1 values where shape has 2",
             ),
-            "data has 1 values where shape has 2",
-        ),
-    ],
-)
-def test_a_probe_that_cannot_run_is_refused_with_its_key(table, words):
-    problems = problems_of(f'[[probe]]\nname = "p"\n{table}\n')
-    assert any(words in problem for problem in problems), problems
-    assert not any("secret" in problem for problem in problems)
+        ],
+    )
 
 
-def test_what_is_shown_of_a_probe_of_a_server_can_be_read_again():
+def test_shown_server_probes_can_be_parsed():
     import tomli_w
 
     text = (

@@ -1,11 +1,11 @@
-"""Budgets in the file: what they are for, and what contradicts the rest of it."""
+"""Budgets in the configuration: scope, amounts and errors."""
 
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-
-from agent.config_file import ConfigError, parse
+from costprobe.app.configuration import parse
+from costprobe.core.config.load import ConfigError
 
 DAY = '[[budget]]\nname = "a"\namount = 12.345678901\nperiod = "day"\n'
 PRICE = '[[price]]\nplan = "on_demand"\nper_hour = 2\ncurrency = "EUR"\n'
@@ -17,7 +17,7 @@ def problems(text):
     return "\n".join(caught.value.problems)
 
 
-def test_a_budget_is_exact_and_for_the_host_by_default():
+def test_budget_is_exact_and_covers_the_host_by_default():
     (budget,) = parse(DAY.replace("12.345678901", "12.34567890"), Path("f")).budget
     assert budget.amount == Decimal("12.34567890")
     assert (budget.scope, budget.currency, budget.timezone) == ("host", "USD", "UTC")
@@ -26,7 +26,7 @@ def test_a_budget_is_exact_and_for_the_host_by_default():
         assert budget.scope == scope
 
 
-def test_a_budget_and_a_rule_in_a_currency_of_no_price_would_stay_at_nothing():
+def test_budget_in_a_currency_without_prices_is_rejected():
     rule = '[[rule]]\nname = "r"\nkind = "budget"\namount = 5\n'
     found = problems(PRICE + DAY + rule)
     assert "budget[0].currency: prices are in EUR, and USD is never added" in found
@@ -35,6 +35,6 @@ def test_a_budget_and_a_rule_in_a_currency_of_no_price_would_stay_at_nothing():
     assert parse(PRICE + DAY + good + rule + good, Path("f")).budget[0].currency == "EUR"
 
 
-def test_too_many_digits_and_unknown_keys_are_named():
+def test_too_many_digits_and_unknown_keys_are_reported():
     assert "budget[0].amount" in problems(DAY.replace("12.345678901", "1.0123456789"))
     assert 'budget[0].amout: unknown key; did you mean "amount"?' in problems(DAY + "amout = 1\n")

@@ -1,18 +1,17 @@
-"""Money per inference, by hand-computed examples."""
+"""Cost per inference, by hand-computed examples."""
 
 from decimal import Decimal
 
 import pytest
+from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.domain.costing.probe.device_basis import device_cost
+from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
+from costprobe.domain.costing.probe.probe_basis import cost_sample
+from costprobe.domain.costing.probe.rolling import RollingWindows
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.rate import Rate
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.device_basis import device_cost
-from agent.costing.energy import LastKnownEnergy, ProbeEnergy, energy_per_inference
-from agent.costing.probe_basis import cost_sample
-from agent.costing.rolling import RollingWindows
-from agent.model import NS_PER_S, Energy, ProbeResult
-from agent.pricing.book import Terms
-from agent.pricing.plans import Rate
 
 HOUR_NS = 3600 * NS_PER_S
 
@@ -22,7 +21,7 @@ def terms(per_hour, electricity_per_j=0.0):
     return Terms(rate, electricity_per_j)
 
 
-def result(batch=8, fingerprint="aa", region_s=10.0, inferences=1000):
+def result(batch=8, fingerprint="aa", window_s=10.0, inferences=1000):
     return ProbeResult(
         probe="p",
         device="gpu0",
@@ -30,8 +29,8 @@ def result(batch=8, fingerprint="aa", region_s=10.0, inferences=1000):
         latency_ms={"p50": 1.0},
         samples=300,
         stop_reason="runs",
-        region_start_ns=0,
-        region_end_ns=int(region_s * NS_PER_S),
+        window_start_ns=0,
+        window_end_ns=int(window_s * NS_PER_S),
         inferences=inferences,
         has_energy_window=True,
         h2d_ms=None,
@@ -42,49 +41,49 @@ def result(batch=8, fingerprint="aa", region_s=10.0, inferences=1000):
     )
 
 
-def test_a_t4_at_0_526_an_hour_doing_1000_inferences_in_10_s():
+def test_cost_of_a_t4_at_0_526_usd_per_hour():
     # 0.526 / 3600 x 10 / 1000 = 1.4611e-6 USD each.
     cost = cost_sample(
-        terms("0.526"), terms("0.526"), region_s=10, inferences=1000, energy_per_inference_j=0.7
+        terms("0.526"), terms("0.526"), window_s=10, inferences=1000, energy_per_inference_j=0.7
     )
     assert cost.per_inference == pytest.approx(1.461111e-6, rel=1e-6)
     assert cost.energy == 0
 
 
-def test_the_g4dn_8xlarge_against_the_bought_server_per_inference():
+def test_cost_of_a_g4dn_8xlarge_against_an_owned_server():
     # One region: 100 s, 50,000 inferences, 300 W = 30,000 J.
     # On demand: 2.176 / 3600 x 100 / 50,000 = 1.208889e-6, electricity included.
     # Bought: 0.570776 / 3600 x 100 / 50,000 = 3.170979e-7
     #   and 0.12 x 1.5 / 3.6e6 x 30,000 / 50,000 = 3.0e-8.
     rented = cost_sample(
-        terms("2.176"), terms("2.176"), region_s=100, inferences=50_000, energy_per_inference_j=0.6
+        terms("2.176"), terms("2.176"), window_s=100, inferences=50_000, energy_per_inference_j=0.6
     )
     own = terms(Decimal(15000) / 26280, electricity_per_j=0.12 * 1.5 / 3.6e6)
-    bought = cost_sample(own, own, region_s=100, inferences=50_000, energy_per_inference_j=0.6)
+    bought = cost_sample(own, own, window_s=100, inferences=50_000, energy_per_inference_j=0.6)
     assert rented.per_inference == pytest.approx(1.208889e-6, rel=1e-6)
     assert bought.hardware == pytest.approx(3.170979e-7, rel=1e-6)
     assert bought.energy == pytest.approx(3.0e-8, rel=1e-9)
 
 
-def test_a_cost_without_its_electricity_is_no_cost():
+def test_cost_is_absent_without_required_electricity():
     own = terms("1", electricity_per_j=1e-7)
-    assert cost_sample(own, own, region_s=1, inferences=1, energy_per_inference_j=None) is None
+    assert cost_sample(own, own, window_s=1, inferences=1, energy_per_inference_j=None) is None
 
 
-def test_the_reference_is_the_same_sample_at_the_baselines_price():
+def test_reference_cost_is_the_sample_at_the_baseline_price():
     cost = cost_sample(
-        terms("4"), terms("2"), region_s=1, inferences=1, energy_per_inference_j=None
+        terms("4"), terms("2"), window_s=1, inferences=1, energy_per_inference_j=None
     )
     assert cost.reference == pytest.approx(cost.per_inference / 2)
 
 
-def test_a_device_costs_money_while_idle():
+def test_idle_device_has_a_cost():
     assert device_cost(terms("3.6"), 10, None) == pytest.approx(0.01)
     assert device_cost(terms("3.6", 1e-6), 10, 1000) == pytest.approx(0.011)
     assert device_cost(terms("3.6", 1e-6), 10, None) is None
 
 
-def test_energy_is_shared_over_the_inferences_and_split_from_idle():
+def test_energy_per_inference_and_its_idle_part():
     # 1,000 J over 10 s and 1,000 inferences; 40 W idle is 400 J of it.
     energy = energy_per_inference(Energy(1000.0, "counter", 0.06, idle_power_w=40.0), result())
     assert energy.per_inference_j == 1.0
@@ -93,20 +92,19 @@ def test_energy_is_shared_over_the_inferences_and_split_from_idle():
     assert below.above_idle_j is None
 
 
-def test_the_last_known_energy_is_only_the_same_softwares_and_batchs():
-    known = LastKnownEnergy()
-    known.remember(result(), ProbeEnergy(1.0, None, "counter", 0.06))
-    assert known.of(result()) == ProbeEnergy(1.0, None, "last_known", 0.06)
-    assert known.of(result(fingerprint="bb")) is None
-    assert known.of(result(batch=16)) is None
+def test_last_known_energy_is_used_for_the_same_software_and_batch_only():
+    known = KnownEnergy(result().batch, "aa", ProbeEnergy(1.0, None, "counter", 0.06))
+    assert known.for_run(result()) == ProbeEnergy(1.0, None, "last_known", 0.06)
+    assert known.for_run(result(fingerprint="bb")) is None
+    assert known.for_run(result(batch=16)) is None
 
 
-def test_rolling_windows_hold_what_their_name_says():
+def test_rolling_windows_contain_their_duration():
     windows = RollingWindows(every_s=900)
     for quarter, value in enumerate([5.0, 1.0, 2.0, 3.0, 4.0]):
-        windows.add(quarter * HOUR_NS // 4, value)
+        windows = windows.with_sample(quarter * HOUR_NS // 4, value)
     rolled = windows.summaries(HOUR_NS)
-    # The sample of an hour ago exactly is out: (0, 60 min].
+    # A sample exactly one hour old is excluded: (0, 60 min].
     assert rolled["1h"].median == 2.5
     assert rolled["1h"].iqr == pytest.approx(1.5)
     assert rolled["1h"].coverage == 1.0
@@ -114,18 +112,18 @@ def test_rolling_windows_hold_what_their_name_says():
     assert rolled["24h"].coverage == pytest.approx(5 / 96)
 
 
-def test_an_empty_window_has_no_summary():
+def test_empty_window_has_no_summary():
     windows = RollingWindows(every_s=60)
-    windows.add(0, 1.0)
+    windows = windows.with_sample(0, 1.0)
     assert set(windows.summaries(2 * HOUR_NS)) == {"24h", "7d"}
     assert windows.summaries(30 * 24 * HOUR_NS) == {}
 
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=200))
-def test_the_rolling_median_lies_among_the_samples(values):
+def test_rolling_median_lies_within_the_samples(values):
     windows = RollingWindows(every_s=60)
     for minute, value in enumerate(values):
-        windows.add(minute * 10 * NS_PER_S, value)
+        windows = windows.with_sample(minute * 10 * NS_PER_S, value)
     rolled = windows.summaries(len(values) * 10 * NS_PER_S)["7d"]
     assert min(values) <= rolled.median <= max(values)
     assert rolled.samples == len(values)

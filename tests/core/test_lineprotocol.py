@@ -1,13 +1,10 @@
-"""Line protocol: every string is written so that it reads back, and a line stays one line."""
+"""Line protocol: every string round-trips, and a point is always one line."""
 
 import math
 from enum import IntEnum
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from agent.lineprotocol import (
+from costprobe.core.line_protocol import (
     INT_MAX,
     INT_MIN,
     NAME_CHARS_MAX,
@@ -20,11 +17,13 @@ from agent.lineprotocol import (
     series_key,
     written_tags,
 )
-from agent.model import Point
-from agent.series import SCHEMA, make_point
+from costprobe.core.records import Point
+from costprobe.core.schema import SCHEMA, make_point
+from hypothesis import given
+from hypothesis import strategies as st
 
 ANYTHING = st.text(max_size=12) | st.text(alphabet=' ,="\\\n\r\t#/_aé\ud800\u2028', max_size=8)
-# What line protocol carries unchanged: no control character and no backslash.
+# Text that line protocol keeps unchanged: no control characters and no backslashes.
 CARRIED = st.text(
     alphabet=st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"), exclude_characters="\\"),
     min_size=1,
@@ -41,7 +40,7 @@ QUOTELESS = CARRIED.filter(lambda text: '"' not in text)
 
 
 def sections(line):
-    """Splits a line as the reference says: a quotation mark counts in the fields alone."""
+    """Split a line as the InfluxDB reference defines: quotation marks matter only in fields."""
     found, quoted, skip = [""], False, False
     for character in line:
         if skip or character == "\\":
@@ -56,12 +55,12 @@ def sections(line):
 
 
 @given(CARRIED.filter(lambda text: not text.startswith("#")), st.dictionaries(CARRIED, CARRIED))
-def test_a_series_key_reads_back(measurement, tags):
+def test_series_key_round_trips(measurement, tags):
     assert parse_series_key(series_key(measurement, tags)) == (measurement, tags)
 
 
 @given(ANYTHING.filter(bool), st.dictionaries(ANYTHING, ANYTHING))
-def test_any_series_key_reads_back_as_it_was_written_and_is_then_the_same(measurement, tags):
+def test_any_series_key_round_trips_to_a_stable_form(measurement, tags):
     key = series_key(measurement, tags)
     name, read = parse_series_key(key)
     assert read == written_tags(tags)
@@ -70,7 +69,7 @@ def test_any_series_key_reads_back_as_it_was_written_and_is_then_the_same(measur
 
 
 @given(st.dictionaries(QUOTELESS, VALUES))
-def test_fields_read_back_with_their_types(fields):
+def test_fields_round_trip_with_their_types(fields):
     read = parse_field_set(field_set(fields))
     assert read == fields
     assert {name: type(value) for name, value in read.items()} == {
@@ -83,7 +82,7 @@ def test_fields_read_back_with_their_types(fields):
     st.dictionaries(ANYTHING, ANYTHING),
     st.dictionaries(ANYTHING, VALUES | ANYTHING),
 )
-def test_a_line_is_one_line_of_three_parts_that_utf8_can_hold(measurement, tags, fields):
+def test_point_is_one_line_of_three_parts_in_valid_utf8(measurement, tags, fields):
     line = render(Point(measurement, tags, fields, 17))
     assert line.encode("utf-8").decode("utf-8").splitlines() == [line]
     assert not line.startswith("#")
@@ -92,7 +91,7 @@ def test_a_line_is_one_line_of_three_parts_that_utf8_can_hold(measurement, tags,
 
 
 @given(st.dictionaries(QUOTELESS | st.sampled_from(["a", "b"]), VALUES | STRINGS), st.data())
-def test_a_number_is_found_as_a_full_parse_finds_it(fields, data):
+def test_single_number_equals_that_of_a_full_parse(fields, data):
     name = data.draw(st.sampled_from(["a", "b", *fields]))
     value = fields.get(name)
     expected = None if isinstance(value, bool | str | None) else float(value)
@@ -100,13 +99,13 @@ def test_a_number_is_found_as_a_full_parse_finds_it(fields, data):
 
 
 @pytest.mark.parametrize("text", ["b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,'])
-def test_a_number_is_not_taken_from_inside_a_string(text):
+def test_number_inside_a_string_is_ignored(text):
     assert number_reader("b")(field_set({"a": text, "z": 1})) is None
     assert number_reader("b")(field_set({"a": text, "b": 7, "z": 1})) == 7.0
 
 
 @given(st.sampled_from(sorted(SCHEMA)), st.data())
-def test_every_point_of_the_schema_reads_back(measurement, data):
+def test_every_point_of_the_schema_round_trips(measurement, data):
     kinds = {
         float: st.floats(allow_nan=False, allow_infinity=False),
         int: st.integers(INT_MIN, INT_MAX),
@@ -122,13 +121,13 @@ def test_every_point_of_the_schema_reads_back(measurement, data):
 
 
 @pytest.mark.parametrize("measurement", sorted(SCHEMA))
-def test_the_schema_uses_no_name_that_a_database_would_change(measurement):
+def test_schema_has_no_names_that_databases_change(measurement):
     family = SCHEMA[measurement]
     assert list(written_tags(dict.fromkeys(family.tags, "x"))) == sorted(family.tags)
     assert set(parse_field_set(field_set(dict.fromkeys(family.fields, 1.0)))) == set(family.fields)
 
 
-def test_a_line_as_the_reference_writes_it():
+def test_line_matches_the_reference():
     point = Point(
         "device",
         {"model": "NVIDIA H200", "device": "gpu0", "rack": "a=1,b"},
@@ -141,29 +140,29 @@ def test_a_line_as_the_reference_writes_it():
     )
 
 
-def test_what_no_database_holds_is_left_out():
+def test_values_that_databases_reject_are_omitted():
     fields = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 2**63, "e": -(2**63) - 1, "": 1}
     assert field_set(fields) == ""
     assert field_set({**fields, "f": INT_MAX, "g": INT_MIN}) == f"f={INT_MAX}i,g={INT_MIN}i"
 
 
-def test_an_enumerated_number_is_written_as_a_number():
+def test_enum_is_written_as_a_number():
     class Code(IntEnum):
         LOST = 15
 
     assert field_set({"code": Code.LOST}) == "code=15i"
 
 
-def test_absent_tags_are_left_out():
+def test_absent_tags_are_omitted():
     assert series_key("probe", {"device": "gpu0", "probe": "", "": "x"}) == "probe,device=gpu0"
 
 
-def test_names_that_databases_keep_for_themselves_get_an_underscore():
+def test_reserved_names_get_an_underscore():
     assert series_key("m", {"time": "a", "_field": "b"}) == "m,_field_=b,time_=a"
     assert field_set({"time": 1}) == "time_=1i"
 
 
-def test_tags_that_become_the_same_name_are_written_once():
+def test_tags_with_equal_escaped_names_are_written_once():
     assert series_key("m", {"a\n": "x", "a\t": "y"}) in (r"m,a\ =x", r"m,a\ =y")
 
 
@@ -173,7 +172,7 @@ def test_line_breaks_become_spaces_and_text_is_bounded():
     assert len(series_key("m", {"t": "x" * 10**6})) == NAME_CHARS_MAX + len("m,t=")
 
 
-def test_a_measurement_has_a_name():
+def test_measurement_name_is_required():
     with pytest.raises(ValueError, match="name of its measurement"):
         series_key("", {})
 
@@ -181,12 +180,12 @@ def test_a_measurement_has_a_name():
 @pytest.mark.parametrize(
     "text", ["a", "a=", "=1", 'a="x', "a=1,", "a=nan", "a=1_0", "a=1,,b=2", 'a="x"y', "a=tru"]
 )
-def test_text_that_is_no_field_set_is_refused(text):
+def test_invalid_field_set_is_rejected(text):
     with pytest.raises(ValueError, match=r"no field set|could not convert"):
         parse_field_set(text)
 
 
 @pytest.mark.parametrize("key", [",a=b", "m,a", "m,a=", "m,=b", "m,a=b,", "m,a=b=c"])
-def test_text_that_is_no_series_key_is_refused(key):
+def test_invalid_series_key_is_rejected(key):
     with pytest.raises(ValueError, match=r"no series key|no tag"):
         parse_series_key(key)

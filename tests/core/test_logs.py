@@ -1,8 +1,9 @@
-"""The daemon's log: what reaches the journal or a terminal, how often, and what never does."""
+"""The daemon's log: journal and terminal, the limit of repeats, and redaction."""
 
 import io
 import logging
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -10,13 +11,17 @@ import sys
 import threading
 
 import pytest
+from costprobe.adapters.system.journald import Journal, encoded, fields_of, is_journal, priority
+from costprobe.adapters.system.log import MESSAGE_CHARS_MAX, Lines, Log
+from costprobe.adapters.system.log_rate_limit import (
+    KINDS_A_TEMPLATE_MAX,
+    KINDS_MAX,
+    LogEntry,
+    RepeatLimit,
+)
+from costprobe.adapters.system.redaction import MASK, Redactor, secrets_of
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.journal import Journal, encoded, fields_of, is_journal, priority
-from agent.logs import MESSAGE_CHARS_MAX, Lines, Log
-from agent.redaction import MASK, Redactor, secrets_of
-from agent.repeats import KINDS_A_TEMPLATE_MAX, KINDS_MAX, Entry, RepeatLimit
 
 
 class Kept:
@@ -57,7 +62,7 @@ def seconds():
 def logger(kept, seconds):
     """A logger of its own whose log is kept, and whose minutes are moved by hand."""
     log = Log(kept, Redactor(["canary-1234"]), 60.0, seconds)
-    made = logging.Logger("agent.sinks.pusher")  # noqa: LOG001 - one that no other test shares
+    made = logging.Logger("costprobe.adapters.sinks.outbox_worker")  # noqa: LOG001 - one that no other test shares
     made.addHandler(log)
     yield made
     log.close()
@@ -67,21 +72,21 @@ def entry_of(text="text", **more):
     fields = {
         "time_s": 0.0,
         "level": logging.ERROR,
-        "part": "sinks.pusher",
+        "part": "adapters.sinks.outbox_worker",
         "text": text,
         "file": "/f.py",
         "line": 7,
         "function": "run",
         "thread": "sink influxdb",
     }
-    return Entry(**(fields | more))
+    return LogEntry(**(fields | more))
 
 
 def complain(logger, *arguments):
     logger.error("sink %s: %s", *arguments)
 
 
-def test_the_first_is_said_and_the_others_are_counted(logger, kept, seconds):
+def test_first_message_is_logged_and_repeats_are_counted(logger, kept, seconds):
     for _ in range(241):
         complain(logger, "influxdb", "connection refused")
     assert kept.texts == ["sink influxdb: connection refused"]
@@ -99,27 +104,27 @@ def test_the_first_is_said_and_the_others_are_counted(logger, kept, seconds):
     assert kept.texts[3] == "sink influxdb: connection refused ... repeated once in 60 s"
 
 
-def test_what_was_silent_for_a_minute_is_new(logger, kept, seconds):
+def test_message_after_a_quiet_minute_is_logged_again(logger, kept, seconds):
     for _ in range(2):
         complain(logger, "influxdb", "connection refused")
         seconds.now_s += 61
     assert kept.texts == ["sink influxdb: connection refused"] * 2
 
 
-def test_numbers_do_not_make_another_trouble_and_names_do(logger, kept):
+def test_numbers_do_not_distinguish_messages_and_names_do(logger, kept):
     complain(logger, "influxdb", "3.5 s late, run 0123abcd-0001")
     complain(logger, "influxdb", "14 s late, run 9876ffff-0002")
     complain(logger, "victoria", "3.5 s late, run 0123abcd-0001")
     assert len(kept.texts) == 2
 
 
-def test_news_are_said_each_time(logger, kept):
+def test_info_messages_are_not_limited(logger, kept):
     for _ in range(3):
         logger.info("reloaded")
     assert kept.texts == ["reloaded"] * 3
 
 
-def test_a_place_that_says_ever_new_things_is_held_too(logger, kept, seconds):
+def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):
     for word in range(5000):
         complain(logger, "influxdb", "".join(chr(97 + int(digit)) for digit in str(word)))
     assert len(kept.texts) <= KINDS_A_TEMPLATE_MAX + 1
@@ -128,21 +133,21 @@ def test_a_place_that_says_ever_new_things_is_held_too(logger, kept, seconds):
     assert sum(max(entry.repeated, 1) for entry in kept.entries) == 5000 + 1
 
 
-def test_what_is_counted_at_the_end_is_said(logger, kept):
+def test_counts_are_logged_on_close(logger, kept):
     for _ in range(3):
         complain(logger, "influxdb", "down")
     logger.handlers[0].close()
     assert kept.texts[-1] == "sink influxdb: down ... repeated 2 times in 0 s"
 
 
-def test_counts_are_told_also_where_nothing_else_is_logged():
-    told = threading.Event()
+def test_counts_are_logged_without_other_messages():
+    logged = threading.Event()
 
     class Telling(Kept):
         def write(self, entry):
             super().write(entry)
             if entry.repeated:
-                told.set()
+                logged.set()
 
     kept = Telling()
     log = Log(kept, Redactor(), 0.2)
@@ -150,19 +155,19 @@ def test_counts_are_told_also_where_nothing_else_is_logged():
     logger.addHandler(log)
     for _ in range(3):
         complain(logger, "influxdb", "down")
-    assert told.wait(30)
+    assert logged.wait(30)
     log.close()
     assert sum(max(entry.repeated, 1) for entry in kept.entries) == 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.text(max_size=3)), max_size=400))
-def test_nothing_is_lost_and_nothing_grows(messages):
-    limit, said, counted = RepeatLimit(60.0), 0, 0
+def test_every_message_is_counted_and_memory_is_bounded(messages):
+    limit, logged, counted = RepeatLimit(60.0), 0, 0
     for now_s, (template, text) in enumerate(messages):
         counted += sum(entry.repeated for entry in limit.due(now_s))
-        said += limit.takes(template, entry_of(text), now_s)
+        logged += limit.takes(template, entry_of(text), now_s)
     counted += sum(entry.repeated for entry in limit.due(0, ends=True))
-    assert said + counted == len(messages)
+    assert logged + counted == len(messages)
 
 
 def test_the_memory_of_repeats_is_bounded():
@@ -184,7 +189,7 @@ def test_secrets_and_control_characters_are_not_written(logger, kept):
     assert "http://[redacted]@h/" in text
 
 
-def test_a_traceback_is_kept_masked_and_bounded(logger, kept):
+def test_traceback_is_masked_and_bounded(logger, kept):
     try:
         int("canary-1234" + "x" * 100_000 + " the end")
     except ValueError:
@@ -195,7 +200,7 @@ def test_a_traceback_is_kept_masked_and_bounded(logger, kept):
     assert len(text) < MESSAGE_CHARS_MAX + 100
 
 
-def test_a_message_that_does_not_fit_its_arguments_is_said_without_them(logger, kept):
+def test_message_with_wrong_arguments_is_logged_without_them(logger, kept):
     logger.info("%d of %d", "canary-1234")  # noqa: PLE1206 - the mistake that is looked at
     assert kept.texts == ["a message does not fit its arguments: %d of %d"]
 
@@ -217,7 +222,7 @@ def test_a_message_that_does_not_fit_its_arguments_is_said_without_them(logger, 
         "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----",
     ],
 )
-def test_what_looks_like_a_secret_is_masked(text):
+def test_secret_patterns_are_masked(text):
     masked = Redactor()(text)
     assert "hunter2" not in masked
     assert MASK in masked
@@ -226,19 +231,19 @@ def test_what_looks_like_a_secret_is_masked(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "/etc/infercost/influxdb.token: cannot be read (No such file or directory)",
-        'token_file = "/etc/infercost/influxdb.token"',
+        "/etc/costprobe/influxdb.token: cannot be read (No such file or directory)",
+        'token_file = "/etc/costprobe/influxdb.token"',
         "token_credential = 'influxdb'",
         "probe,host=h tokens_in=512,tokens_out=128 1780000000000000000",
         "http://127.0.0.1:8086/api/v2/write?bucket=b: connection refused",
         "cost_per_million_tokens_in 3.5",
     ],
 )
-def test_what_helps_is_left(text):
+def test_ordinary_text_is_not_masked(text):
     assert Redactor()(text) == text
 
 
-def test_known_secrets_are_masked_in_every_way_they_are_written():
+def test_known_secrets_are_masked_in_every_encoding():
     written_plainly = 'pass "word", =\\ ü1'
     written = ["x " + written_plainly, '{"a": "pass \\"word\\", =\\\\ \\u00fc1"}']
     written += [
@@ -247,18 +252,20 @@ def test_known_secrets_are_masked_in_every_way_they_are_written():
     ]
     for text in written:
         assert "word" not in Redactor([written_plainly])(text)
-    assert Redactor(["abc"])("abc is too short to be told from other words").startswith("abc")
+    assert Redactor(["abc"])("abc is too short to be distinguished from other words").startswith(
+        "abc"
+    )
 
 
-def test_secret_variables_are_known_by_their_names():
+def test_secret_variables_are_recognized_by_name():
     environ = {
         "INFLUX_TOKEN": "canary-one",
         "DB_PASSWORD": "canary-two",
         "API_KEY": "canary-three",
         "PATH": "/usr/bin:/usr/local/bin",
         "GIT_AUTHOR_NAME": "somebody else",
-        "CREDENTIALS_DIRECTORY": "/run/credentials/infercost.service",
-        "TOKEN_FILE": "/etc/infercost/token",
+        "CREDENTIALS_DIRECTORY": "/run/credentials/costprobe.service",
+        "TOKEN_FILE": "/etc/costprobe/token",
         "USE_TOKEN": "disabled",
     }
     assert secrets_of(environ) == ["canary-one", "canary-two", "canary-three"]
@@ -279,11 +286,11 @@ def decoded(datagram):
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text()))
-def test_fields_arrive_as_they_were(fields):
+def test_journal_fields_round_trip(fields):
     assert decoded(encoded(fields)) == fields
 
 
-def test_the_priorities_are_syslogs():
+def test_priorities_are_those_of_syslog():
     levels = [logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
     assert [priority(level) for level in levels] == [2, 3, 4, 6, 7]
 
@@ -297,16 +304,16 @@ def journald(tmp_path):
         yield listening
 
 
-def test_a_message_reaches_the_journal_with_its_fields(journald, tmp_path, kept):
+def test_message_reaches_the_journal_with_its_fields(journald, tmp_path, kept):
     journal = Journal(tmp_path / "journal", kept)
     journal.write(entry_of("two\nlines", repeated=240))
     journal.close()
     assert decoded(journald.recv(65536)) == {
         "PRIORITY": "3",
-        "SYSLOG_IDENTIFIER": "infercost",
+        "SYSLOG_IDENTIFIER": "costprobe",
         "MESSAGE": "two\nlines",
-        "INFERCOST_PART": "sinks.pusher",
-        "INFERCOST_REPEATED": "240",
+        "COSTPROBE_PART": "adapters.sinks.outbox_worker",
+        "COSTPROBE_REPEATED": "240",
         "CODE_FILE": "/f.py",
         "CODE_LINE": "7",
         "CODE_FUNC": "run",
@@ -315,7 +322,7 @@ def test_a_message_reaches_the_journal_with_its_fields(journald, tmp_path, kept)
     assert kept.entries == []
 
 
-def test_a_journal_that_takes_nothing_costs_messages_and_counts_them(journald, tmp_path, kept):
+def test_busy_journal_drops_and_counts_messages(journald, tmp_path, kept):
     journal = Journal(tmp_path / "journal", kept)
     journald.setblocking(False)
     sent, got = 0, []
@@ -332,7 +339,7 @@ def test_a_journal_that_takes_nothing_costs_messages_and_counts_them(journald, t
     assert len(got) == sent - 1
     journal.write(entry_of("again"))
     journal.close()
-    assert decoded(journald.recv(65536))["INFERCOST_LOST"] == "1"
+    assert decoded(journald.recv(65536))["COSTPROBE_LOST"] == "1"
     assert journal.lost == 0
 
 
@@ -341,25 +348,27 @@ def test_without_a_journal_lines_go_to_stderr_with_their_level(tmp_path):
     journal = Journal(tmp_path / "nothing", Lines(stream, for_systemd=True))
     journal.write(entry_of("two\nlines"))
     journal.close()
-    assert stream.getvalue() == "<3>ERROR sinks.pusher: two\n<3>    lines\n"
+    assert stream.getvalue() == "<3>ERROR adapters.sinks.outbox_worker: two\n<3>    lines\n"
 
 
-def test_lines_have_their_time_and_no_line_looks_like_another_message():
+def test_lines_have_a_time_and_continuation_lines_are_indented():
     stream = io.StringIO()
     Lines(stream, for_systemd=False).write(entry_of("two\nERROR x: forged"))
     first, second = stream.getvalue().splitlines()
-    assert first.endswith(",000 ERROR sinks.pusher: two")
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ERROR adapters\.sinks\.outbox_worker: two", first
+    )
     assert second == "    ERROR x: forged"
 
 
-def test_a_closed_stream_ends_nobody():
+def test_closed_stream_is_ignored():
     stream = io.StringIO()
     stream.close()
     Lines(stream, for_systemd=False).write(entry_of())
     assert stream.closed
 
 
-def test_the_journal_is_told_by_device_and_inode(tmp_path):
+def test_journal_is_recognized_by_device_and_inode(tmp_path):
     with (tmp_path / "stderr").open("w") as file:
         found = os.fstat(file.fileno())
         assert is_journal(f"{found.st_dev}:{found.st_ino}", file)
@@ -371,21 +380,21 @@ def test_the_journal_is_told_by_device_and_inode(tmp_path):
 PROGRAM = """
 import logging, os, sys
 from pathlib import Path
-from agent.logs import start_logging
+from costprobe.adapters.system.log import start_logging
 found = os.fstat(2)
 if sys.argv[1] == "journal":
     os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
 start_logging(os.environ, sys.stderr, Path(sys.argv[2]))
-log = logging.getLogger("agent.daemon.service")
+log = logging.getLogger("costprobe.daemon.lifecycle")
 for _ in range(3):
     log.warning("the token is %s", os.environ["SOME_TOKEN"])
-log.debug("not said")
-logging.getLogger("apscheduler").info("not said either")
+log.debug("not logged")
+logging.getLogger("apscheduler").info("not logged either")
 """
 
 
 @pytest.mark.parametrize("to", ["journal", "stderr"])
-def test_a_process_logs_where_its_environment_says(to, journald, tmp_path):
+def test_process_logs_to_the_destination_of_its_environment(to, journald, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, to, str(tmp_path / "journal")],
         env={**os.environ, "JOURNAL_STREAM": "1:1", "SOME_TOKEN": "canary-5678"},
@@ -394,18 +403,18 @@ def test_a_process_logs_where_its_environment_says(to, journald, tmp_path):
         check=True,
     )
     if to == "stderr":
-        said = [line.split(" ", 2)[2] for line in done.stderr.splitlines()]
+        logged = [line.split("  ", 1)[1] for line in done.stderr.splitlines()]
     else:
         assert done.stderr == ""
         got = [decoded(journald.recv(65536)) for _ in range(2)]
         assert [fields["PRIORITY"] for fields in got] == ["4", "4"]
         assert got[0]["CODE_FUNC"] == "<module>"
-        said = [f"WARNING {fields['INFERCOST_PART']}: {fields['MESSAGE']}" for fields in got]
-    assert [line.partition(" in ")[0] for line in said] == [
-        "WARNING daemon.service: the token is [redacted]",
-        "WARNING daemon.service: the token is [redacted] ... repeated 2 times",
+        logged = [f"WARNING {fields['COSTPROBE_PART']}: {fields['MESSAGE']}" for fields in got]
+    assert [line.partition(" in ")[0] for line in logged] == [
+        "WARNING daemon.lifecycle: the token is [redacted]",
+        "WARNING daemon.lifecycle: the token is [redacted] ... repeated 2 times",
     ]
 
 
-def test_the_fields_name_no_more_than_they_should():
-    assert "INFERCOST_REPEATED" not in fields_of(entry_of())
+def test_journal_field_names_are_fixed():
+    assert "COSTPROBE_REPEATED" not in fields_of(entry_of())

@@ -1,10 +1,10 @@
-"""The operator's own figure of how good a model is, in the configuration."""
+"""The operator's quality figure of a model in the configuration."""
 
 from pathlib import Path
 
 import pytest
-
-from agent.config_file import ConfigError, parse
+from costprobe.app.configuration import parse
+from costprobe.core.config.load import ConfigError
 
 PROBE = '[[probe]]\nname = "p"\n'
 CHAT = f'{PROBE}kind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
@@ -14,17 +14,17 @@ SERVICE = (
 
 
 def parsed(text):
-    return parse(text, Path("infercost.toml"))
+    return parse(text, Path("costprobe.toml"))
 
 
 @pytest.mark.parametrize("table", [PROBE, CHAT])
-def test_every_kind_of_probe_takes_one(table):
+def test_every_probe_kind_accepts_a_quality(table):
     assert parsed(f"{table}quality = 0.91").probe[0].quality == 0.91
     assert parsed(f"{table}quality = 34").probe[0].quality == 34
     assert parsed(table).probe[0].quality is None
 
 
-def test_a_service_takes_one_or_one_for_each_of_its_models():
+def test_service_accepts_one_quality_or_one_per_model():
     assert parsed(f"{SERVICE}quality = 0.91").service[0].quality == 0.91
     each = parsed(f"{SERVICE}quality = {{ base = 0.8, 'org/tuned' = 0.9 }}").service[0].quality
     assert each == {"base": 0.8, "org/tuned": 0.9}
@@ -32,6 +32,6 @@ def test_a_service_takes_one_or_one_for_each_of_its_models():
 
 @pytest.mark.parametrize("table", [PROBE, SERVICE])
 @pytest.mark.parametrize("value", ["-0.1", "nan", "inf", '"good"', "[0.9]"])
-def test_what_is_no_quality_is_named(table, value):
+def test_invalid_quality_is_reported(table, value):
     with pytest.raises(ConfigError, match="quality"):
         parsed(f"{table}quality = {value}")

@@ -5,12 +5,12 @@ import sys
 import time
 from threading import Thread
 
-from agent.signal_flag import SignalFlag
+from costprobe.adapters.system.signal_event import SignalFlag
 
 # Signals so often that many arrive while the main thread is inside `wait` or `clear`.
 SIGNALLED = """
 import signal
-from agent.signal_flag import SignalFlag
+from costprobe.adapters.system.signal_event import SignalFlag
 
 flag = SignalFlag()
 signal.signal(signal.SIGALRM, lambda *_: flag.set())
@@ -24,14 +24,14 @@ print("through")
 """
 
 
-def test_a_handler_sets_it_while_its_own_thread_waits():
+def test_signal_handler_sets_the_flag_while_its_thread_waits():
     done = subprocess.run(
         [sys.executable, "-c", SIGNALLED], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "through\n"
 
 
-def test_it_stays_set_until_cleared_and_wakes_all_who_wait():
+def test_flag_stays_set_until_cleared_and_wakes_all_waiters():
     flag = SignalFlag()
     assert not flag.is_set()
     assert not flag.wait(0.001)

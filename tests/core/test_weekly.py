@@ -1,11 +1,10 @@
-"""Windows that come back every week hold in a place's own time, over midnight and clock changes."""
+"""Weekly windows follow local time, across midnight and daylight saving changes."""
 
 from datetime import UTC, datetime
 
 import pytest
-
-from agent.model import NS_PER_S
-from agent.weekly import WEEKDAYS, is_within
+from costprobe.core.records import NS_PER_S
+from costprobe.core.weekly_hours import WEEKDAYS, is_within
 
 
 def ns(*when):
@@ -22,7 +21,7 @@ def ns(*when):
         ((2026, 3, 7, 12, 0), False),  # a Saturday
     ],
 )
-def test_a_window_of_working_days(when, inside):
+def test_window_on_working_days(when, inside):
     assert is_within(WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin", ns(*when)) is inside
 
 
@@ -36,18 +35,18 @@ def test_a_window_of_working_days(when, inside):
         ((2026, 3, 2, 22, 0), False),
     ],
 )
-def test_a_window_over_midnight_belongs_to_the_day_on_which_it_began(when, inside):
+def test_window_across_midnight_belongs_to_its_first_day(when, inside):
     assert is_within(["sun"], "22:00", "02:00", "UTC", ns(*when)) is inside
 
 
-def test_a_window_follows_the_places_clocks_through_a_change():
-    # On 29 March 2026 Berlin goes from UTC+1 to UTC+2.
+def test_window_follows_local_time_across_daylight_saving():
+    # On 29 March 2026 Berlin changes from UTC+1 to UTC+2.
     before, after = ns(2026, 3, 28, 7, 30), ns(2026, 3, 30, 7, 30)
     assert not is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", before)
     assert is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", after)
 
 
-def test_a_whole_day_is_one_window():
+def test_whole_day_is_one_window():
     for hour in range(24):
         assert is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 2, hour))
     assert not is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 3))

@@ -1,21 +1,20 @@
-"""The robust forecast: hand-worked cases, its invariants, and how often its interval is right."""
+"""The robust forecast: hand-computed cases, its invariants, and the coverage of its interval."""
 
 import math
 import random
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from agent.costing.budget_forecast import (
+from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
     HourRate,
     Rest,
     rest_of,
     robust_forecast,
 )
-from agent.costing.periods import HOUR_NS
+from costprobe.domain.costing.budgets.periods import HOUR_NS
+from hypothesis import given
+from hypothesis import strategies as st
 
 MONDAY = 1_767_571_200_000_000_000  # 5 January 2026, 00:00 UTC
 
@@ -28,7 +27,7 @@ def rest(count, after):
     return rest_of(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
 
 
-def test_the_rest_of_a_period_begins_with_what_is_left_of_the_hour():
+def test_rest_of_a_period_starts_with_the_rest_of_the_hour():
     quarter_past = MONDAY + HOUR_NS // 4
     found = rest_of(quarter_past, MONDAY + 3 * HOUR_NS)
     assert [hour.share for hour in found] == [0.75, 1.0, 1.0]
@@ -43,19 +42,19 @@ def test_the_rest_of_a_period_begins_with_what_is_left_of_the_hour():
 
 
 @pytest.mark.parametrize("known", [6, 30, 500])
-def test_a_constant_cost_goes_on_and_is_certain(known):
+def test_constant_cost_continues_with_a_narrow_interval(known):
     found = robust_forecast(hours([2.5] * known), rest(10, known), "UTC")
     assert (found.expected, found.low, found.high) == pytest.approx((25, 25, 25))
     assert found.hours == known
 
 
-def test_too_little_is_no_forecast():
+def test_insufficient_history_has_no_forecast():
     assert robust_forecast(hours([1.0] * (MIN_HOURS - 1)), rest(5, 5), "UTC") is None
     assert robust_forecast([], rest(5, 5), "UTC") is None
 
 
-def test_nights_and_weekends_come_back():
-    """Four weeks in which an hour costs 3 from 8 to 20 on workdays, and else 1."""
+def test_nights_and_weekends_repeat():
+    """Four weeks in which an hour costs 3 from 8 to 20 on workdays, otherwise 1."""
     week = [3.0 if day < 5 and 8 <= hour < 20 else 1.0 for day in range(7) for hour in range(24)]
     found = robust_forecast(hours(week * 4), rest(168, 4 * 168), "UTC")
     assert found.expected == pytest.approx(5 * 12 * 3 + 5 * 12 + 2 * 24)
@@ -65,14 +64,14 @@ def test_nights_and_weekends_come_back():
     assert to_saturday.expected == pytest.approx(24)
 
 
-def test_one_odd_week_does_not_come_back():
+def test_single_unusual_week_does_not_repeat():
     week = [2.0] * 168
     values = week * 3 + [2.0] * 24 + [40.0] * 24 + [2.0] * 120 + week * 3
     found = robust_forecast(hours(values), rest(168, len(values)), "UTC")
     assert found.expected == pytest.approx(2 * 168, rel=0.05)
 
 
-def test_a_days_history_knows_the_median_of_its_hours_only():
+def test_history_of_one_day_is_forecast_by_its_median():
     rng = random.Random(3)
     values = [rng.uniform(1, 2) for _ in range(20)]
     found = robust_forecast(hours(values), rest(4, 20), "UTC")
@@ -81,8 +80,8 @@ def test_a_days_history_knows_the_median_of_its_hours_only():
     assert found.method == "median of all hours"
 
 
-def test_hours_follow_the_clocks_of_the_place_over_a_change():
-    """Berlin, where 8 to 20 o'clock is dear, on the Sunday on which clocks are set forward."""
+def test_hours_follow_local_time_over_a_daylight_saving_change():
+    """Berlin, with higher cost from 8 to 20, on the Sunday on which clocks are set forward."""
     start_ns = MONDAY + 7 * 7 * 24 * HOUR_NS  # 23 February 2026, 00:00 UTC, 01:00 in Berlin
     values = [3.0 if 8 <= (hour + 1) % 24 < 20 else 1.0 for hour in range(4 * 168 + 5 * 24)]
     begin_ns = start_ns + len(values) * HOUR_NS  # Saturday, 28 March, 01:00 in Berlin
@@ -98,7 +97,7 @@ def test_hours_follow_the_clocks_of_the_place_over_a_change():
     st.integers(1, 800),
     st.floats(0.001, 1000),
 )
-def test_a_forecast_is_ordered_never_negative_and_goes_with_the_unit(values, share, count, unit):
+def test_forecast_is_ordered_non_negative_and_scales_with_the_unit(values, share, count, unit):
     to_come = [Rest(MONDAY + (len(values) + at) * HOUR_NS, share) for at in range(count)]
     found = robust_forecast(hours(values), to_come, "UTC")
     assert 0 <= found.low <= found.expected <= found.high
@@ -112,7 +111,7 @@ def test_a_forecast_is_ordered_never_negative_and_goes_with_the_unit(values, sha
 
 
 def seasonal(rng, weeks):
-    """Costs with a season of the day and the week, and noise that lasts for some hours."""
+    """Return costs with daily and weekly seasons and autocorrelated noise."""
     away, values = 0.0, []
     for hour in range(weeks * 168):
         away = 0.5 * away + math.sqrt(0.75) * rng.gauss(0, 0.15)
@@ -123,8 +122,8 @@ def seasonal(rng, weeks):
 
 
 @pytest.mark.parametrize(("weeks", "count"), [(4, 12), (4, 240), (8, 500)])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(weeks, count):
-    """Of 60 seeded series at 80 %; 39 to 58 is what one in a thousand such tests would miss."""
+def test_interval_coverage_is_near_its_nominal_level(weeks, count):
+    """Coverage at a nominal 80 % over 60 seeded series; 39 to 58 is the 99.9 % range."""
     held = 0
     for seed in range(60):
         values = seasonal(random.Random(f"{weeks} {count} {seed}"), weeks + 4)

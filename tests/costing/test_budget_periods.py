@@ -1,13 +1,12 @@
-"""Days and months of a place: their lengths where clocks change, and that they leave no gap."""
+"""Days and months of a time zone: their lengths over clock changes, without gaps."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from costprobe.domain.costing.budgets.periods import HOUR_NS, hour_phase_ns, period_at
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.periods import HOUR_NS, hour_phase_ns, period_at
 
 S = 1_000_000_000
 ZONES = (
@@ -63,7 +62,7 @@ def utc(time_ns):
         ),
     ],
 )
-def test_a_period_begins_and_ends_at_midnight_of_its_place(kind, zone, at, start, end, hours):
+def test_period_starts_and_ends_at_local_midnight(kind, zone, at, start, end, hours):
     period = period_at(kind, zone, ns(at))
     assert (utc(period.start_ns), utc(period.end_ns)) == (start, end)
     assert (period.end_ns - period.start_ns) / HOUR_NS == hours
@@ -74,7 +73,7 @@ def test_a_period_begins_and_ends_at_midnight_of_its_place(kind, zone, at, start
     st.sampled_from(ZONES),
     st.integers(ns("2010-01-01T00:00"), ns("2036-01-01T00:00")),
 )
-def test_every_instant_lies_in_one_period_and_they_follow_each_other(kind, zone, at_ns):
+def test_periods_are_contiguous_and_disjoint(kind, zone, at_ns):
     period = period_at(kind, zone, at_ns)
     assert period.start_ns <= at_ns < period.end_ns
     assert period_at(kind, zone, period.start_ns) == period
@@ -88,7 +87,7 @@ def test_every_instant_lies_in_one_period_and_they_follow_each_other(kind, zone,
     ("zone", "minutes"),
     [("UTC", 0), ("Europe/Berlin", 0), ("Asia/Kolkata", 30), ("Asia/Kathmandu", 15)],
 )
-def test_the_full_hours_of_a_place_may_lie_beside_those_of_utc(zone, minutes):
+def test_local_full_hours_may_differ_from_utc_full_hours(zone, minutes):
     at_ns = ns("2026-05-01T12:00")
     assert hour_phase_ns(zone, at_ns) == minutes * 60 * S
     start_ns = period_at("day", zone, at_ns).start_ns

@@ -1,14 +1,13 @@
-"""Costs by the hour: nothing is lost or invented, and gaps stay gaps."""
+"""Costs by the hour: sums are preserved and gaps are not filled."""
 
 import json
 import random
 
 import pytest
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, merged, stretches
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.periods import HOUR_NS, Span
-from agent.costing.spend import MAX_HOURS, Payer, SpendBook, merged, stretches
 
 S = 1_000_000_000
 GPU0 = Payer("", "gpu0", "USD")
@@ -21,67 +20,67 @@ def booked(rows, span, usual_s=10, phase_ns=0):
     return book
 
 
-def test_rows_without_gaps_cover_an_hour_and_add_up():
+def test_rows_without_gaps_cover_an_hour_and_are_summed():
     rows = {BEGAN + second * S: 0.01 for second in range(10, 3601, 10)}
-    book = booked(rows, Span(BEGAN, BEGAN + HOUR_NS))
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + HOUR_NS))
     hour = book.at(GPU0, 490_000)
     assert hour.cost == pytest.approx(3.60)
     assert hour.covered_s == pytest.approx(3600)
 
 
-def test_a_gap_is_not_covered_and_costs_nothing():
+def test_gap_has_no_coverage_and_no_cost():
     """Half an hour of rows, a quarter without, then the last quarter."""
     seconds = [*range(10, 1801, 10), *range(2710, 3601, 10)]
     rows = {BEGAN + second * S: 0.01 for second in seconds}
-    hour = booked(rows, Span(BEGAN, BEGAN + HOUR_NS)).at(GPU0, 490_000)
+    hour = booked(rows, TimeSpan(BEGAN, BEGAN + HOUR_NS)).at(GPU0, 490_000)
     assert hour.covered_s == pytest.approx(2700)
     assert hour.cost == pytest.approx(2.70)
 
 
-def test_a_row_over_the_full_hour_is_divided_by_time():
+def test_row_across_a_full_hour_is_divided_by_time():
     rows = {BEGAN + minute * 60 * S: 5.0 for minute in (40, 50, 58, 68, 78)}
-    book = booked(rows, Span(BEGAN, BEGAN + 2 * HOUR_NS))
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
     # 0:30 to 0:58 whole, and 2 of the 10 minutes after it.
     assert book.at(GPU0, 490_000).cost == pytest.approx(15 + 5 * 0.2)
     assert book.at(GPU0, 490_001).cost == pytest.approx(5 * 0.8 + 5)
     assert book.at(GPU0, 490_001).covered_s == pytest.approx(18 * 60)
 
 
-def test_two_rows_are_as_long_as_usual():
+def test_two_rows_have_the_default_length():
     found = list(stretches({100 * S: 1.0, 900 * S: 2.0}, usual_s=300))
     assert found == [(-200 * S, 100 * S, 1.0), (600 * S, 900 * S, 2.0)]
     assert list(stretches({}, 300)) == []
 
 
-def test_parts_of_a_device_at_the_same_time_are_one_cost():
+def test_parts_of_a_device_at_the_same_time_are_summed():
     assert merged([([1, 2], [0.5, 1.0]), ([2, 3], [0.25, 1.0])]) == {1: 0.5, 2: 1.25, 3: 1.0}
 
 
-def test_what_lies_outside_is_not_in_a_span():
+def test_span_excludes_hours_outside_it():
     rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
-    book = booked(rows, Span(BEGAN, BEGAN + 3 * HOUR_NS))
-    whole = book.between(GPU0, Span(BEGAN + HOUR_NS, BEGAN + 3 * HOUR_NS))
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))
+    whole = book.between(GPU0, TimeSpan(BEGAN + HOUR_NS, BEGAN + 3 * HOUR_NS))
     assert whole.cost == pytest.approx(7.20)
-    from_half_past = book.between(GPU0, Span(BEGAN + HOUR_NS // 2, BEGAN + HOUR_NS))
+    from_half_past = book.between(GPU0, TimeSpan(BEGAN + HOUR_NS // 2, BEGAN + HOUR_NS))
     assert (from_half_past.cost, from_half_past.covered_s) == pytest.approx((1.80, 1800))
-    assert book.between(Payer("", "gpu1", "USD"), Span(BEGAN, BEGAN + HOUR_NS)).cost == 0
+    assert book.between(Payer("", "gpu1", "USD"), TimeSpan(BEGAN, BEGAN + HOUR_NS)).cost == 0
 
 
-def test_an_hour_is_booked_anew_after_a_cut():
+def test_hour_is_booked_again_after_a_cut():
     rows = {BEGAN + second * S: 0.01 for second in range(10, 7201, 10)}
-    book = booked(rows, Span(BEGAN, BEGAN + 2 * HOUR_NS))
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
     book.cut(BEGAN + HOUR_NS + 5)
     assert book.at(GPU0, 490_001).cost == 0
-    book.add_rows(GPU0, rows, Span(BEGAN + HOUR_NS, BEGAN + 2 * HOUR_NS), 10)
+    book.add_rows(GPU0, rows, TimeSpan(BEGAN + HOUR_NS, BEGAN + 2 * HOUR_NS), 10)
     assert book.at(GPU0, 490_001).cost == pytest.approx(3.60)
     assert book.at(GPU0, 490_000).cost == pytest.approx(3.60)
 
 
-def test_only_eight_weeks_are_kept():
+def test_hours_older_than_eight_weeks_are_dropped():
     book = SpendBook()
     for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS):
         end_ns = BEGAN + (hour + 1) * HOUR_NS
-        book.add_rows(GPU0, {end_ns: 1.0}, Span(end_ns - HOUR_NS, end_ns), 3600)
+        book.add_rows(GPU0, {end_ns: 1.0}, TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
     first = BEGAN // HOUR_NS
     kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS)]
     assert kept == [0, 0, 0, 1.0]
@@ -92,20 +91,20 @@ def test_only_eight_weeks_are_kept():
     st.sampled_from([0, 900 * S, 1800 * S]),
     st.integers(1, 6),
 )
-def test_whatever_the_rows_their_cost_is_kept_and_never_covered_twice(steps, phase_ns, pieces):
-    """Booked in pieces or at once, with hours that begin anywhere."""
+def test_any_rows_keep_their_cost_and_are_covered_once(steps, phase_ns, pieces):
+    """Rows are booked in batches or at once, with any offset of the hours."""
     rows, at_ns = {}, BEGAN + HOUR_NS
     for minutes, cost in steps:
         at_ns += minutes * 60 * S
         rows[at_ns] = cost
-    whole = Span(BEGAN - 300 * HOUR_NS, at_ns)
+    whole = TimeSpan(BEGAN - 300 * HOUR_NS, at_ns)
     book, ends = SpendBook(phase_ns), sorted({*rows, whole.end_ns})
     cuts = [
         whole.start_ns,
         *sorted(random.Random(pieces).sample(ends[:-1], k=min(pieces, len(ends) - 1))),
     ]
     for start_ns, end_ns in zip(cuts, [*cuts[1:], whole.end_ns], strict=True):
-        book.add_rows(GPU0, rows, Span(start_ns, end_ns), 60)
+        book.add_rows(GPU0, rows, TimeSpan(start_ns, end_ns), 60)
     found = book.between(GPU0, whole)
     assert found.cost == pytest.approx(sum(rows.values()))
     covered_s = sum(end - start for start, end, _ in stretches(rows, 60)) / S
@@ -114,9 +113,9 @@ def test_whatever_the_rows_their_cost_is_kept_and_never_covered_twice(steps, pha
     assert all(book.at(GPU0, hour).covered_s <= 3600.0 for hour in hours)
 
 
-def test_what_is_final_outlives_a_restart():
+def test_final_hours_survive_a_restart():
     rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
-    book = booked(rows, Span(BEGAN, BEGAN + 3 * HOUR_NS))
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))
     book.final_ns = BEGAN + 2 * HOUR_NS
     again = SpendBook.from_document(json.loads(json.dumps(book.to_document())))
     assert again.final_ns == book.final_ns
@@ -128,6 +127,6 @@ def test_what_is_final_outlives_a_restart():
 @pytest.mark.parametrize(
     "series", [[["", "g", "USD", 1, [1.0], []]], [["", "g", "USD", 1, ["x"], [1.0]]], [["g"]], 7]
 )
-def test_a_damaged_document_is_refused(series):
+def test_damaged_document_is_rejected(series):
     with pytest.raises((KeyError, TypeError, ValueError)):
         SpendBook.from_document({"phase_ns": 0, "final_ns": 0, "series": series})

@@ -1,19 +1,18 @@
-"""Where a budget stands, worked by hand, and what is told of it and when."""
+"""Budget status by hand-computed examples, and when its conditions are reported."""
 
 import json
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from costprobe.domain.costing.budgets.budget import budget_status, hours_before, period_words
+from costprobe.domain.costing.budgets.budget_forecast import Forecast
+from costprobe.domain.costing.budgets.budget_watch import BudgetWatch, budget_point, forecast_words
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import Payer, SpendBook
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.config_budget import BudgetConfig
-from agent.costing.budget import budget_status, hours_before, period_words
-from agent.costing.budget_forecast import Forecast
-from agent.costing.budget_watch import BudgetWatch, budget_point, forecast_words
-from agent.costing.periods import HOUR_NS, Span, hour_phase_ns
-from agent.costing.spend import Payer, SpendBook
 
 S = 1_000_000_000
 MINUTE = 60 * S
@@ -28,7 +27,7 @@ def budget(**keys):
 
 
 def book_of(zone="UTC", at_ns=0, **payers):
-    """A book of rows each minute: per_hour, from, to of each payer."""
+    """Return a book with one row a minute; each payer has (cost per hour, from, to)."""
     book = SpendBook(hour_phase_ns(zone, at_ns))
     for words, parts in payers.items():
         payer = Payer(*words.split("_"))
@@ -36,7 +35,7 @@ def book_of(zone="UTC", at_ns=0, **payers):
             since_ns, until_ns = ns(since, zone), ns(until, zone)
             times = range(since_ns + MINUTE, until_ns + 1, MINUTE)
             rows = dict.fromkeys(times, per_hour / 60)
-            book.add_rows(payer, rows, Span(since_ns, until_ns), 60)
+            book.add_rows(payer, rows, TimeSpan(since_ns, until_ns), 60)
     return book
 
 
@@ -53,13 +52,13 @@ def test_a_month_of_two_gpus_with_a_gap():
     assert status.spent == pytest.approx(96 * 1.0 + 84 * 0.5)
     assert status.coverage == pytest.approx((96 + 84) / (2 * 96))
     assert status.elapsed_share == pytest.approx(4 / 31)
-    assert status.missing == ("gpu1: no cost is known for 12.0 h of the period",)
-    # 27 days are to come, at what both have always cost.
+    assert status.missing == ("gpu1: no cost data for 12.0 h of the period",)
+    # 27 days remain, at the constant cost of both.
     assert status.expected == pytest.approx(138 + 27 * 24 * 1.5)
     assert period_words(status) == "March 2026"
 
 
-def test_a_device_and_a_service_have_budgets_of_their_own():
+def test_device_and_service_have_separate_budgets():
     book = book_of(
         _gpu0_USD=[(1.0, "2026-03-01T00:00", "2026-03-02T00:00")],
         _gpu1_USD=[(0.5, "2026-03-01T00:00", "2026-03-02T00:00")],
@@ -78,7 +77,7 @@ def test_a_device_and_a_service_have_budgets_of_their_own():
     assert spent == pytest.approx({"host": 36.0, "gpu1": 12.0, "chat": 24.0})
 
 
-def test_currencies_are_never_added():
+def test_currencies_are_never_summed():
     book = book_of(
         _gpu0_EUR=[(1.0, "2026-03-01T00:00", "2026-03-01T10:00")],
         _gpu0_USD=[(2.0, "2026-03-01T10:00", "2026-03-02T00:00")],
@@ -88,12 +87,12 @@ def test_currencies_are_never_added():
     assert status.foreign == pytest.approx({"USD": 28.0})
     assert status.coverage == pytest.approx(10 / 24)
     assert status.missing == (
-        "gpu0: no cost is known for 14.0 h of the period",
+        "gpu0: no cost data for 14.0 h of the period",
         "28.00 USD is not added to EUR",
     )
 
 
-def test_a_day_with_23_hours_in_a_place_with_half_hours():
+def test_day_with_23_hours_in_a_half_hour_time_zone():
     at_ns = ns("2026-03-29T12:00", "Europe/Berlin")
     book = book_of(
         "Europe/Berlin", at_ns, _gpu0_USD=[(2.0, "2026-03-28T00:00", "2026-03-29T12:00")]
@@ -111,7 +110,7 @@ def test_a_day_with_23_hours_in_a_place_with_half_hours():
     assert status.spent == pytest.approx(3.0)
 
 
-def test_on_the_first_day_there_is_no_forecast_yet():
+def test_first_day_has_no_forecast():
     at_ns = ns("2026-03-15T04:00")
     book = book_of(_gpu0_USD=[(1.0, "2026-03-15T00:00", "2026-03-15T04:00")])
     status = budget_status(budget(), book, at_ns)
@@ -120,10 +119,10 @@ def test_on_the_first_day_there_is_no_forecast_yet():
     assert status.coverage == pytest.approx(4 / (14 * 24 + 4))
     nothing = budget_status(budget(device="gpu9"), book, at_ns)
     assert (nothing.spent, nothing.coverage) == (0, 0)
-    assert nothing.missing == ("no row of gpu9 tells of a cost in this period",)
+    assert nothing.missing == ("no row of gpu9 has a cost in this period",)
 
 
-def test_an_hour_that_lacks_one_of_two_gpus_tells_nothing_of_both():
+def test_hour_with_a_missing_gpu_is_excluded_from_the_forecast():
     book = book_of(
         _gpu0_USD=[(1.0, "2026-03-01T00:00", "2026-03-01T06:00")],
         _gpu1_USD=[
@@ -133,12 +132,12 @@ def test_an_hour_that_lacks_one_of_two_gpus_tells_nothing_of_both():
     )
     found = hours_before(book.payers, book, ns("2026-03-01T06:00"))
     rates = {(hour.start_ns - ns("2026-03-01T00:00")) // HOUR_NS: hour.per_hour for hour in found}
-    # Before gpu1 came its cost was none; in the fourth hour it is not known; of the fifth, most is.
+    # gpu1 costs nothing before its first row; it is missing in hour 4, mostly present in hour 5.
     assert rates == pytest.approx({0: 1.0, 1: 2.0, 2: 2.0, 4: 2.0, 5: 2.0})
 
 
 def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
-    """A status with the figures that are given."""
+    """Return a status with the given figures."""
     day = at[:11]
     hours = [(spent, f"{day}00:00", f"{day}01:00"), (0.0, f"{day}01:00", f"{day}12:00")]
     book = book_of(_gpu0_USD=hours)
@@ -150,11 +149,11 @@ def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
 
 
 def taken(watch, *looks):
-    """The names of the conditions that each look told."""
+    """Return the names of the conditions that each evaluation reported."""
     return [[event.metric for event in watch.take(status)[1]] for status in looks]
 
 
-def test_an_exceeded_budget_is_told_once_a_period():
+def test_exceeded_budget_is_reported_once_a_period():
     watch = BudgetWatch()
     assert taken(watch, look(99, 99), look(101, None), look(102, None), look(103, None)) == [
         [],
@@ -167,16 +166,16 @@ def test_an_exceeded_budget_is_told_once_a_period():
     assert taken(watch, look(3, 50, at="2026-04-09T00:00"), april) == [[], ["budget_exceeded"]]
 
 
-def test_a_forecast_that_wavers_is_told_once():
+def test_fluctuating_forecast_is_reported_once():
     watch = BudgetWatch()
     looks = [look(10, expected) for expected in (101, 99, 101, 102, 97, 101, 94, 101, 120)]
     assert taken(watch, *looks) == [[], [], [], ["budget_forecast"], [], [], [], [], []]
     watch = BudgetWatch()
-    standings = [watch.take(status)[0].is_forecast for status in looks]
-    assert standings == [False, False, False, True, True, True, False, False, False]
+    raised = [watch.take(status)[0].is_forecast for status in looks]
+    assert raised == [False, False, False, True, True, True, False, False, False]
 
 
-def test_what_was_told_outlives_a_restart():
+def test_reported_conditions_survive_a_restart():
     watch = BudgetWatch()
     watch.take(look(101, 200))
     again = BudgetWatch.restore(json.loads(json.dumps(watch.document())))
@@ -190,9 +189,9 @@ def test_what_was_told_outlives_a_restart():
             BudgetWatch.restore(damaged)
 
 
-def test_an_event_and_a_row_say_what_a_reader_needs():
+def test_event_and_row_have_the_figures_of_the_budget():
     status = look(101, None, device="gpu0")
-    standing, (event,) = BudgetWatch().take(status)
+    flags, (event,) = BudgetWatch().take(status)
     assert (event.severity, event.device, dict(event.subject)) == (
         "critical",
         "gpu0",
@@ -200,7 +199,7 @@ def test_an_event_and_a_row_say_what_a_reader_needs():
     )
     assert event.detail.startswith("budget b: 101.00 of 100.00 USD for March 2026 are spent with")
     assert (event.before, event.after) == ("100", "101")
-    row = budget_point(status, standing, {"host": "h"})
+    row = budget_point(status, flags, {"host": "h"})
     assert row.tags == {
         "host": "h",
         "budget": "b",
@@ -214,7 +213,7 @@ def test_an_event_and_a_row_say_what_a_reader_needs():
 
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.floats(0, 300)), max_size=30))
-def test_each_condition_is_told_at_most_once_a_period(figures):
+def test_each_condition_is_reported_at_most_once_a_period(figures):
     statuses = [look(round(spent), round(spent) + round(more)) for spent, more in figures]
-    told = [name for names in taken(BudgetWatch(), *statuses) for name in names]
-    assert len(told) == len(set(told))
+    reported = [name for names in taken(BudgetWatch(), *statuses) for name in names]
+    assert len(reported) == len(set(reported))

@@ -1,12 +1,9 @@
-"""The Pareto front and the cheapest model that is good enough, by hand and as properties."""
+"""The Pareto front and the cheapest model within the limits, by hand and as properties."""
 
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from agent.costing.compare import (
+from costprobe.domain.costing.comparison.compare import (
     Candidate,
     Summary,
     cheapest,
@@ -15,6 +12,8 @@ from agent.costing.compare import (
     dominators,
     summarized,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 FIGURES = st.one_of(st.integers(0, 3).map(float), st.just(math.inf))
 POINTS = st.integers(1, 5).flatmap(
@@ -43,7 +42,7 @@ def candidate(name, cost, p99=None, quality=None, **more):
 
 
 @given(POINTS)
-def test_no_point_of_the_front_is_dominated_and_every_other_is(points):
+def test_only_points_outside_the_front_are_dominated(points):
     by = dominators(points)
     front = [point for point, index in zip(points, by, strict=True) if index is None]
     assert front
@@ -85,21 +84,21 @@ def test_the_front_over_cost_latency_and_quality():
     assert not left_out
     assert [(p.candidate.name, p.dominated_by) for p in group.placed] == [
         ("small", None),
-        # What is not known is no advantage: small costs less and answers sooner.
+        # An unknown quality is no advantage: small costs less and is faster.
         ("odd", "small"),
         ("large", None),
         ("old", "large"),
     ]
 
 
-def test_energy_and_grams_keep_a_dearer_model_on_the_front():
+def test_energy_and_emissions_keep_a_more_expensive_model_on_the_front():
     dear = candidate("dear", 2e-6, 10, energy_j=flat(1.0), carbon_g=flat(0.1))
     cheap = candidate("cheap", 1e-6, 10, energy_j=flat(2.0), carbon_g=flat(0.1))
     (group,), _ = compared([dear, cheap])
     assert [placed.dominated_by for placed in group.placed] == [None, None]
 
 
-def test_the_cheapest_with_a_latency_and_a_quality():
+def test_cheapest_model_within_latency_and_quality_limits():
     group = [
         candidate("large", 4e-6, 40, 0.95),
         candidate("middle", 2e-6, 30, 0.91),
@@ -126,14 +125,14 @@ def test_the_cheapest_with_a_latency_and_a_quality():
     assert cheapest([candidate("exact", 1e-6, 50, 0.9)], 50, 0.9).cheapest.name == "exact"
 
 
-def test_what_is_within_the_noise_is_not_called_cheaper():
+def test_differences_within_the_noise_are_not_cheaper():
     # Notches: 1.57 x 0.4 / sqrt(16) = 0.157 each; 1.0 and 1.3 overlap, 1.0 and 1.4 do not.
     costs = {"best": 1.0, "near": 1.3, "far": 1.4}
     group = [candidate(name, flat(cost, 16, 0.4)) for name, cost in costs.items()]
     assert cheapest(group).not_clearly == ("near",)
 
 
-def test_only_like_is_compared_with_like():
+def test_only_comparable_models_are_compared():
     candidates = [
         candidate("a", 1e-6),
         candidate("b", 2e-6, currency="EUR"),

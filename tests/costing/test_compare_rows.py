@@ -1,16 +1,15 @@
-"""Stored rows as models side by side."""
+"""Stored rows become comparable models."""
 
 import pytest
-
-from agent.costing.compare import Summary
-from agent.costing.compare_rows import probe_candidates, service_candidates
-from agent.model import Point
+from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.compare import Summary
+from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 
 S = 10**9
 
 
 def runs(values, *, device="gpu0", probe="ranker", tags=None, currency="USD", **fields):
-    """A row of `probe` and one of `cost` for each value, a second apart."""
+    """Return a `probe` and a `cost` row for each value, one second apart."""
     own = {"device": device, "probe": probe, "batch": "8", **(tags or {})}
     paid = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
     probes, costs = [], []
@@ -31,7 +30,7 @@ def test_a_probe_is_summarized_by_medians():
     assert (one.quality, one.currency, one.plans, one.carbon_g) == (0.91, "USD", ("spot",), None)
 
 
-def test_grams_and_tokens_stand_where_they_are_known():
+def test_emissions_and_tokens_are_set_if_known():
     probes, costs = runs([1.0, 2.0])
     costs[0].fields.update(carbon_per_inference_g=0.5, cost_per_million_tokens_out=7.0)
     (one,) = probe_candidates(probes, costs, {})
@@ -39,7 +38,7 @@ def test_grams_and_tokens_stand_where_they_are_known():
     assert one.cost_in is None
 
 
-def test_disturbed_samples_and_those_of_older_software_do_not_count():
+def test_disturbed_and_older_software_samples_are_excluded():
     probes, costs = runs(range(1, 9), fingerprint="new")
     probes[0].fields["contended"] = True
     probes[1].fields["throttled_pct"] = 1.1
@@ -50,12 +49,12 @@ def test_disturbed_samples_and_those_of_older_software_do_not_count():
     assert one.cost == Summary(6.0, 2.0, 5)
 
 
-def test_batches_ways_and_currencies_are_told_apart():
+def test_batches_modes_and_currencies_are_separate_models():
     plain, paid = runs([1.0, 3.0])
     plain[1].tags.update(batch="1", cold="true")
-    asked, _ = runs([5.0], probe="chat", tags={"batch": "", "concurrency": "4"})
+    concurrent, _ = runs([5.0], probe="chat", tags={"batch": "", "concurrency": "4"})
     paid.append(Point("cost", {**paid[0].tags, "currency": "EUR"}, {"cost_per_inference": 2.0}, 0))
-    found = probe_candidates([*plain, *asked], paid, {})
+    found = probe_candidates([*plain, *concurrent], paid, {})
     assert [(one.name, one.currency, one.cost and one.cost.value) for one in found] == [
         ("chat on gpu0, 4 at a time", "", None),
         ("ranker on gpu0, batch 1, cold", "USD", 3.0),
@@ -64,7 +63,7 @@ def test_batches_ways_and_currencies_are_told_apart():
     ]
 
 
-def test_joules_of_a_whole_board_are_no_parts_and_repeated_ones_count_once():
+def test_whole_board_energy_is_excluded_and_repeated_energy_counts_once():
     probes, costs = runs([10.0, 20.0, 30.0])
     probes[0].fields["energy_method"] = "last_known"
     (one,) = probe_candidates(probes, costs, {})
@@ -82,7 +81,7 @@ def window(i, total, per_inference=None, model="", **fields):
     return Point("cost", tags, {k: v for k, v in fields.items() if v is not None}, i * S)
 
 
-def test_a_service_costs_the_ratio_of_sums_and_idle_windows_are_paid_for():
+def test_service_cost_is_the_ratio_of_sums_including_idle_windows():
     # 5.00 for 1,000, 5.00 for 10, and 2.00 for none: 12 / 1,010.
     rows = [window(1, 5.0, 0.005), window(2, 5.0, 0.5), window(3, 2.0, cost_idle=2.0)]
     (one,) = service_candidates(rows, {"chat": 0.9})
@@ -91,16 +90,16 @@ def test_a_service_costs_the_ratio_of_sums_and_idle_windows_are_paid_for():
     assert (one.name, one.samples, one.quality, one.idle_share) == ("chat", 3, 0.9, 1.0)
 
 
-def test_each_model_of_a_service_stands_by_itself():
+def test_models_of_a_service_are_separate():
     rows = [window(i, 1.0, 0.1, model) for i, model in enumerate(("", "base", "tuned"))]
     found = service_candidates(rows, {"chat": {"base": 0.8, "tuned": 0.9}})
     assert [(one.name, one.quality) for one in found] == [("chat/base", 0.8), ("chat/tuned", 0.9)]
-    # One figure for several models is no model's.
+    # A value measured for several models is assigned to none of them.
     assert [one.quality for one in service_candidates(rows, {"chat": 0.8})] == [None, None]
     alone = service_candidates(rows[:1], {"chat": {"base": 0.8}})
     assert [(one.name, one.quality) for one in alone] == [("chat", 0.8)]
 
 
-def test_a_free_service_costs_nothing():
+def test_service_without_price_has_zero_cost():
     (one,) = service_candidates([window(1, 0.0, 0.0), window(2, 0.0)], {})
     assert (one.cost, one.idle_share) == (Summary(0.0, 0.0, 1), None)

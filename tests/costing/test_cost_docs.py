@@ -7,29 +7,34 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from costprobe.app.configuration import AnyPlan
+from costprobe.core.records import NS_PER_S, Device, ProbeResult
+from costprobe.core.units import KWH_J
+from costprobe.domain.costing.carbon import emission
+from costprobe.domain.costing.comparison.change import CostFactors, split_change
+from costprobe.domain.costing.comparison.what_if import break_even_share
+from costprobe.domain.costing.probe.device_basis import device_cost
+from costprobe.domain.costing.probe.points import per_million_tokens
+from costprobe.domain.costing.probe.probe_basis import cost_sample
+from costprobe.domain.costing.probe.rolling import RollingWindows
+from costprobe.domain.costing.serving.allocation import (
+    Claim,
+    DeviceUse,
+    Instance,
+    allocate,
+    divided_board,
+)
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_rolling import RollingRatio
+from costprobe.domain.pricing.book import PriceBook, Terms
+from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig
+from costprobe.domain.pricing.rate import Rate
+from costprobe.domain.pricing.spot_prices import parse_spot
+from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.domain.pricing.timed import TimedValues
 from fakes.arithmetic import by_hand, is_as_written
 from pydantic import TypeAdapter
-
-from agent.config_carbon import CarbonConfig
-from agent.config_price import ElectricityConfig, PlanConfig
-from agent.costing.allocation import Claim, DeviceUse, Instance, allocate, divided_board
-from agent.costing.carbon import emission
-from agent.costing.change import CostFactors, split_change
-from agent.costing.device_basis import device_cost
-from agent.costing.points import per_million_tokens
-from agent.costing.probe_basis import cost_sample
-from agent.costing.rolling import RollingWindows
-from agent.costing.served import Counts, ServedWindow
-from agent.costing.serving_basis import Weights, service_cost
-from agent.costing.serving_rolling import RollingRatio
-from agent.costing.what_if import break_even_share
-from agent.model import NS_PER_S, Device, ProbeResult
-from agent.pricing.book import PriceBook, Terms
-from agent.pricing.carbon import CarbonBook
-from agent.pricing.plans import Rate
-from agent.pricing.spot import parse_spot
-from agent.pricing.timed import TimedValues
-from agent.units import KWH_J
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
 BLOCKS = [
@@ -48,20 +53,20 @@ def time_ns(example):
 
 def devices_of(example):
     boards = [
-        Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i)
+        Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3")
         for i in range(example.get("gpus", 1))
     ]
     return [
         *boards,
         *(
-            Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", 0, None, "gpu0", slices, SLICES)
+            Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", None, "gpu0", slices, SLICES)
             for i, slices in enumerate(example.get("mig", ()))
         ),
     ]
 
 
 def rate(example):
-    plans = [TypeAdapter(PlanConfig).validate_python(plan) for plan in example["plans"]]
+    plans = [TypeAdapter(AnyPlan).validate_python(plan) for plan in example["plans"]]
     now_ns = time_ns(example)
     known = TimedValues(tuple(parse_spot(example["prices"], now_ns)) if "prices" in example else ())
     book = PriceBook(plans, None, devices_of(example), 1, lambda: {"spot": known})
@@ -74,7 +79,7 @@ def rate(example):
 def electricity(example):
     tariff = ElectricityConfig.model_validate(example["electricity"])
     plan = {"plan": "on_demand", "per_hour": 1, "electricity_included": False}
-    plans = [TypeAdapter(PlanConfig).validate_python(plan)]
+    plans = [TypeAdapter(AnyPlan).validate_python(plan)]
     terms = PriceBook(plans, tariff, devices_of(example)).terms("gpu0", time_ns(example))
     return {"per_j": terms.electricity_per_j, "per_kwh": terms.electricity_per_j * KWH_J}
 
@@ -97,11 +102,11 @@ def probe(example):
     cost = cost_sample(
         terms_of(example["per_hour"], tariff),
         terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
-        region_s=float(example["region_s"]),
+        window_s=float(example["window_s"]),
         inferences=inferences,
         energy_per_inference_j=None if energy_j is None else float(energy_j) / inferences,
     )
-    region_ns = example["region_s"] * NS_PER_S
+    window_ns = example["window_s"] * NS_PER_S
     result = ProbeResult(
         probe="p",
         device="gpu0",
@@ -109,8 +114,8 @@ def probe(example):
         latency_ms={"p50": 1.0},
         samples=inferences,
         stop_reason="runs",
-        region_start_ns=0,
-        region_end_ns=region_ns,
+        window_start_ns=0,
+        window_end_ns=window_ns,
         inferences=inferences,
         has_energy_window=energy_j is not None,
         h2d_ms=None,
@@ -132,7 +137,7 @@ def probe(example):
 def rolling(example):
     windows = RollingWindows(example["every_s"])
     for i, cost in enumerate(example["costs"]):
-        windows.add(i * example["every_s"] * NS_PER_S, float(cost))
+        windows = windows.with_sample(i * example["every_s"] * NS_PER_S, float(cost))
     found = windows.summaries((len(example["costs"]) - 1) * example["every_s"] * NS_PER_S)["1h"]
     return {"median": found.median, "iqr": found.iqr, "coverage": found.coverage}
 
@@ -195,8 +200,8 @@ def allocation(example):
 
 
 def board(example):
-    """As the daemon has them: each device's own price, and the board with what is left of it."""
-    plans = [TypeAdapter(PlanConfig).validate_python({"plan": "on_demand", "per_hour": 1})]
+    """Return the price of each device and the board with its remainder, as in the daemon."""
+    plans = [TypeAdapter(AnyPlan).validate_python({"plan": "on_demand", "per_hour": 1})]
     shares = PriceBook(plans, None, devices_of(example))
     hardware = Decimal(example["hardware"])
 
@@ -259,7 +264,7 @@ def title(example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=title)
-def test_an_example_is_what_the_daemon_computes(example):
+def test_example_equals_the_computation_of_the_daemon(example):
     found = COMPUTE[example["example"]](example)
     for name, line in example["by_hand"].items():
         expression, _, written = line.rpartition(" = ")
@@ -269,7 +274,7 @@ def test_an_example_is_what_the_daemon_computes(example):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=title)
 def test_every_key_of_an_example_is_used(example):
-    """A key that the functions above do not look at would promise what is not tested."""
+    """A key that no function above reads would be untested."""
     seen = set()
 
     class Watched(dict):
@@ -290,7 +295,7 @@ def test_every_formula_has_an_example():
     assert all(example["by_hand"] for example in EXAMPLES)
 
 
-def test_a_wrong_example_is_found():
+def test_wrong_example_is_detected():
     assert by_hand("(3 - 1) * ln(1) + 8 / 4") == 2
     assert is_as_written(0.12345, "0.1235")
     assert not is_as_written(0.1236, "0.1235")
@@ -299,6 +304,6 @@ def test_a_wrong_example_is_found():
     assert not is_as_written(2.1, "2")
 
 
-def test_the_configuration_of_carbon_is_taken():
+def test_carbon_configuration_is_valid():
     (block,) = [block for block in BLOCKS if "carbon" in block and "example" not in block]
     assert CarbonConfig.model_validate(block["carbon"]).g_per_kwh == 380

@@ -1,16 +1,19 @@
-"""What a device costs between two instants, through every change of its price."""
+"""The cost of a device over a window with price changes."""
 
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.serving.device_window import (
+    electricity_cost,
+    hardware_cost,
+    pieces_of,
+)
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.rate import Rate
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.device_window import electricity_cost, hardware_cost, pieces_of
-from agent.model import NS_PER_S
-from agent.pricing.book import Terms
-from agent.pricing.plans import Rate
 
 S = NS_PER_S
 HOUR = 3600 * S
@@ -21,7 +24,7 @@ def terms(per_hour, per_j=0.0):
 
 
 def stepwise(*steps):
-    """Terms that hold from an instant on."""
+    """Return terms that apply from each instant on."""
 
     def at(t_ns):
         held = [found for since_ns, found in steps if since_ns <= t_ns]
@@ -30,7 +33,7 @@ def stepwise(*steps):
     return at
 
 
-def test_a_price_that_changes_is_paid_on_both_sides_of_its_change():
+def test_price_change_splits_the_window():
     at = stepwise((0, terms("3.6")), (1000 * S + 123_000_000, terms("7.2")))
     pieces = pieces_of(at, 0, 2000 * S)
     assert [piece.terms.rate.per_hour for piece in pieces] == [Decimal("3.6"), Decimal("7.2")]
@@ -40,14 +43,14 @@ def test_a_price_that_changes_is_paid_on_both_sides_of_its_change():
 
 
 @given(st.decimals("0.0001", "999", places=6), st.integers(1, 10**15))
-def test_an_unchanged_price_is_exact(per_hour, length_ns):
+def test_constant_price_is_exact(per_hour, length_ns):
     pieces = pieces_of(lambda _: terms(per_hour), 7, 7 + length_ns)
     assert len(pieces) == 1
     wanted = Fraction(per_hour) * length_ns / HOUR
     assert abs(Fraction(hardware_cost(pieces)) - wanted) <= Fraction(1, 2 * 10**15)
 
 
-def test_electricity_is_paid_at_the_tariff_of_its_time():
+def test_electricity_is_priced_at_the_tariff_in_force():
     at = stepwise((0, terms("1", 1e-7)), (100 * S, terms("1", 3e-7)))
     pieces = pieces_of(at, 0, 200 * S)
 
@@ -61,13 +64,13 @@ def test_electricity_is_paid_at_the_tariff_of_its_time():
     assert float(part) == pytest.approx(3000 * 1e-7)
 
 
-def test_unknown_energy_costs_nothing_known_unless_the_price_includes_it():
+def test_unknown_energy_has_no_cost_unless_the_price_includes_it():
     metered = pieces_of(lambda _: terms("1", 1e-7), 0, 100 * S)
     included = pieces_of(lambda _: terms("1"), 0, 100 * S)
     assert electricity_cost(metered, lambda *_: None, 0, 100 * S) is None
     assert electricity_cost(included, lambda *_: None, 0, 100 * S) == 0
 
 
-def test_a_window_that_nothing_prices_in_part_has_no_price():
+def test_partly_unpriced_window_has_no_price():
     assert pieces_of(stepwise((50 * S, terms("1"))), 0, 100 * S) is None
     assert pieces_of(lambda _: None, 0, 100 * S) is None

@@ -1,14 +1,19 @@
-"""A device's cost divided among services: by hand, and always to the last digit."""
+"""Allocation of a device's cost among services: by hand, and exact to the last digit."""
 
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from costprobe.domain.costing.money import divided, exact, total_of
+from costprobe.domain.costing.serving.allocation import (
+    Claim,
+    DeviceUse,
+    Instance,
+    allocate,
+    divided_board,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.allocation import Claim, DeviceUse, Instance, allocate, divided_board
-from agent.costing.money import divided, exact, total_of
 
 HOUR_S = 3600.0
 
@@ -21,27 +26,27 @@ def use(*claims, hardware="4", energy="1", **more):
 
 
 def costs(allocation):
-    """Cost by service and part."""
+    """Return the cost by service and component."""
     return {(line.service, line.part): line.cost for line in allocation.lines}
 
 
-def test_a_service_alone_takes_all_of_it_idle_time_included():
-    # 4 + 1 for an hour of which a quarter was busy.
+def test_single_service_is_allocated_the_whole_cost_including_idle_time():
+    # 4 + 1 for an hour that was busy for a quarter.
     found = allocate(use(Claim("chat")))
     assert found.basis == "alone"
     assert costs(found) == {("chat", "busy"): Decimal("1.25"), ("chat", "idle"): Decimal("3.75")}
 
 
-def test_idle_electricity_is_less_than_its_time():
+def test_idle_electricity_share_is_below_the_idle_time_share():
     # Idle for 3/4 of the time, in which it drew 0.3 of the 1.
     found = allocate(use(Claim("chat"), idle_energy=Decimal("0.3")))
     assert costs(found)["chat", "idle"] == Decimal("3.3")
 
 
-def test_where_probing_took_most_of_the_window_nothing_is_said_of_serving():
+def test_window_with_mostly_probing_has_no_serving_cost():
     found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
     assert "probing took 60% of gpu0's window" in found.problems["chat"]
-    # It is booked all the same.
+    # The cost is still booked.
     assert total_of([line.cost for line in found.lines]) == 5
     assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}
 
@@ -59,20 +64,20 @@ def test_services_share_by_busy_time():
     assert costs(found)["rank", "idle"] == Decimal("0.9375")
 
 
-def test_work_of_nobodys_processes_is_unallocated():
+def test_work_of_unknown_processes_is_unallocated():
     found = allocate(use(Claim("chat", busy_s=600), other_busy_s=200.0))
     assert found.basis == "busy_time"
     assert costs(found)["", "unallocated"] == Decimal("1.25")
 
 
-def test_services_share_as_configured_where_busy_time_is_not_known():
+def test_without_busy_time_configured_shares_apply():
     found = allocate(use(Claim("chat", share=0.5), Claim("rank", busy_s=9.0, share=0.25)))
     assert found.basis == "share"
     assert costs(found)["", "unallocated"] == Decimal("1.25")
     assert costs(found)["chat", "busy"] + costs(found)["chat", "idle"] == Decimal("2.5")
 
 
-def test_what_nothing_divides_is_unallocated_and_the_services_are_told():
+def test_indivisible_cost_is_unallocated_and_reported_to_the_services():
     found = allocate(use(Claim("chat"), Claim("rank")))
     assert found.basis == "none"
     assert costs(found) == {("", "unallocated"): Decimal(5)}
@@ -84,7 +89,7 @@ def test_what_nothing_divides_is_unallocated_and_the_services_are_told():
     assert costs(found)["", "unallocated"] == Decimal("2.5")
 
 
-def test_a_lone_service_beside_strangers_needs_a_share_or_its_busy_time():
+def test_service_next_to_unknown_processes_needs_a_share_or_busy_time():
     assert allocate(use(Claim("chat"), other_busy_s=10.0)).problems.keys() == {"chat"}
     assert not allocate(use(Claim("chat", share=0.5), other_busy_s=10.0)).problems
 
@@ -94,28 +99,28 @@ def test_idle_services_without_shares_are_unallocated():
     assert costs(found) == {("", "unallocated"): Decimal(5)}
 
 
-def test_shares_that_promise_more_than_there_is_are_cut():
+def test_shares_above_one_are_scaled_down():
     found = allocate(use(Claim("a", share=1.0), Claim("b", share=1.0)))
     assert {line.service for line in found.lines} == {"a", "b"}
     assert total_of([line.cost for line in found.lines]) == 5
 
 
-def test_nobodys_device_is_unallocated():
+def test_device_without_a_service_is_unallocated():
     assert costs(allocate(use())) == {("", "unallocated"): Decimal(5)}
 
 
-def test_probing_is_a_line_of_its_own():
+def test_probing_is_a_separate_line():
     # A hundredth of the time and a fiftieth of the electricity.
     found = allocate(
         use(Claim("chat"), busy_s=936.0, probing_s=36.0, probing_energy=Decimal("0.02"))
     )
     assert costs(found)["", "probing"] == Decimal("0.06")
-    # Beside probing it was busy for 900 of 3564 s.
+    # Apart from probing the device was busy for 900 of 3564 s.
     idle = float(costs(found)["chat", "idle"])
     assert idle == pytest.approx((5 - 0.06) * (1 - 900 / 3564))
 
 
-def test_the_guides_example():
+def test_example_of_the_serving_guide():
     # docs/serving.md: 5.00, of which 0.06 for probing; 600 s and 200 s; busy for 900 s of 3,564 s.
     found = allocate(
         use(
@@ -134,19 +139,19 @@ def test_the_guides_example():
     assert lines["second", "idle"] == pytest.approx(0.923, abs=5e-4)
 
 
-def test_without_busy_time_nothing_is_said_of_idleness():
+def test_without_busy_time_idle_cost_is_unknown():
     found = allocate(use(Claim("chat"), busy_s=None))
     assert costs(found) == {("chat", "held"): Decimal(5)}
 
 
-def test_a_device_whose_cost_is_not_known_gives_no_lines():
+def test_device_with_unknown_cost_has_no_lines():
     found = allocate(DeviceUse("gpu0", HOUR_S, Decimal(4), None, claims=(Claim("chat"),)))
     assert found.lines == ()
-    assert found.problems == {"chat": "what gpu0 cost is not known"}
+    assert found.problems == {"chat": "the cost of gpu0 is unknown"}
 
 
-def test_a_boards_energy_is_divided_and_slices_that_nobody_holds_are_idle():
-    # 7 slices: 3 and 2 are held, 2 are not. The board's price without theirs is 0.8.
+def test_board_energy_is_divided_and_unheld_slices_are_idle():
+    # 7 slices: 3 and 2 are held, 2 are not. The price of the board without these is 0.8.
     board = use(hardware="0.8", energy="0.7")
     mig = [
         Instance(use(Claim(name), hardware=price, energy="0.7", device=f"gpu0.mig{i}"), slices)
@@ -160,7 +165,7 @@ def test_a_boards_energy_is_divided_and_slices_that_nobody_holds_are_idle():
     assert [(line.device, line.part, line.cost) for line in unheld] == [("gpu0", "idle", 1)]
 
 
-def test_a_board_that_is_held_whole_has_no_rest_and_unknown_energy_stays_unknown():
+def test_fully_held_board_has_no_remainder_and_unknown_energy_stays_unknown():
     board = DeviceUse("gpu0", HOUR_S, Decimal(0), None)
     (part,) = divided_board(board, [Instance(use(Claim("chat")), 7)], slices_of=7)
     assert part.energy is None
@@ -201,7 +206,7 @@ def fractions(amounts_):
 
 
 @given(uses)
-def test_the_lines_add_up_to_the_devices_cost_exactly(device):
+def test_lines_sum_exactly_to_the_cost_of_the_device(device):
     lines = allocate(device).lines
     assert fractions(line.hardware for line in lines) == Fraction(device.hardware)
     assert fractions(line.energy for line in lines) == Fraction(device.energy)
@@ -209,17 +214,17 @@ def test_the_lines_add_up_to_the_devices_cost_exactly(device):
 
 
 @given(uses, st.lists(st.tuples(uses, st.integers(0, 4)), max_size=7), st.integers(1, 8))
-def test_a_board_and_its_parts_add_up_exactly(board, instances, slices_of):
+def test_board_and_its_parts_sum_exactly(board, instances, slices_of):
     parts = divided_board(board, [Instance(one, slices) for one, slices in instances], slices_of)
     lines = [line for part in parts for line in allocate(part).lines]
     hardware = [board.hardware, *(one.hardware for one, _ in instances)]
-    # A lone board's rest is dropped only when it is worth nothing.
+    # The remainder of a single board is dropped only if it is zero.
     assert fractions(line.hardware for line in lines) == fractions(hardware)
     assert fractions(line.energy for line in lines) == Fraction(board.energy)
 
 
 @given(amounts, st.lists(st.fractions(min_value=0, max_value=1000), min_size=1, max_size=9))
-def test_parts_add_up_and_are_within_a_unit_of_their_due(amount, weights):
+def test_parts_sum_exactly_and_differ_from_their_share_by_less_than_a_unit(amount, weights):
     if sum(weights) == 0:
         with pytest.raises(ValueError, match="not all 0"):
             divided(amount, weights)
@@ -232,5 +237,5 @@ def test_parts_add_up_and_are_within_a_unit_of_their_due(amount, weights):
 
 
 @given(st.lists(amounts, max_size=20))
-def test_a_sum_is_exact_beyond_a_contexts_digits(parts):
+def test_sum_is_exact_beyond_the_decimal_context_precision(parts):
     assert Fraction(total_of(parts)) == fractions(parts)

@@ -1,18 +1,21 @@
-"""What a request and a token cost in production, by hand-computed examples."""
+"""Cost per request and per token in production, by hand-computed examples."""
 
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_points import (
+    allocation_points,
+    serving_cost_points,
+    serving_points,
+)
+from costprobe.domain.costing.serving.serving_rolling import RollingRatio
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.allocation import Claim, DeviceUse, allocate
-from agent.costing.served import Counts, ServedWindow
-from agent.costing.serving_basis import Weights, service_cost
-from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
-from agent.costing.serving_rolling import RollingRatio
-from agent.model import NS_PER_S
 
 HOUR_NS = 3600 * NS_PER_S
 ALONE = (Claim("chat"),)
@@ -42,7 +45,7 @@ def cost_of(served, devices=("gpu0",), weights=Weights(), **more):  # noqa: B008
     return service_cost(served, devices, allocated(*devices, **more), weights)
 
 
-def test_an_hour_of_one_device():
+def test_one_hour_of_one_device():
     # 5 for 1000 requests; prefill took a quarter of the measured time.
     found = cost_of(window(m=CHAT))
     total = found.total
@@ -59,48 +62,48 @@ def test_an_hour_of_one_device():
     assert found.models == ()
 
 
-def test_without_measured_times_tokens_cost_by_their_weights():
+def test_without_measured_times_token_weights_apply():
     counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
     total = cost_of(window(m=counts), weights=Weights(1.0, 4.0)).total
-    # 400,000 x 1 that were computed, against 250,000 x 4: 2/7 and 5/7 of 5.
+    # 400,000 x 1 computed input tokens and 250,000 x 4 output tokens: 2/7 and 5/7 of 5.
     assert (total.token_split, total.model) == ("weights", "")
     assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
     assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
 
 
-def test_a_server_that_only_reads_bears_all_on_its_tokens_in():
+def test_server_without_output_has_its_whole_cost_on_input_tokens():
     counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
     total = cost_of(window(m=counts)).total
     assert total.per_million_tokens_in == pytest.approx(5.0)
     assert total.per_million_tokens_out is None
 
 
-def test_tokens_that_all_came_from_a_cache_still_cost():
+def test_fully_cached_tokens_still_have_a_cost():
     counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
     assert cost_of(window(m=counts)).total.per_million_tokens_in == pytest.approx(50_000)
 
 
-def test_a_server_of_batches_costs_by_the_inference_and_by_the_request():
+def test_batch_server_has_cost_per_inference_and_per_request():
     total = cost_of(window(m=Counts(requests=100, inferences=400, compute_s=3.0))).total
     assert total.per_request == pytest.approx(0.05)
     assert total.per_inference == pytest.approx(0.0125)
     assert total.per_million_tokens_in is None
 
 
-def test_an_idle_window_costs_and_has_no_cost_per_request():
+def test_idle_window_has_a_cost_but_none_per_request():
     total = cost_of(window(m=Counts(requests=0.0)), busy_s=0.0).total
     assert total.cost == 5
     assert total.idle_share == 1
     assert total.per_request is None
 
 
-def test_several_devices_are_added():
+def test_costs_of_several_devices_are_summed():
     found = cost_of(window(m=CHAT), devices=("gpu0", "gpu1"))
     assert found.total.cost == 10
     assert found.total.per_request == pytest.approx(0.01)
 
 
-def test_models_share_by_measured_time_and_add_up():
+def test_models_share_by_measured_time_and_sum_to_the_total():
     found = cost_of(
         window(
             a=Counts(requests=1, inferences=10, compute_s=30.0),
@@ -143,7 +146,7 @@ def test_models_share_by_tokens_and_then_by_inferences():
         ),
     ],
 )
-def test_an_incomplete_window_has_no_cost(served, devices, claims, words):
+def test_incomplete_window_has_no_cost(served, devices, claims, words):
     found = cost_of(served, devices, claims=claims)
     assert found.total is None
     assert words in found.problems[0]
@@ -153,9 +156,9 @@ def test_an_incomplete_window_has_no_cost(served, devices, claims, words):
     assert words in row.fields["problem"]
 
 
-def test_a_device_that_could_not_be_read_makes_the_window_incomplete():
+def test_unreadable_device_makes_the_window_incomplete():
     found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), Weights())
-    assert found.problems == ("what gpu1 cost is not known",)
+    assert found.problems == ("the cost of gpu1 is unknown",)
 
 
 counts = st.floats(min_value=0, max_value=1e9)
@@ -172,7 +175,7 @@ models = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600))
-def test_models_and_tokens_add_up_to_what_the_service_cost(served, busy_s):
+def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s):
     found = cost_of(window(**served), busy_s=busy_s)
     if found.models:
         assert sum(Fraction(one.cost) for one in found.models) == Fraction(found.total.cost)
@@ -183,7 +186,7 @@ def test_models_and_tokens_add_up_to_what_the_service_cost(served, busy_s):
             assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
 
 
-def test_the_rows_of_a_window():
+def test_window_rows():
     rolling = RollingRatio()
     found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
     rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
@@ -239,7 +242,7 @@ def test_rolling_cost_is_the_ratio_of_sums_and_not_the_mean_of_ratios():
     assert rolling.summaries(2 * HOUR_NS + 1)["7d"].per_inference == pytest.approx(15 / 1010)
 
 
-def test_rolling_windows_of_an_idle_service_and_of_none():
+def test_rolling_windows_of_an_idle_and_a_removed_service():
     rolling = RollingRatio()
     assert rolling.summaries(HOUR_NS) == {}
     rolling.add(HOUR_NS, 3600, 5.0, 0)

@@ -1,17 +1,16 @@
-"""What serving emits: the part of its devices' electricity that it bears, idle time included."""
+"""Emissions of serving: its share of the devices' electricity, including idle time."""
 
 from decimal import Decimal
 
 import pytest
+from costprobe.domain.costing.carbon import Emission
+from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_carbon import served_emission
+from costprobe.domain.costing.serving.serving_points import serving_cost_points
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.costing.allocation import Claim, DeviceUse, allocate
-from agent.costing.carbon import Emission
-from agent.costing.served import Counts, ServedWindow
-from agent.costing.serving_basis import Weights, service_cost
-from agent.costing.serving_carbon import served_emission
-from agent.costing.serving_points import serving_cost_points
 
 MODELS = {
     "a": Counts(requests=1, inferences=10, compute_s=30.0),
@@ -28,7 +27,7 @@ def served(devices, *claims, models=None, **use):
     return service_cost(window, devices, allocations, Weights()), allocations
 
 
-def test_a_service_bears_what_probing_leaves():
+def test_service_is_allocated_emissions_except_probing():
     cost, allocations = served(["gpu0"], Claim("s"))
     found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "flat")})
     assert found.service.g == pytest.approx(90.0)
@@ -38,19 +37,19 @@ def test_a_service_bears_what_probing_leaves():
     assert row.fields["carbon_method"] == "flat"
 
 
-def test_measured_energy_of_probing_is_no_services():
+def test_measured_probing_energy_is_allocated_to_no_service():
     cost, allocations = served(["gpu0"], Claim("s"), probing_energy=Decimal(4))
     found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "series")})
     assert found.service.g == pytest.approx(60.0)
 
 
-def test_where_electricity_is_in_the_price_the_part_is_that_of_the_device():
+def test_with_electricity_included_the_share_of_the_device_applies():
     cost, allocations = served(["gpu0"], Claim("s", share=0.5), energy=Decimal(0))
     found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "flat")})
     assert found.service.g == pytest.approx(45.0)
 
 
-def test_several_devices_are_added_and_models_add_up_to_them():
+def test_emissions_of_devices_are_summed_and_split_by_model():
     cost, allocations = served(["gpu0", "gpu1"], Claim("s"), models=MODELS)
     emitted = {"gpu0": Emission(100.0, "flat"), "gpu1": Emission(300.0, "flat")}
     found = served_emission(cost, allocations, emitted)
@@ -67,7 +66,7 @@ def test_several_devices_are_added_and_models_add_up_to_them():
     ]
 
 
-def test_one_device_that_is_not_known_leaves_none():
+def test_unknown_emissions_of_one_device_make_the_total_unknown():
     cost, allocations = served(["gpu0", "gpu1"], Claim("s"))
     emitted = {"gpu0": Emission(100.0, "flat"), "gpu1": None}
     assert served_emission(cost, allocations, emitted) is None
@@ -77,7 +76,7 @@ def test_one_device_that_is_not_known_leaves_none():
 
 
 @given(st.floats(0, 149), st.lists(st.floats(0.01, 0.4), min_size=1, max_size=2))
-def test_no_gram_is_borne_twice(probing_s, shares):
+def test_no_emission_is_allocated_twice(probing_s, shares):
     claims = [Claim(f"s{i}", share=share) for i, share in enumerate(shares)]
     use = DeviceUse("gpu0", claims=tuple(claims), **{**USE, "probing_s": probing_s})
     allocations = {"gpu0": allocate(use)}

@@ -1,27 +1,28 @@
-"""What was measured becomes priced rows, and what changed becomes an event."""
+"""Readings and probe runs become priced rows, and changes become events."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.documents import report_document
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.core.records import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
+from costprobe.core.schema import SCHEMA
+from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.plans.owned import OwnedPlan
+from costprobe.domain.pricing.tariff import ElectricityConfig
 from fakes.clock import FakeClock
 
-from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
-from agent.daemon.accounts import Accounts, Measured, MemoryLedger
-from agent.daemon.status import report_document
-from agent.model import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
-from agent.pricing.book import PriceBook
-from agent.series import SCHEMA
-
-GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 TAGS = {"host": "h1", "rack": "a1"}
 
 
 def plan(per_hour="3.6", **more):
-    return OnDemandPlanConfig.model_validate(
-        {"plan": "on_demand", "per_hour": Decimal(per_hour), **more}
-    )
+    return OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": Decimal(per_hour), **more})
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=
         latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01, "p90": 4.4},
         samples=300,
         stop_reason="runs",
-        region_start_ns=end_ns - 10 * NS_PER_S,
-        region_end_ns=end_ns,
+        window_start_ns=end_ns - 10 * NS_PER_S,
+        window_end_ns=end_ns,
         inferences=inferences,
         has_energy_window=energy is not None,
         h2d_ms=0.1,
@@ -59,14 +60,14 @@ def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=
         software=software or {"torch": "2.13"},
     )
     activity = {"contended": False, "throttled_pct": 0.0}
-    return Measured(result, energy, "" if energy else "no window", activity, every_s=300)
+    return MeasuredRun(result, energy, "" if energy else "no window", activity, every_s=300)
 
 
 def rows(ledger, measurement):
     return [point for point in ledger.points if point.measurement == measurement]
 
 
-def test_a_probe_becomes_a_row_of_probe_and_one_of_cost(clock, ledger):
+def test_probe_run_becomes_a_probe_row_and_a_cost_row(clock, ledger):
     accounts = books(clock, ledger, [plan()])
     report = accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))
     (probe,), (cost,) = rows(ledger, "probe"), rows(ledger, "cost")
@@ -85,9 +86,7 @@ def test_a_probe_becomes_a_row_of_probe_and_one_of_cost(clock, ledger):
 
 
 @pytest.mark.parametrize("wrong_s", [3e8, 7200])
-def test_rolling_costs_are_those_of_before_where_a_calendar_was_ahead_for_a_while(
-    clock, ledger, wrong_s
-):
+def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wrong_s):
     history = []
     book = PriceBook([plan()], None, [GPU])
     accounts = Accounts(
@@ -127,7 +126,7 @@ def test_a_reading_is_priced_for_its_interval(clock, ledger):
     accounts = books(clock, ledger, [plan()])
     start_ns = clock.monotonic_ns() - 10 * NS_PER_S
     reading = Reading("gpu0", start_ns, clock.monotonic_ns(), {"power_w": 70, "energy_j": 700.0})
-    accounts.take_reading(reading, GPU)
+    accounts.record_readings([(reading, GPU)])
     (row,) = rows(ledger, "device")
     assert row.fields["price_rate_per_h"] == pytest.approx(3.6)
     assert row.fields["cost"] == pytest.approx(0.01)
@@ -136,8 +135,8 @@ def test_a_reading_is_priced_for_its_interval(clock, ledger):
     assert row.tags["uuid"] == "GPU-0"
 
 
-def test_a_run_without_a_window_is_priced_with_the_last_known_energy_and_says_so(clock, ledger):
-    own = OwnedPlanConfig.model_validate(
+def test_a_run_without_energy_window_is_priced_with_the_last_known_energy(clock, ledger):
+    own = OwnedPlan.model_validate(
         {"plan": "owned", "purchase_price": Decimal(8760), "lifetime": "1y"}
     )
     tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.36"))
@@ -152,10 +151,10 @@ def test_a_run_without_a_window_is_priced_with_the_last_known_energy_and_says_so
     assert rows(ledger, "cost")[-1].fields["energy_method"] == "last_known"
 
 
-def test_a_price_change_is_an_event_and_leaves_the_reference_alone(clock, ledger):
+def test_a_price_change_is_an_event_and_keeps_the_reference(clock, ledger):
     books(clock, ledger, [plan("3.6")]).take_probe(measured(clock))
     clock.move(300)
-    # The operator edits the file and restarts: the ledger remembers what held before.
+    # The operator edits the file and restarts: the ledger keeps the previous price.
     report = books(clock, ledger, [plan("7.2")]).take_probe(measured(clock))
     assert report.cost.per_inference == pytest.approx(2e-5)
     assert report.cost.reference == pytest.approx(1e-5)
@@ -164,7 +163,7 @@ def test_a_price_change_is_an_event_and_leaves_the_reference_alone(clock, ledger
     assert (event.fields["before"], event.fields["after"]) == ("3.6 USD/h", "7.2 USD/h")
 
 
-def test_a_plan_that_comes_into_force_is_the_same_event(clock, ledger):
+def test_a_plan_that_becomes_valid_is_a_price_event(clock, ledger):
     day = datetime.fromtimestamp(clock.time_ns() / 1e9 + 86_400, tz=UTC).date()
     accounts = books(clock, ledger, [plan("3.6"), plan("1.8", valid_from=day)])
     accounts.take_probe(measured(clock))
@@ -177,7 +176,7 @@ def test_a_plan_that_comes_into_force_is_the_same_event(clock, ledger):
 def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):
     run = measured(clock)
     books(clock, ledger).take_probe(run)
-    # Before there was such a key, or where a board has no lasting identity, nothing changed.
+    # Without the key, or for a board without a persistent identity, nothing changed.
     for board in ("GPU-1", "GPU-1", "", "GPU-1"):
         books(clock, ledger).take_probe(replace(run, board=board))
     assert rows(ledger, "event") == []
@@ -189,7 +188,7 @@ def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):
     assert event.tags["kind"] == "software"
 
 
-def test_other_software_is_an_event_that_names_what_changed(clock, ledger):
+def test_software_change_is_an_event_with_the_changed_versions(clock, ledger):
     accounts = books(clock, ledger, [plan()])
     old = {"torch": "2.12", "driver": "550"}
     accounts.take_probe(measured(clock, software=old))
@@ -203,7 +202,7 @@ def test_other_software_is_an_event_that_names_what_changed(clock, ledger):
     assert event.fields["cause"] == "driver"
 
 
-def test_rolling_windows_begin_with_what_the_store_holds(clock, ledger):
+def test_rolling_windows_start_with_the_stored_costs(clock, ledger):
     history = [(clock.time_ns() - minute * 60 * NS_PER_S, 3e-5) for minute in (30, 20, 10)]
     accounts = books(clock, ledger, [plan()], history=history)
     report = accounts.take_probe(measured(clock))
@@ -218,7 +217,7 @@ def test_without_a_plan_the_assumed_price_is_tagged(clock, ledger):
     assert "list price" in report_document(report)["price"]["source"]
 
 
-def test_a_device_that_nothing_prices_has_no_cost(clock, ledger):
+def test_device_without_a_plan_has_no_cost(clock, ledger):
     report = books(clock, ledger, [plan(device="gpu7")]).take_probe(measured(clock))
     assert report.cost is None
     assert len(rows(ledger, "probe")) == 1

@@ -1,26 +1,25 @@
-"""Grams stand beside the money, and prices that end are told."""
+"""Emissions next to cost, and events of prices that end."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.documents import report_document
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.configuration import AnyPlan
+from costprobe.app.watching.faults import present_faults
+from costprobe.core.records import NS_PER_S, Device, Energy, ProbeResult, Reading
+from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.pricing.book import PriceBook, Terms
+from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig
+from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.domain.pricing.timed import TimedValue, TimedValues
+from costprobe.ui.cli.views.lines import probe_line
 from fakes.clock import FakeClock
-from fakes.nvml import FakeNvml
-from fakes.scenes import QUICK
 from pydantic import TypeAdapter
 
-from agent.cli.lines import probe_line
-from agent.config_carbon import CarbonConfig
-from agent.config_price import ElectricityConfig, PlanConfig
-from agent.daemon.accounts import Accounts, Measured, MemoryLedger
-from agent.daemon.faults import present_faults
-from agent.daemon.status import report_document
-from agent.model import NS_PER_S, Device, Energy, ProbeResult, Reading
-from agent.pricing.book import PriceBook, Terms
-from agent.pricing.carbon import CarbonBook
-from agent.pricing.timed import TimedValue, TimedValues
-
-GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 DAY_S = 86_400
 RENTED = {"plan": "on_demand", "per_hour": Decimal("3.6")}
 
@@ -29,7 +28,7 @@ class Bench:
     def __init__(self, plans=(RENTED,), electricity=None, carbon=None, spots=None):
         self.spots = spots or {}
         self.clock, self.ledger = FakeClock(), MemoryLedger()
-        self.plans = [TypeAdapter(PlanConfig).validate_python(plan) for plan in plans]
+        self.plans = [TypeAdapter(AnyPlan).validate_python(plan) for plan in plans]
         self.electricity = electricity
         config = None if carbon is None else CarbonConfig.model_validate(carbon)
         self.carbon = CarbonBook(config, electricity, [GPU])
@@ -48,8 +47,8 @@ class Bench:
             latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01},
             samples=300,
             stop_reason="runs",
-            region_start_ns=end_ns - 10 * NS_PER_S,
-            region_end_ns=end_ns,
+            window_start_ns=end_ns - 10 * NS_PER_S,
+            window_end_ns=end_ns,
             inferences=1000,
             has_energy_window=energy_j is not None,
             h2d_ms=0.1,
@@ -59,17 +58,19 @@ class Bench:
             software={},
         )
         energy = None if energy_j is None else Energy(energy_j, "counter", 0.06)
-        return self.accounts.take_probe(Measured(result, energy, "no window", {}, every_s=300))
+        return self.accounts.take_probe(MeasuredRun(result, energy, "no window", {}, every_s=300))
 
     def read(self, **fields):
         end_ns = self.clock.monotonic_ns()
-        self.accounts.take_reading(Reading("gpu0", end_ns - 10 * NS_PER_S, end_ns, fields), GPU)
+        self.accounts.record_readings(
+            [(Reading("gpu0", end_ns - 10 * NS_PER_S, end_ns, fields), GPU)]
+        )
 
     def rows(self, measurement):
         return [point.fields for point in self.ledger.points if point.measurement == measurement]
 
 
-def test_grams_of_an_inference_stand_beside_its_cost_also_where_electricity_is_included():
+def test_cost_row_has_emissions_even_if_the_price_includes_electricity():
     bench = Bench(carbon={"g_per_kwh": 360, "pue": Decimal("1.25")})
     report = bench.probe(energy_j=2000.0)
     (row,) = bench.rows("cost")
@@ -79,7 +80,7 @@ def test_grams_of_an_inference_stand_beside_its_cost_also_where_electricity_is_i
     document = report_document(report)
     assert document["carbon"]["carbon_per_inference_g"] == pytest.approx(2.5e-4)
     assert "0.25 g CO2e per 1,000" in probe_line(document)
-    # A run without an energy window emits as the last one did, and says whose energy it was.
+    # A run without an energy window has the emissions of the last one, marked as such.
     bench.probe()
     assert bench.rows("cost")[1]["energy_method"] == "last_known"
     assert bench.rows("cost")[1]["carbon_per_inference_g"] == pytest.approx(2.5e-4)
@@ -88,7 +89,7 @@ def test_grams_of_an_inference_stand_beside_its_cost_also_where_electricity_is_i
 @pytest.mark.parametrize(
     ("carbon", "energy_j"), [(None, 2000.0), ({"g_per_kwh": 360}, None), ({"file": "/x"}, 2000.0)]
 )
-def test_without_energy_or_intensity_there_are_no_grams(carbon, energy_j):
+def test_without_energy_or_intensity_emissions_are_unset(carbon, energy_j):
     bench = Bench(carbon=carbon)
     report = bench.probe(energy_j)
     bench.read(power_w=70.0, **({"energy_j": 700.0} if carbon is None else {}))
@@ -97,7 +98,7 @@ def test_without_energy_or_intensity_there_are_no_grams(carbon, energy_j):
     assert report_document(report)["carbon"] is None
 
 
-def test_a_reading_emits_for_its_interval():
+def test_reading_has_the_emissions_of_its_interval():
     bench = Bench(carbon={"g_per_kwh": 360})
     bench.read(energy_j=36_000.0)
     (row,) = bench.rows("device")
@@ -117,22 +118,22 @@ def reserved(bench_clock, per_hour="2", discount="0.4"):
 
 
 @pytest.mark.parametrize(("discount", "before"), [("0.4", "1.2 USD/h"), ("0", "2 USD/h")])
-def test_the_end_of_a_reserved_term_is_told_once(discount, before):
+def test_the_end_of_a_reserved_term_is_one_event(discount, before):
     bench = Bench([reserved(FakeClock(), discount=discount)])
     bench.read(power_w=1.0)
     bench.clock.move(4 * DAY_S)
     bench.read(power_w=1.0)
-    # Nor is it told again by the next process.
+    # Nor is it reported again by the next process.
     bench.accounts = bench.again()
     bench.read(power_w=1.0)
     (event,) = bench.rows("event")
     assert (event["severity"], event["cause"]) == ("warning", "reserved term")
     assert event["title"] == "gpu0 now costs 2 USD per hour: its reserved term is over"
     assert (event["before"], event["after"]) == (before, "2 USD/h")
-    assert "the list price holds again" in event["detail"]
+    assert "the list price applies again" in event["detail"]
 
 
-def test_a_plan_that_takes_the_electricity_with_it_says_both():
+def test_a_plan_that_excludes_electricity_reports_both_changes():
     day = datetime.fromtimestamp(FakeClock().time_ns() / 1e9 + DAY_S, tz=UTC).date()
     apart = {**RENTED, "per_hour": Decimal(3), "electricity_included": False, "valid_from": day}
     bench = Bench([RENTED, apart], ElectricityConfig(tariff_per_kwh=Decimal("0.3")))
@@ -143,13 +144,13 @@ def test_a_plan_that_takes_the_electricity_with_it_says_both():
     assert event["detail"].endswith("electricity paid apart went from 0 to 0.3 per kWh")
 
 
-def test_terms_are_the_same_after_they_were_kept():
+def test_terms_survive_a_round_trip_through_json():
     bench = Bench([reserved(FakeClock())])
     terms = bench.accounts.terms_now("gpu0")
     assert Terms.from_document(terms.to_document()) == terms
 
 
-def test_rows_say_that_their_spot_price_is_stale():
+def test_rows_are_marked_when_their_spot_price_is_stale():
     now_ns = FakeClock().time_ns()
     known = TimedValues((TimedValue(now_ns, Decimal(2)),), now_ns)
     bench = Bench([{"plan": "spot", "file": "/x", "stale_after": "1h"}], spots={"spot": known})
@@ -161,7 +162,7 @@ def test_rows_say_that_their_spot_price_is_stale():
         fresh, old = bench.rows(measurement)
         assert "price_stale" not in fresh
         assert old["price_stale"] is True
-    # It is the same price, and no event of a change.
+    # The price is the same, so there is no price change event.
     assert bench.rows("event") == []
 
 
@@ -173,27 +174,10 @@ def test_a_stale_intensity_is_a_fault():
         "notifiers": {},
         "store": {"fault": None, "path": "/x"},
         "config_fault": None,
-        "carbon": {"stale": True, "last_error": "it answered 403"},
+        "carbon": {"stale": True, "last_error": "HTTP 403: no reason given"},
     }
     (fault,) = present_faults(status, None)
     assert fault.text == (
-        "the carbon intensity is stale (it answered 403); grams go by the last known one"
+        "the carbon intensity is stale (HTTP 403: no reason given); grams go by the last known one"
     )
     assert present_faults({**status, "carbon": {}}, None) == []
-
-
-def test_a_running_daemon_writes_grams_and_shows_the_intensity(daemon_in, tmp_path):
-    fake = FakeNvml(tmp_path, gpus=1)
-    figures = tmp_path / "carbon.csv"
-    figures.write_text("400")
-    daemon = daemon_in(**fake.env())
-    daemon.start(QUICK + f'[carbon]\nfile = "{figures}"\nevery = "1s"\n')
-    row = daemon.wait_for(
-        lambda: [r for r in daemon.points("device", device="gpu0") if r.fields.get("carbon_g")]
-    )[0]
-    assert row.fields["carbon_g"] == pytest.approx(row.fields["energy_j"] * 400 / 3.6e6)
-    assert row.fields["carbon_method"] == "series"
-    figures.unlink()
-    daemon.wait_for(lambda: daemon.state("status")["carbon"]["last_error"])
-    assert "carbon   400 g/kWh" in daemon.run("status")
-    assert "carbon: 400 g CO2e/kWh (grid 400 of " in daemon.run("price", "show")

@@ -1,4 +1,4 @@
-"""The control socket answers who may ask, and nothing that is asked of it stops it."""
+"""The control socket: access control, and robustness against malformed requests."""
 
 import os
 import socket
@@ -9,18 +9,25 @@ from pathlib import Path
 from threading import Event as Flag
 
 import pytest
+from costprobe.core.control_protocol import MAX_LINE_BYTES, control_path, decoded, encoded
+from costprobe.core.incident import Silence
+from costprobe.daemon.control.requests import ControlRequests
+from costprobe.daemon.control.server import ControlServer
 
-from agent.alert import Silence
-from agent.control_wire import MAX_LINE_BYTES, control_path, decoded, encoded
-from agent.daemon.control import ControlServer
-from agent.daemon.control_requests import handlers
+STATUS = {"state": "running"}
 
 
-class Alerting:
-    """Silences in memory, and one notifier."""
+class Parts:
+    """Silences and rows in memory, one notifier, and one sink."""
+
+    store_path = Path("/var/lib/costprobe/costprobe.db")
 
     def __init__(self):
         self.kept = {}
+        self.watching = self.notifying = self.delivery = self.ledger = self
+
+    def handlers(self):
+        return ControlRequests(lambda: self, lambda: STATUS).handlers()
 
     def add_silence(self, silence):
         if silence.ends_ns <= silence.starts_ns:
@@ -38,40 +45,32 @@ class Alerting:
             raise KeyError(notifier)
         return {"ops": ""}
 
-    def retry_sink(self, sink):
+    def retry(self, sink):
         if sink not in {None, "influxdb"}:
             raise KeyError(sink)
         return ["influxdb"]
 
-    def status(self):
-        return {"state": "running"}
-
-    def store_path(self):
-        return Path("/var/lib/infercost/infercost.db")
-
-    def keep(self, rows):
+    def append(self, rows):
         self.kept.update({row.tags["batch"]: row for row in rows})
 
 
 @pytest.fixture
-def alerting():
-    return Alerting()
+def parts():
+    return Parts()
 
 
 @pytest.fixture
-def server(tmp_path, alerting):
+def server(tmp_path, parts):
     def broken(_):
         raise RuntimeError("secret")
 
-    made = ControlServer(
-        tmp_path / "control.sock", {**handlers(alerting), "broken": broken}, Flag()
-    )
+    made = ControlServer(tmp_path / "control.sock", {**parts.handlers(), "broken": broken}, Flag())
     made.start()
     yield made
     made.close()
 
 
-def said(server, line, *, ends=True):
+def sent(server, line, *, ends=True):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(10)
         client.connect(str(server.path))
@@ -84,8 +83,8 @@ def said(server, line, *, ends=True):
     return decoded(answer)
 
 
-def asked(server, **request):
-    return said(server, encoded(request))
+def request_to(server, **request):
+    return sent(server, encoded(request))
 
 
 SILENCE = {
@@ -98,45 +97,44 @@ SILENCE = {
 }
 
 
-def test_a_silence_is_added_listed_and_ended(server, alerting):
-    assert asked(server, do="silence", **SILENCE) == {"answer": SILENCE}
-    assert alerting.kept == {"s1": Silence(**SILENCE)}
-    assert asked(server, do="silences") == {"answer": [SILENCE]}
-    assert asked(server, do="unsilence", id="s1") == {"answer": SILENCE}
-    assert asked(server, do="unsilence", id="s1") == {"error": "there is no silence s1"}
+def test_a_silence_is_added_listed_and_ended(server, parts):
+    assert request_to(server, do="silence", **SILENCE) == {"answer": SILENCE}
+    assert parts.kept == {"s1": Silence(**SILENCE)}
+    assert request_to(server, do="silences") == {"answer": [SILENCE]}
+    assert request_to(server, do="unsilence", id="s1") == {"answer": SILENCE}
+    assert request_to(server, do="unsilence", id="s1") == {"error": "there is no silence s1"}
 
 
-def test_a_test_is_sent(server):
-    assert asked(server, do="test") == {"answer": {"ops": ""}}
-    assert asked(server, do="test", notifier="no") == {"error": "there is no notifier no"}
+def test_a_test_alert_is_sent(server):
+    assert request_to(server, do="test") == {"answer": {"ops": ""}}
+    assert request_to(server, do="test", notifier="no") == {"error": "there is no notifier no"}
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_invalid_silences_are_refused(server, parts):
+    table = [
         ({"match": {}}, "1 to 20 labels"),
         ({"match": "gpu3"}, "1 to 20 labels"),
         ({"match": {str(n): "x" for n in range(21)}}, "1 to 20 labels"),
-        ({"ends_ns": "late"}, "a beginning and an end"),
+        ({"ends_ns": "late"}, "a start and an end"),
         ({"ends_ns": 1}, "must end after"),
         ({"comment": " "}, "a comment"),
         ({"comment": "x" * 501}, "500 characters"),
-    ],
-)
-def test_a_bad_silence_is_refused(server, alerting, change, words):
-    assert words in asked(server, do="silence", **{**SILENCE, **change})["error"]
-    assert alerting.kept == {}
+    ]
+    answers = {
+        words: request_to(server, do="silence", **{**SILENCE, **change}) for change, words in table
+    }
+    assert [w for w, answer in answers.items() if w not in answer.get("error", "")] == []
+    assert parts.kept == {}
 
 
-@pytest.mark.parametrize(
-    "line", [b"", b"\n", b"[]\n", b"{}\n", b"nonsense\n", b'{"do":"probe"}\n', b"\xff" * 99 + b"\n"]
-)
-def test_what_is_no_request_is_answered_so(server, line):
-    assert "no such request" in said(server, line)["error"]
-    assert asked(server, do="silences") == {"answer": []}
+def test_malformed_requests_are_answered_with_an_error(server):
+    lines = [b"", b"\n", b"[]\n", b"{}\n", b"nonsense\n", b'{"do":"probe"}\n', b"\xff" * 99 + b"\n"]
+    answers = [sent(server, line).get("error", "") for line in lines]
+    assert [text for text in answers if "unknown request" not in text] == []
+    assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_too_much_is_cut_off(server):
+def test_an_oversized_request_is_rejected(server):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(10)
         client.connect(str(server.path))
@@ -145,16 +143,16 @@ def test_too_much_is_cut_off(server):
             client.recv(4096)
         except (BrokenPipeError, ConnectionResetError):
             pass
-    assert asked(server, do="silences") == {"answer": []}
+    assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_a_fault_of_ours_is_not_told_and_stops_nothing(server):
-    answer = asked(server, do="broken")
+def test_an_internal_error_is_not_disclosed_and_does_not_stop_the_server(server):
+    answer = request_to(server, do="broken")
     assert "secret" not in answer["error"]
-    assert asked(server, do="silences") == {"answer": []}
+    assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_the_socket_is_for_its_user_alone_and_goes_with_the_server(server):
+def test_the_socket_has_mode_0600_and_is_removed_on_close(server):
     mode = server.path.stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
@@ -163,7 +161,7 @@ def test_the_socket_is_for_its_user_alone_and_goes_with_the_server(server):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user can be played by root alone")
-def test_another_user_is_refused_even_where_the_file_lets_him_in(server):
+def test_another_user_is_refused_even_if_the_file_mode_allows_it(server):
     program = (
         "import socket, sys\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
@@ -174,18 +172,18 @@ def test_another_user_is_refused_even_where_the_file_lets_him_in(server):
         if folder.owner() == "root" and folder.name.startswith(("pytest", "popen", "test")):
             folder.chmod(0o755)
     command = ["/usr/bin/python3", "-c", program, str(server.path)]
-    asked_by = {
+    answer_by_uid = {
         uid: subprocess.run(command, user=uid, capture_output=True, text=True, check=True).stdout
         for uid in (65534, 0)
     }
-    assert "only the daemon's own user and root" in asked_by[65534]
-    assert '"answer":[]' in asked_by[0]
+    assert "only the daemon's own user and root" in answer_by_uid[65534]
+    assert '"answer":[]' in answer_by_uid[0]
 
 
-def test_a_sink_is_tried_again_at_once_when_asked(server):
-    assert asked(server, do="retry") == {"answer": ["influxdb"]}
-    assert asked(server, do="retry", sink="influxdb") == {"answer": ["influxdb"]}
-    assert asked(server, do="retry", sink="odd") == {"error": "there is no sink odd"}
+def test_retry_wakes_one_sink_or_all(server):
+    assert request_to(server, do="retry") == {"answer": ["influxdb"]}
+    assert request_to(server, do="retry", sink="influxdb") == {"answer": ["influxdb"]}
+    assert request_to(server, do="retry", sink="odd") == {"error": "there is no sink odd"}
 
 
 def sweep_row(**more):
@@ -193,19 +191,17 @@ def sweep_row(**more):
     return {**row, "fields": {"latency_p50_ms": 3}, **more}
 
 
-def test_a_sweep_that_a_command_measured_is_kept(server, alerting):
-    # A daemon keeps nothing for another store.
+def test_rows_of_a_sweep_are_stored_for_the_same_store_only(server, parts):
     for store in (None, "/home/me/other.db"):
-        assert asked(server, do="keep", store=store, rows=[sweep_row()]) == {"answer": 0}
-    assert alerting.kept == {}
-    here = str(alerting.store_path())
-    assert asked(server, do="keep", store=here, rows=[sweep_row()]) == {"answer": 1}
-    assert alerting.kept["8"].fields == {"latency_p50_ms": 3.0}
+        assert request_to(server, do="keep", store=store, rows=[sweep_row()]) == {"answer": 0}
+    assert parts.kept == {}
+    here = str(parts.store_path)
+    assert request_to(server, do="keep", store=here, rows=[sweep_row()]) == {"answer": 1}
+    assert parts.kept["8"].fields == {"latency_p50_ms": 3.0}
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
+def test_rows_other_than_of_a_sweep_are_rejected(server, parts):
+    table = [
         None,
         [],
         [3],
@@ -214,57 +210,66 @@ def test_a_sweep_that_a_command_measured_is_kept(server, alerting):
         [sweep_row(fields={"odd": 1})],
         [sweep_row(tags=None)],
         [sweep_row()] * 65,
-    ],
-)
-def test_rows_that_are_no_sweep_are_refused(server, alerting, rows):
-    assert "error" in asked(server, do="keep", rows=rows)
-    assert alerting.kept == {}
+    ]
+    here = str(parts.store_path)
+    answers = [request_to(server, do="keep", store=here, rows=rows) for rows in table]
+    assert [
+        rows for rows, answer in zip(table, answers, strict=True) if "error" not in answer
+    ] == []
+    assert parts.kept == {}
 
 
-def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(server, tmp_path):
+def test_status_is_answered_without_an_active_configuration():
+    starting = ControlRequests(lambda: None, lambda: STATUS).handlers()
+    assert starting["status"]({}) == STATUS
+    with pytest.raises(ValueError, match="starting or stopping"):
+        starting["silences"]({})
+
+
+def test_a_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
     other = ControlServer(server.path, {}, Flag())
     with pytest.raises(OSError, match="another daemon"):
         other.start()
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(dead))
-    replaced = ControlServer(dead, handlers(Alerting()), Flag())
+    replaced = ControlServer(dead, Parts().handlers(), Flag())
     replaced.start()
-    assert asked(replaced, do="silences") == {"answer": []}
+    assert request_to(replaced, do="silences") == {"answer": []}
     replaced.close()
 
 
-def test_a_path_that_is_too_long_is_said(tmp_path):
+def test_a_path_too_long_for_a_socket_is_an_error(tmp_path):
     with pytest.raises(OSError, match="too long"):
         ControlServer(tmp_path / ("x" * 120), {}, Flag()).start()
 
 
-def test_the_socket_is_where_systemd_says_or_beside_the_store(tmp_path):
-    store = tmp_path / "infercost.db"
+def test_the_socket_is_in_the_runtime_directory_or_beside_the_store(tmp_path):
+    store = tmp_path / "costprobe.db"
     assert control_path(store, {}) == tmp_path / "control.sock"
-    found = control_path(store, {"RUNTIME_DIRECTORY": "/run/infercost:/run/other"})
-    assert os.fspath(found) == "/run/infercost/control.sock"
+    found = control_path(store, {"RUNTIME_DIRECTORY": "/run/costprobe:/run/other"})
+    assert os.fspath(found) == "/run/costprobe/control.sock"
 
 
-def test_a_line_is_bounded():
+def test_a_line_has_a_maximum_length():
     with pytest.raises(ValueError, match="bytes"):
         encoded({"text": "x" * MAX_LINE_BYTES})
 
 
-def talk_for_ever(client):
+def send_indefinitely(client):
     while True:
         client.sendall(b" ")
         time.sleep(0.01)
 
 
-def test_a_client_that_never_ends_its_request_is_let_go_and_others_are_served(tmp_path, alerting):
-    impatient = ControlServer(tmp_path / "c.sock", handlers(alerting), Flag(), client_s=0.3)
+def test_a_client_that_never_ends_its_request_is_disconnected(tmp_path, parts):
+    impatient = ControlServer(tmp_path / "c.sock", parts.handlers(), Flag(), client_s=0.3)
     impatient.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(10)
         client.connect(str(impatient.path))
-        # Each byte comes soon after the last: a limit for each alone would never end it.
+        # A timeout per read would never disconnect it.
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            talk_for_ever(client)
-    assert asked(impatient, do="silences") == {"answer": []}
+            send_indefinitely(client)
+    assert request_to(impatient, do="silences") == {"answer": []}
     impatient.close()

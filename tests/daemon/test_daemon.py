@@ -1,4 +1,4 @@
-"""A real daemon with real children: what is measured arrives, and no fault stops the others."""
+"""A real daemon with real children: measurements arrive, and no fault stops the other parts."""
 
 import json
 import os
@@ -9,32 +9,65 @@ import time
 from pathlib import Path
 
 import pytest
+from costprobe.daemon.store_opening import open_store
+from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.processes import children_of
 from fakes.scenes import GPU_PROBE, OWNED, QUICK, WORKER
 
+LATENCY_PROBE = GPU_PROBE + "energy = false\n"
+OTHER_UUID = b"GPU-00009999-fake-4000-8000-000000000000"
 
-@pytest.fixture
-def gpus(tmp_path):
+
+def two_gpus(folder):
     require_gcc()
-    fake = FakeNvml(tmp_path, gpus=2)
+    fake = FakeNvml(folder, gpus=2)
     for gpu in fake.gpus:
         gpu.set_power(300.0)
     return fake
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    return two_gpus(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def measured(module_folder, module_daemon_in):
+    """A daemon that has probed both of its GPUs."""
+    daemon = module_daemon_in(**two_gpus(module_folder).env())
+    daemon.start(QUICK + GPU_PROBE + OWNED)
+    daemon.wait_for(lambda: len(daemon.points("cost")) == 2)
+    daemon.wait_for(lambda: len(daemon.points("device")) > 8)
+    return daemon
 
 
 def command_line(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
-def test_a_probe_on_a_gpu_becomes_energy_and_money(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE + OWNED)
-    daemon.wait_for(lambda: len(daemon.points("cost")) == 2)
+def children_with(daemon, argument):
+    return [pid for pid in children_of(daemon.pid) if argument in command_line(pid)]
+
+
+def sensors(daemon):
+    return children_with(daemon, b"costprobe.adapters.sensors.child.main")
+
+
+def probes(daemon):
+    return children_with(daemon, str(WORKER).encode())
+
+
+def wait_for_more_rows(daemon, device):
+    before = len(daemon.points("device", device=device))
+    daemon.wait_for(lambda: len(daemon.points("device", device=device)) > before + 3)
+
+
+def test_a_gpu_probe_has_energy_and_cost(measured):
     for name in ("gpu0", "gpu1"):
-        (probe,) = daemon.points("probe", device=name)
-        (cost,) = daemon.points("cost", device=name)
-        # 300 W for 5 s over 1,000 inferences, whatever the counter's steps.
+        (probe,) = measured.points("probe", device=name)
+        (cost,) = measured.points("cost", device=name)
+        # 300 W for 5 s over 1,000 inferences, within the counter's resolution.
         assert probe.fields["energy_method"] == "counter"
         assert probe.fields["energy_per_inference_j"] == pytest.approx(1.5, rel=0.02)
         assert probe.fields["energy_rel_err"] >= 0.02
@@ -46,100 +79,85 @@ def test_a_probe_on_a_gpu_becomes_energy_and_money(daemon_in, gpus):
         total = cost.fields["cost_hardware"] + cost.fields["cost_energy"]
         assert cost.fields["cost_per_inference"] == pytest.approx(total)
         assert cost.tags["plan"] == "owned"
-    lines = daemon.output.read_text()
+    lines = measured.output.read_text()
     assert re.search(r"gpu0 steady  batch 4  p50 2\.000 ms .* J/inf \(counter ±\d+%\) ", lines)
 
 
-def test_devices_are_read_and_the_daemon_loads_neither_torch_nor_nvml(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE)
-    daemon.wait_for(lambda: daemon.points("probe") and len(daemon.points("device")) > 8)
-    maps = Path(f"/proc/{daemon.pid}/maps").read_text()
-    assert "libnvidia-ml" not in maps
-    assert "torch" not in maps
-    assert "numpy" not in maps
-    row = daemon.points("device", device="gpu0")[-1]
+def test_devices_are_sampled_and_priced(measured):
+    row = measured.points("device", device="gpu0")[-1]
     assert row.fields["power_w"] == pytest.approx(300.0, rel=0.01)
     assert row.fields["price_rate_per_h"] > 0
     assert {"uuid", "kind", "model", "host"} <= set(row.tags)
 
 
-def test_a_gpu_that_torch_cannot_use_is_a_fault_and_telemetry_goes_on(daemon_in, gpus):
+def test_the_daemon_loads_neither_torch_nor_nvml(measured):
+    maps = Path(f"/proc/{measured.pid}/maps").read_text()
+    assert [name for name in ("libnvidia-ml", "torch", "numpy") if name in maps] == []
+
+
+def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
+    daemon = daemon_in(**gpus.env())
+    # Rules are evaluated rarely, so that the status is written by a job of its own.
+    rarely = '[alerting]\nevaluate_every = "10m"\n'
+    daemon.start(QUICK + GPU_PROBE.replace('"1h"', '"2s"') + rarely)
+
+    os.kill(daemon.wait_for(lambda: probes(daemon))[0], signal.SIGKILL)
+    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
+    assert "SIGKILL" in event.fields["title"]
+    daemon.wait_for(lambda: daemon.points("probe", device=event.tags["device"]))
+
+    (child,) = sensors(daemon)
+    os.kill(child, signal.SIGKILL)
+    daemon.wait_for(lambda: sensors(daemon) not in ([], [child]))
+    wait_for_more_rows(daemon, "gpu1")
+    assert any("sensor" in row.fields["title"] for row in daemon.points("event", kind="fault"))
+    daemon.wait_for(lambda: daemon.state("status")["sensor"]["restarts"] == 1)
+    assert {"alerting", "status"} <= daemon.state("status")["jobs"].keys()
+
+    gpus.gpus[1].vanish()
+    daemon.wait_for(lambda: daemon.state("status")["sensor"]["devices"]["gpu1"]["state"] != "good")
+    wait_for_more_rows(daemon, "gpu0")
+    assert "gpu1 is quarantined" in daemon.look("status")
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, gpus):
     daemon = daemon_in(**gpus.env(), CUDA_VISIBLE_DEVICES="")
     daemon.start(QUICK + '[[probe]]\nname = "cnn"\nkind = "cnn"\n')
     event = daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu0"))[0]
     assert event.tags["probe"] == "cnn"
     assert event.fields["cause"] == "device"
-    before = len(daemon.points("device"))
-    daemon.wait_for(lambda: len(daemon.points("device")) > before + 4)
+    wait_for_more_rows(daemon, "gpu0")
     daemon.wait_for(lambda: daemon.state("status")["probes"][0]["fault"])
-    assert "FAULT" in daemon.run("status")
+    assert "FAULT" in daemon.look("status")
 
 
-def test_a_killed_sensor_child_is_replaced_and_counted(daemon_in, gpus):
+def test_kill_9_leaves_a_consistent_store_and_no_child(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
-    # With rules that are evaluated rarely the status is kept by a job of its own.
-    daemon.start(QUICK + '[alerting]\nevaluate_every = "10m"\n')
-    daemon.wait_for(lambda: daemon.points("device"))
-    (child,) = children_of(daemon.pid)
-    assert b"agent.telemetry.child" in command_line(child)
-    os.kill(child, signal.SIGKILL)
-    daemon.wait_for(lambda: children_of(daemon.pid) not in ([], [child]))
-    before = len(daemon.points("device"))
-    daemon.wait_for(lambda: len(daemon.points("device")) > before)
-    assert daemon.points("event", kind="fault")
-    daemon.wait_for(lambda: daemon.state("status")["sensor"]["restarts"] == 1)
-    assert {"alerting", "status"} <= daemon.state("status")["jobs"].keys()
-
-
-def test_a_killed_probe_child_is_a_fault_and_the_next_run_starts_clean(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE.replace('"1h"', '"10s"'))
-
-    def workers():
-        return [pid for pid in children_of(daemon.pid) if str(WORKER).encode() in command_line(pid)]
-
-    os.kill(daemon.wait_for(workers)[0], signal.SIGKILL)
-    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
-    assert "SIGKILL" in event.fields["title"]
-    daemon.wait_for(lambda: len(daemon.points("probe", device=event.tags["device"])) > 0)
-
-
-def test_a_killed_daemon_leaves_a_whole_store_and_no_child_and_goes_on(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE)
-    for _ in range(3):
-        daemon.wait_for(lambda: len(daemon.points("device")) > 3 and children_of(daemon.pid))
-        children = children_of(daemon.pid)
-        before = len(daemon.points("device"))
-        daemon.kill()
-        for _ in range(200):
-            if not any(Path(f"/proc/{pid}/exe").exists() for pid in children):
-                break
-            time.sleep(0.05)
-        assert not any(Path(f"/proc/{pid}/exe").exists() for pid in children)
-        with sqlite3.connect(daemon.store) as connection:
-            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        connection.close()
-        assert len(daemon.points("device")) >= before
-        daemon.output.write_text("")
-        daemon.start()
-        daemon.wait_for(lambda seen=before: len(daemon.points("device")) > seen)
-
-
-def test_ctrl_c_in_the_middle_of_a_probe_stops_it_cleanly(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE)
-    daemon.wait_for(lambda: len(children_of(daemon.pid)) >= 2)
-    children = children_of(daemon.pid)
-    assert daemon.stop() == 0
+    daemon.start(QUICK + LATENCY_PROBE)
+    daemon.wait_for(lambda: len(daemon.points("probe")) == 2 and children_of(daemon.pid))
+    children, before = children_of(daemon.pid), len(daemon.points("device"))
+    daemon.kill()
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}/exe").exists() for pid in children):
+            break
+        time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}/exe").exists() for pid in children)
-    assert daemon.state("status")["state"] == "stopped"
-    assert "Traceback" not in daemon.output.read_text()
-    assert "NOT RUNNING" in daemon.run("status", code=3)
+    with sqlite3.connect(daemon.store) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+    assert len(daemon.points("device")) >= before
+
+    # Meanwhile a board is replaced: the next start continues from the stored state.
+    gpus.gpus[0].set(uuid=OTHER_UUID)
+    daemon.start(QUICK + LATENCY_PROBE)
+    (event,) = daemon.wait_for(lambda: daemon.points("event", kind="software"))
+    assert event.tags["device"] == "gpu0"
+    assert event.fields["title"].endswith("on gpu0 runs on another board")
+    assert event.fields["after"] == f"board {OTHER_UUID.decode()}"
+    wait_for_more_rows(daemon, "gpu1")
 
 
-def test_a_bad_new_file_is_refused_and_a_good_one_taken(daemon_in, gpus):
+def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_probe(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
     daemon.start(QUICK)
     daemon.wait_for(lambda: daemon.points("device"))
@@ -149,22 +167,19 @@ def test_a_bad_new_file_is_refused_and_a_good_one_taken(daemon_in, gpus):
     assert 'host.nmae: unknown key; did you mean "name"?' in event.fields["detail"]
     daemon.wait_for(lambda: daemon.state("status")["config_fault"])
     assert daemon.points("device", host="new") == []
-    daemon.write(QUICK + '[host]\nname = "new"\nlabels = { rack = "a1" }\n')
+
+    daemon.write(QUICK + '[host]\nname = "new"\nlabels = { rack = "a1" }\n' + GPU_PROBE)
     daemon.signal(signal.SIGHUP)
     daemon.wait_for(lambda: daemon.points("device", host="new", rack="a1"))
     daemon.wait_for(lambda: daemon.state("status")["config_fault"] is None)
 
-
-def test_a_gpu_that_vanishes_does_not_stop_the_other(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK)
-    daemon.wait_for(lambda: daemon.points("device", device="gpu1"))
-    gpus.gpus[1].vanish()
-    daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu1"))
-    before = len(daemon.points("device", device="gpu0"))
-    daemon.wait_for(lambda: len(daemon.points("device", device="gpu0")) > before + 3)
-    daemon.wait_for(lambda: daemon.state("status")["sensor"]["devices"]["gpu1"]["state"] != "good")
-    assert "gpu1 is set aside" in daemon.run("status")
+    daemon.wait_for(lambda: probes(daemon))
+    children = children_of(daemon.pid)
+    assert daemon.stop() == 0
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in children)
+    assert daemon.state("status")["state"] == "stopped"
+    assert "Traceback" not in daemon.output.read_text()
+    assert "NOT RUNNING" in daemon.look("status", code=3)
 
 
 def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
@@ -179,34 +194,23 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     assert probe.fields["energy_method"] in {"rapl", "modelled"}
     assert probe.fields["threads"] == 1
     assert cost.tags["plan"] == "assumed"
-    # What was noticed before the parts were there is kept, too.
-    told = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
-    assert told == (probe.fields["energy_method"] == "modelled")
-    status = json.loads(daemon.run("status", "--json"))
+    # Events from before the components were built are stored too.
+    is_reported = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
+    assert is_reported == (probe.fields["energy_method"] == "modelled")
+    status = json.loads(daemon.look("status", "--json"))
     assert status["running"]
     assert status["probes"][0]["last"]["fingerprint"] == probe.fields["fingerprint"]
 
 
-def test_a_board_that_was_replaced_is_told(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE)
-    daemon.wait_for(lambda: len(daemon.points("probe")) == 2)
-    daemon.stop()
-    gpus.gpus[0].set(uuid=b"GPU-00009999-fake-4000-8000-000000000000")
-    daemon.start(QUICK + GPU_PROBE)
-    (event,) = daemon.wait_for(lambda: daemon.points("event", kind="software"))
-    assert event.tags["device"] == "gpu0"
-    assert event.fields["title"].endswith("on gpu0 runs on another board")
-    assert event.fields["after"] == "board GPU-00009999-fake-4000-8000-000000000000"
-
-
-def test_a_damaged_store_is_set_aside_and_measuring_goes_on(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.store.write_bytes(b"this was a database " * 500)
-    daemon.start(QUICK)
-    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
-    assert event.fields["title"] == "the store was damaged: a new one was begun"
-    (aside,) = daemon.folder.glob("infercost.db.damaged-*")
-    assert str(aside) in event.fields["detail"]
-    assert aside.read_bytes().startswith(b"this was a database")
-    daemon.wait_for(lambda: daemon.points("device"))
+def test_a_damaged_store_is_renamed_and_a_new_one_created(tmp_path):
+    path = tmp_path / "costprobe.db"
+    path.write_bytes(b"this was a database " * 500)
+    store, event = open_store(path, FakeClock())
+    store.close()
+    assert event.title == "the store was damaged: a new one was created"
+    (renamed,) = tmp_path.glob("costprobe.db.damaged-*")
+    assert str(renamed) in event.detail
+    assert renamed.read_bytes().startswith(b"this was a database")
+    store, event = open_store(path, FakeClock())
+    store.close()
+    assert event is None

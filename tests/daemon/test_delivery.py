@@ -1,17 +1,16 @@
-"""A daemon beside real databases: everything that it stored arrives there, and agrees."""
+"""A daemon with real databases: all stored rows arrive there unchanged."""
 
 import csv
 import io
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.documents import PAGE_BYTES
+from costprobe.core.records import Point
+from costprobe.ui.text import iso
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, OWNED, QUICK
-
-from agent.cli.timespan import iso
-from agent.daemon.status import PAGE_BYTES
-from agent.model import Point
-from agent.storage.reader import StoreReader
 
 MEASUREMENTS = {"device", "probe", "cost", "event", "alert", "agent"}
 LOOKING = '[alerting]\nevaluate_every = "500ms"\n'
@@ -45,10 +44,10 @@ flush_every = "200ms"
 """
 
 
-def with_reader(daemon, ask):
+def with_reader(daemon, query):
     reader = StoreReader.open(daemon.store)
     try:
-        return ask(reader)
+        return query(reader)
     finally:
         reader.close()
 
@@ -65,7 +64,7 @@ def is_drained(daemon):
     return all(sink.backlog.points == 0 for sink in found)
 
 
-def test_all_series_arrive_in_both_and_agree_with_the_export(
+def test_series_arrive_in_both_databases_and_agree_with_the_export(
     daemon_in, gpus, own_influxdb, victoria
 ):
     own_influxdb.query('CREATE DATABASE "d"')
@@ -73,7 +72,7 @@ def test_all_series_arrive_in_both_and_agree_with_the_export(
     daemon.start(QUICK + GPU_PROBE + OWNED + LOOKING + sinks(own_influxdb, victoria))
     daemon.wait_for(lambda: len(daemon.points("cost")) == 2 and daemon.points("agent"))
 
-    # One database goes away, and then the other, while measuring goes on.
+    # One database is unavailable, then the other, while measuring continues.
     own_influxdb.stop()
     daemon.wait_for(lambda: daemon.state("status")["sinks"]["one"]["last_error"])
     assert daemon.state("status")["sinks"]["two"]["last_error"] is None
@@ -86,7 +85,7 @@ def test_all_series_arrive_in_both_and_agree_with_the_export(
 
     statm = Path(f"/proc/{daemon.pid}/statm").read_text().split()
     assert int(statm[1]) * PAGE_BYTES <= DAEMON_MEMORY_BYTES
-    # Without devices nothing more is measured, and the sinks catch up with what there is.
+    # Without devices nothing is measured, and the sinks drain the backlog.
     off = "[telemetry]\ngpus = false\ncpu = false\n"
     daemon.write(off + LOOKING + sinks(own_influxdb, victoria))
     daemon.signal(1)
@@ -122,7 +121,7 @@ def numbers(fields):
 
 
 def agrees_with_export(daemon, points: list[Point]):
-    rows = csv.DictReader(io.StringIO(daemon.run("export", "--format", "csv")))
+    rows = csv.DictReader(io.StringIO(daemon.look("export", "--format", "csv")))
     exported = {(r["measurement"], r["time"], r["tags"], r["field"]): r["value"] for r in rows}
     for point in points:
         tags = " ".join(f"{name}={value}" for name, value in sorted(point.tags.items()))

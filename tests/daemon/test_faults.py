@@ -1,10 +1,9 @@
-"""What a status document shows to be broken becomes a fault that says what to do."""
+"""Failures in a status document become faults that state the fix."""
 
 from pathlib import Path
 
 import pytest
-
-from agent.daemon.faults import GIB, Disk, disk_of, present_faults
+from costprobe.app.watching.faults import GIB, Disk, disk_of, present_faults
 
 
 def status(**changes):
@@ -13,7 +12,7 @@ def status(**changes):
         "probes": [{"probe": "encoder", "device": "gpu0", "fault": None}],
         "sinks": {"influxdb": {"retry_in_s": None, "last_error": "once"}},
         "notifiers": {"ops": {"failing": None}},
-        "store": {"path": "/var/lib/infercost/infercost.db", "fault": None},
+        "store": {"path": "/var/lib/costprobe/costprobe.db", "fault": None},
         "config_fault": None,
     }
     return {**well, **changes}
@@ -22,7 +21,7 @@ def status(**changes):
 ROOM = Disk(100 * GIB, 1000 * GIB)
 
 
-def test_all_is_well():
+def test_healthy_status_has_no_fault():
     assert present_faults(status(), ROOM) == []
     assert present_faults(status(), None) == []
 
@@ -31,7 +30,7 @@ def test_all_is_well():
     ("changes", "name", "severity", "labels", "words"),
     [
         (
-            {"sensor": {"state": "running", "devices": {"gpu3": {"state": "set aside"}}}},
+            {"sensor": {"state": "running", "devices": {"gpu3": {"state": "quarantined"}}}},
             "device_lost",
             "critical",
             {"device": "gpu3"},
@@ -93,13 +92,13 @@ def test_all_is_well():
         ({"config_fault": "a: bad\nb: bad"}, "config_refused", "warning", {}, "(and 1 more)"),
     ],
 )
-def test_each_fault_is_seen(changes, name, severity, labels, words):
+def test_each_fault_is_found(changes, name, severity, labels, words):
     (fault,) = present_faults(status(**changes), ROOM)
     assert (fault.name, fault.severity, dict(fault.labels)) == (name, severity, labels)
     assert words in fault.text
 
 
-def test_a_disk_is_low_when_both_its_share_and_its_room_are():
+def test_a_disk_is_low_if_share_and_free_bytes_are_low():
     (fault,) = present_faults(status(), Disk(GIB, 100 * GIB))
     assert fault.name == "disk_low"
     assert fault.severity == "critical"
@@ -108,6 +107,6 @@ def test_a_disk_is_low_when_both_its_share_and_its_room_are():
     assert present_faults(status(), Disk(GIB, 8 * GIB)) == []
 
 
-def test_the_room_of_a_real_disk_is_told(tmp_path: Path):
-    disk = disk_of(tmp_path / "infercost.db")
+def test_free_bytes_of_a_real_disk_are_read(tmp_path: Path):
+    disk = disk_of(tmp_path / "costprobe.db")
     assert 0 < disk.free_bytes <= disk.total_bytes

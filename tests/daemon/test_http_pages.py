@@ -1,4 +1,4 @@
-"""/healthz and /metrics: what they say of a store and of a daemon, without a daemon."""
+"""/healthz and /metrics for a store and a daemon status, without a daemon."""
 
 import json
 import subprocess
@@ -7,22 +7,21 @@ import urllib.error
 import urllib.request
 
 import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.configuration import Config, HttpConfig, parse
+from costprobe.core.config.load import ConfigError
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import SCHEMA, make_point
+from costprobe.daemon.http.http_pages import HttpPages, Sources
+from costprobe.daemon.http.metrics import Newest, labels_of
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
-
-from agent.config import Config, HttpConfig
-from agent.config_file import ConfigError, parse
-from agent.daemon.http_pages import HttpPages, Sources
-from agent.daemon.metrics import Newest, labels_of
-from agent.model import NS_PER_S, Point
-from agent.series import SCHEMA, make_point
-from agent.storage.writer import Store
 
 LOOPBACK = "127.0.0.1:0"
 
 
-class Said:
-    """What a daemon would say of itself; a test changes it."""
+class ReportedStatus:
+    """The status that a daemon would report; a test modifies it."""
 
     def __init__(self, path):
         self.parts = {"sensors": True, "jobs": True}
@@ -55,19 +54,21 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    opened = Store.open(tmp_path / "infercost.db", clock)
+    opened = Store.open(tmp_path / "costprobe.db", clock)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def said(store):
-    return Said(store.path)
+def reported(store):
+    return ReportedStatus(store.path)
 
 
 @pytest.fixture
-def pages(store, said, clock):
-    sources = Sources(store.path, lambda: said.parts, lambda: said.document, lambda: said.row)
+def pages(store, reported, clock):
+    sources = Sources(
+        store.path, lambda: reported.parts, lambda: reported.document, lambda: reported.row
+    )
     made = HttpPages(sources, clock)
     yield made
     made.close()
@@ -84,7 +85,7 @@ def fetch(pages, path):
 
 
 def metrics(pages):
-    """Families by name, and samples by (name, labels)."""
+    """Return families by name, and samples by (name, labels)."""
     status, headers, text = fetch(pages, "/metrics")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -98,23 +99,23 @@ def metrics(pages):
     return families, samples
 
 
-def test_all_good_is_200(pages):
+def test_health_is_200_without_faults(pages):
     pages.serve(HttpConfig(listen=LOOPBACK))
     status, headers, text = fetch(pages, "/healthz")
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(text) == {"status": "ok", "dead": [], "faults": []}
 
 
-def test_a_dead_part_is_503_and_named(pages, said):
-    said.parts["sink influxdb"] = False
+def test_health_is_503_and_names_a_dead_part(pages, reported):
+    reported.parts["sink influxdb"] = False
     pages.serve(HttpConfig(listen=LOOPBACK))
     status, _, text = fetch(pages, "/healthz")
     assert (status, json.loads(text)["status"]) == (503, "dead")
     assert json.loads(text)["dead"] == ["sink influxdb"]
 
 
-def test_a_fault_is_503_and_named(pages, said):
-    said.document["sinks"]["influxdb"].update(retry_in_s=3.0, last_error="connection refused")
+def test_health_is_503_and_names_a_fault(pages, reported):
+    reported.document["sinks"]["influxdb"].update(retry_in_s=3.0, last_error="connection refused")
     pages.serve(HttpConfig(listen=LOOPBACK))
     status, _, text = fetch(pages, "/healthz")
     document = json.loads(text)
@@ -124,7 +125,7 @@ def test_a_fault_is_503_and_named(pages, said):
     assert (
         metrics(pages)[1][
             (
-                "infercost_fault",
+                "costprobe_fault",
                 ("fault", "sink_behind"),
                 ("severity", "warning"),
                 ("subject", "influxdb"),
@@ -134,7 +135,7 @@ def test_a_fault_is_503_and_named(pages, said):
     )
 
 
-def test_the_newest_value_of_every_numeric_field(pages, store, clock):
+def test_metrics_hold_the_newest_value_of_every_numeric_field(pages, store, clock):
     tags = {"host": "h", "device": "gpu0", "kind": "gpu", "uuid": "u", "model": 'A "B", C'}
     now_ns = clock.time_ns()
     rows = [
@@ -146,54 +147,54 @@ def test_the_newest_value_of_every_numeric_field(pages, store, clock):
             now_ns - 10 * NS_PER_S,
         ),
         make_point("device", {**tags, "device": "gpu1"}, {"power_w": 9.0}, now_ns - 901 * NS_PER_S),
-        # A calendar that was wrong for a while left it.
+        # The row was written while the wall clock was wrong.
         make_point("device", tags, {"power_w": 999.0}, now_ns + 10**9 * NS_PER_S),
     ]
     store.append(rows)
     pages.serve(HttpConfig(listen=LOOPBACK))
     families, samples = metrics(pages)
     labels = tuple(sorted(tags.items()))
-    assert samples["infercost_device_power_w", *labels] == 200
-    assert samples["infercost_device_temp_c", *labels] == 60
-    assert samples["infercost_device_processes", *labels] == 3
-    assert samples["infercost_device_energy_suspect", *labels] == 1
-    assert "infercost_device_energy_method" not in families
+    assert samples["costprobe_device_power_w", *labels] == 200
+    assert samples["costprobe_device_temp_c", *labels] == 60
+    assert samples["costprobe_device_processes", *labels] == 3
+    assert samples["costprobe_device_energy_suspect", *labels] == 1
+    assert "costprobe_device_energy_method" not in families
     assert not [key for key in samples if ("device", "gpu1") in key], "too old"
-    assert families["infercost_device_power_w"].type == "gauge"
-    assert families["infercost_device_power_w"].documentation.endswith("in watts")
-    assert families["infercost_device_energy_suspect"].documentation.endswith("1 or 0")
+    assert families["costprobe_device_power_w"].type == "gauge"
+    assert families["costprobe_device_power_w"].documentation.endswith("in watts")
+    assert families["costprobe_device_energy_suspect"].documentation.endswith("1 or 0")
 
 
-def test_the_daemons_own_counters_are_counters(pages):
+def test_counters_of_the_daemon_have_type_counter(pages):
     pages.serve(HttpConfig(listen=LOOPBACK))
     fetch(pages, "/healthz")
     families, samples = metrics(pages)
     own = (("host", "h"), ("version", "1"))
-    assert samples["infercost_agent_sent_points_total", *own] == 7
-    assert samples["infercost_agent_cpu_s_total", *own] == 1.5
-    assert samples["infercost_agent_rss_bytes", *own] == 50_000_000
-    assert families["infercost_agent_sent_points"].type == "counter"
-    assert families["infercost_agent_rss_bytes"].type == "gauge"
-    assert families["infercost_agent_rss_bytes"].documentation.endswith("in bytes")
-    assert samples["infercost_job_errors_total", ("job", "status")] == 1
-    assert samples["infercost_job_late_total", ("job", "status")] == 2
-    assert samples["infercost_sink_sent_points_total", ("sink", "influxdb")] == 7
-    assert samples["infercost_part_alive", ("part", "jobs")] == 1
-    assert samples["infercost_build_info", ("version", "1.2.3")] == 1
-    assert samples["infercost_http_answers_total", ("code", "200"), ("page", "/healthz")] == 1
-    assert samples[("infercost_metrics_store_readable",)] == 1
-    assert samples[("infercost_metrics_dropped_series",)] == 0
+    assert samples["costprobe_agent_sent_points_total", *own] == 7
+    assert samples["costprobe_agent_cpu_s_total", *own] == 1.5
+    assert samples["costprobe_agent_rss_bytes", *own] == 50_000_000
+    assert families["costprobe_agent_sent_points"].type == "counter"
+    assert families["costprobe_agent_rss_bytes"].type == "gauge"
+    assert families["costprobe_agent_rss_bytes"].documentation.endswith("in bytes")
+    assert samples["costprobe_job_errors_total", ("job", "status")] == 1
+    assert samples["costprobe_job_late_total", ("job", "status")] == 2
+    assert samples["costprobe_sink_sent_points_total", ("sink", "influxdb")] == 7
+    assert samples["costprobe_part_alive", ("part", "jobs")] == 1
+    assert samples["costprobe_build_info", ("version", "1.2.3")] == 1
+    assert samples["costprobe_http_answers_total", ("code", "200"), ("page", "/healthz")] == 1
+    assert samples[("costprobe_metrics_store_readable",)] == 1
+    assert samples[("costprobe_metrics_dropped_series",)] == 0
 
 
-def test_the_agents_own_rows_are_not_shown_twice(pages, store, said, clock):
-    store.append([Point("agent", said.row.tags, {"rss_bytes": 1}, clock.time_ns())])
+def test_agent_rows_are_not_exported_twice(pages, store, reported, clock):
+    store.append([Point("agent", reported.row.tags, {"rss_bytes": 1}, clock.time_ns())])
     pages.serve(HttpConfig(listen=LOOPBACK))
     _, samples = metrics(pages)
-    shown = [value for key, value in samples.items() if key[0] == "infercost_agent_rss_bytes"]
+    shown = [value for key, value in samples.items() if key[0] == "costprobe_agent_rss_bytes"]
     assert shown == [50_000_000]
 
 
-def test_every_field_of_the_schema_has_a_name_that_prometheus_takes(pages, store, clock):
+def test_every_field_of_the_schema_has_a_valid_metric_name(pages, store, clock):
     rows = [
         make_point(
             name,
@@ -213,10 +214,10 @@ def test_every_field_of_the_schema_has_a_name_that_prometheus_takes(pages, store
         if name == "agent":
             continue
         for field, kind in measurement.fields.items():
-            assert (f"infercost_{name}_{field}" in families) is (kind is not str)
+            assert (f"costprobe_{name}_{field}" in families) is (kind is not str)
 
 
-def test_what_there_is_no_room_for_is_counted(pages, store, clock):
+def test_series_above_the_limit_are_counted(pages, store, clock):
     rows = [
         make_point(
             "device", {"device": f"gpu{i:03}"}, {"power_w": 1.0, "cost": 2.0}, clock.time_ns()
@@ -226,11 +227,11 @@ def test_what_there_is_no_room_for_is_counted(pages, store, clock):
     store.append(rows)
     pages.serve(HttpConfig(listen=LOOPBACK, max_series=100))
     _, samples = metrics(pages)
-    shown = [key for key in samples if key[0].startswith("infercost_device_")]
-    assert (len(shown), samples[("infercost_metrics_dropped_series",)]) == (100, 60)
+    shown = [key for key in samples if key[0].startswith("costprobe_device_")]
+    assert (len(shown), samples[("costprobe_metrics_dropped_series",)]) == (100, 60)
 
 
-def test_an_alert_is_shown_in_its_last_state_alone():
+def test_alert_is_exported_in_its_last_state_only():
     newest = Newest(100)
     for time_ns, state in enumerate(["pending", "firing", "resolved"]):
         newest.take(Point("alert", {"rule": "r", "state": state}, {"value": time_ns}, time_ns))
@@ -243,7 +244,7 @@ def test_an_alert_is_shown_in_its_last_state_alone():
     ]
 
 
-def test_labels_are_such_as_prometheus_takes():
+def test_label_names_are_valid():
     tags = {"rack.row": "1", "rack:row": "2", "0day": "3", "__name__": "4", "größe": "5"}
     assert labels_of(tags) == {
         "rack_row": "1",
@@ -254,17 +255,17 @@ def test_labels_are_such_as_prometheus_takes():
     }
 
 
-def test_without_a_readable_store_the_rest_is_told(pages, store, said):
-    said.row = None
+def test_metrics_without_a_readable_store_show_the_rest(pages, store, reported):
+    reported.row = None
     pages.serve(HttpConfig(listen=LOOPBACK))
     store.path.rename(f"{store.path}.gone")
     _, samples = metrics(pages)
-    assert samples[("infercost_metrics_store_readable",)] == 0
-    assert samples["infercost_part_alive", ("part", "jobs")] == 1
+    assert samples[("costprobe_metrics_store_readable",)] == 0
+    assert samples["costprobe_part_alive", ("part", "jobs")] == 1
     store.path.with_name(f"{store.path.name}.gone").rename(store.path)
 
 
-def test_a_reload_moves_switches_off_and_on_and_leaves_alone(pages):
+def test_a_reload_moves_stops_and_starts_the_server(pages):
     pages.serve(HttpConfig())
     assert pages.status() == {"listen": None, "port": None, "fault": None}
     pages.serve(HttpConfig(listen=LOOPBACK))
@@ -278,15 +279,15 @@ def test_a_reload_moves_switches_off_and_on_and_leaves_alone(pages):
     assert pages.is_alive()
 
 
-def test_an_address_that_is_taken_is_a_fault_and_no_end(pages, store, said, clock, caplog):
+def test_address_in_use_is_a_fault_and_not_fatal(pages, store, reported, clock, caplog):
     pages.serve(HttpConfig(listen=LOOPBACK))
     taken = f"127.0.0.1:{pages.status()['port']}"
     other = HttpPages(
-        Sources(store.path, lambda: said.parts, lambda: said.document, lambda: None), clock
+        Sources(store.path, lambda: reported.parts, lambda: reported.document, lambda: None), clock
     )
     other.serve(HttpConfig(listen=taken))
     assert "in use" in other.status()["fault"]
-    assert "nothing is served over HTTP" in caplog.text
+    assert "HTTP is not served" in caplog.text
     pages.close()
     other.serve(HttpConfig(listen=taken))
     assert other.status()["fault"] is None
@@ -301,20 +302,20 @@ def test_an_address_that_is_taken_is_a_fault_and_no_end(pages, store, said, cloc
         ("[::1]:9101", ("::1", 9101)),
     ],
 )
-def test_an_address_of_this_host(listen, address):
+def test_address_of_this_host(listen, address):
     assert parse(f'[http]\nlisten = "{listen}"\n', None).http.address == address
 
 
-def test_nobody_is_served_by_default():
+def test_http_is_off_by_default():
     assert Config().http.address is None
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:9101", "[::]:9101", "10.0.0.7:9101"])
-def test_other_hosts_are_served_only_where_that_is_said(listen):
+def test_other_hosts_are_served_only_with_allow_remote(listen):
     with pytest.raises(ConfigError, match="allow_remote"):
         parse(f'[http]\nlisten = "{listen}"\n', None)
-    said = parse(f'[http]\nlisten = "{listen}"\nallow_remote = true\n', None)
-    assert said.http.address[1] == 9101
+    config = parse(f'[http]\nlisten = "{listen}"\nallow_remote = true\n', None)
+    assert config.http.address[1] == 9101
 
 
 @pytest.mark.parametrize(
@@ -322,15 +323,15 @@ def test_other_hosts_are_served_only_where_that_is_said(listen):
     ["", "9101", ":9101", "localhost:9101", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70000",
      "::1:9101", "[127.0.0.1]:9101", "127.0.0.1:-1", "[fe80::1%lo]:9101", "127.0.0.1:٩"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(listen):
+def test_an_invalid_address_is_refused(listen):
     with pytest.raises(ConfigError, match="IP address and a port"):
         parse(f'[http]\nlisten = "{listen}"\nallow_remote = true\n', None)
 
 
-def test_the_daemon_does_not_load_the_library_while_it_serves_nobody():
+def test_the_daemon_imports_prometheus_client_only_if_http_is_on():
     program = (
         "import sys\n"
-        "import agent.cli.run, agent.daemon.http_pages\n"
+        "import costprobe.ui.cli.run, costprobe.daemon.http.http_pages\n"
         "assert 'prometheus_client' not in sys.modules\n"
     )
     done = subprocess.run(

@@ -1,13 +1,12 @@
-"""The HTTP server answers what it has, and nobody who asks can hold it."""
+"""The HTTP server serves its pages, and no client can block it."""
 
 import socket
 import threading
 import time
 
 import pytest
-
-from agent.daemon.http_answer import TEXT, Answer
-from agent.daemon.http_server import HttpServer, Limits, host_is_local
+from costprobe.daemon.http.http_server import HttpLimits, HttpServer, host_is_local
+from costprobe.daemon.http.page_response import TEXT, PageResponse
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.
@@ -16,7 +15,7 @@ FOR_EVER_S = 100.0
 
 @pytest.fixture
 def gate():
-    """Holds the page /slow until it is set."""
+    """An event that blocks the page /slow until it is set."""
     made = threading.Event()
     yield made
     made.set()
@@ -24,7 +23,7 @@ def gate():
 
 @pytest.fixture
 def begun():
-    """Set once somebody makes the slow page."""
+    """Set once the slow page is being rendered."""
     return threading.Event()
 
 
@@ -36,21 +35,21 @@ def serve(gate, begun):
         def slow():
             begun.set()
             gate.wait(FOR_EVER_S)
-            return Answer(200, TEXT, b"at last\n")
+            return PageResponse(200, TEXT, b"at last\n")
 
         def broken():
             raise RuntimeError("canary-in-an-exception")
 
         counted = iter(range(1000))
         pages = {
-            "/good": lambda: Answer(200, TEXT, b"good\n"),
-            "/count": lambda: Answer(200, TEXT, b"%d\n" % next(counted)),
-            "/big": lambda: Answer(200, TEXT, BIG),
+            "/good": lambda: PageResponse(200, TEXT, b"good\n"),
+            "/count": lambda: PageResponse(200, TEXT, b"%d\n" % next(counted)),
+            "/big": lambda: PageResponse(200, TEXT, BIG),
             "/slow": slow,
             "/broken": broken,
             "/nothing": lambda: None,
         }
-        server = HttpServer(pages, Limits(**limits), is_local=is_local)
+        server = HttpServer(pages, HttpLimits(**limits), is_local=is_local)
         server.start("127.0.0.1", 0)
         made.append(server)
         return server
@@ -72,7 +71,7 @@ def read_all(client):
     return answer
 
 
-def asked(server, head):
+def response_to(server, head):
     with connect(server) as client:
         client.sendall(head)
         answer = read_all(client)
@@ -83,7 +82,7 @@ def asked(server, head):
 
 
 def get(server, path, method="GET", host="127.0.0.1:9101"):
-    return asked(server, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    return response_to(server, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
 
 
 def wait_for(condition, timeout_s=30.0):
@@ -93,14 +92,14 @@ def wait_for(condition, timeout_s=30.0):
         time.sleep(0.01)
 
 
-def test_a_page_comes_with_its_length(serve):
+def test_page_has_a_content_length(serve):
     server = serve()
     status, headers, body = get(server, "/good?x=1")
     assert (status, body) == (200, b"good\n")
     assert headers["Content-Length"] == "5"
     assert headers["Content-Type"] == TEXT
     assert headers["Connection"] == "close"
-    assert headers["Server"].strip() == "infercost"
+    assert headers["Server"].strip() == "costprobe"
     assert server.answers() == {("/good", 200): 1}
 
 
@@ -110,7 +109,7 @@ def test_head_is_get_without_the_body(serve):
     assert (status, headers["Content-Length"], body) == (200, "5", b"")
 
 
-def test_a_large_page_comes_whole(serve):
+def test_large_page_is_complete(serve):
     assert get(serve(), "/big")[2] == BIG
 
 
@@ -118,7 +117,7 @@ def test_a_large_page_comes_whole(serve):
     "path",
     ["/", "/good/", "/../good", "/%67ood", "/etc/passwd", "/good/../../etc/passwd"],
 )
-def test_there_is_nothing_but_the_pages(serve, path):
+def test_unknown_paths_are_404(serve, path):
     status, _, body = get(serve(), path)
     assert status == 404
     assert b"/good" in body
@@ -130,17 +129,17 @@ def test_only_get_and_head_are_answered(serve, method):
     assert get(serve(), "/good", method)[0] == 501
 
 
-def test_a_long_head_is_refused(serve):
+def test_a_long_request_head_is_refused(serve):
     head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"
-    assert asked(serve(), head)[0] == 431
+    assert response_to(serve(), head)[0] == 431
 
 
-def test_a_request_has_one_host(serve):
+def test_two_host_headers_are_refused(serve):
     head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"
-    assert asked(serve(), head)[0] == 400
+    assert response_to(serve(), head)[0] == 400
 
 
-def test_another_sites_name_for_this_host_is_not_answered(serve):
+def test_a_foreign_host_header_is_refused(serve):
     assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
     assert get(serve(is_local=False), "/good", host="gpu-01.example:9101")[0] == 200
 
@@ -152,21 +151,21 @@ def test_a_page_that_fails_is_a_500_without_its_reason(serve, caplog):
     assert "page /broken failed" in caplog.text
 
 
-def test_a_fault_of_its_own_ends_one_connection_and_is_logged(serve, caplog):
+def test_an_internal_error_ends_one_connection_and_is_logged(serve, caplog):
     server = serve()
     with connect(server) as client:
         client.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_all(client) == b""
-    assert "a request could not be answered" in caplog.text
+    assert "an HTTP request failed" in caplog.text
     assert get(server, "/good")[0] == 200
 
 
-def test_a_page_is_not_made_twice_within_its_time(serve):
+def test_cached_page_is_not_rendered_again(serve):
     fresh = serve(fresh_s=FOR_EVER_S)
     assert [get(fresh, "/count")[2] for _ in range(3)] == [b"0\n"] * 3
 
 
-def test_a_page_that_hangs_holds_neither_the_others_nor_more_than_one_thread(serve, gate, begun):
+def test_a_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
     server = serve(page_s=0.2)
     with connect(server) as first:
         first.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -178,7 +177,7 @@ def test_a_page_that_hangs_holds_neither_the_others_nor_more_than_one_thread(ser
     assert get(server, "/slow")[2] == b"at last\n"
 
 
-def test_one_who_never_ends_the_request_is_let_go(serve):
+def test_a_client_that_never_ends_its_request_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         client.sendall(b"GET /good HTTP/1.1\r\nHost:")
@@ -186,7 +185,7 @@ def test_one_who_never_ends_the_request_is_let_go(serve):
     assert server.broken == 1
 
 
-def test_one_who_speaks_a_byte_at_a_time_is_let_go(serve):
+def test_a_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         while not server.broken:
@@ -203,14 +202,14 @@ def is_closed(client):
     return False
 
 
-def test_one_who_takes_nothing_is_let_go(serve):
+def test_a_client_that_reads_nothing_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_for(lambda: server.broken == 1)
 
 
-def test_one_too_many_is_refused_until_there_is_room(serve, gate):
+def test_connections_above_the_limit_are_refused(serve, gate):
     server = serve(connections=2, page_s=FOR_EVER_S, connection_s=FOR_EVER_S)
     waiting = [connect(server) for _ in range(2)]
     for client in waiting:
@@ -232,7 +231,7 @@ def has_room(server):
         return False
 
 
-def test_slow_clients_make_room_by_their_time(serve):
+def test_slow_clients_are_disconnected_in_time_for_others(serve):
     server = serve(connections=4, connection_s=0.2)
     slow = [connect(server) for _ in range(20)]
     for client in slow:
@@ -243,20 +242,20 @@ def test_slow_clients_make_room_by_their_time(serve):
         client.close()
 
 
-def test_it_stops_beside_open_connections_and_frees_its_address(serve, gate):
+def test_close_releases_the_address_despite_open_connections(serve, gate):
     server = serve(connection_s=FOR_EVER_S, page_s=FOR_EVER_S)
     with connect(server) as idle, connect(server) as waiting:
         waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
         idle.sendall(b"GET")
         server.close()
         assert not server.is_alive()
-    again = HttpServer({}, Limits())
+    again = HttpServer({}, HttpLimits())
     again.start("127.0.0.1", server.port)
     again.close()
     server.close()
 
 
-def test_an_address_that_is_taken_is_said(serve):
+def test_an_address_in_use_is_an_error(serve):
     with pytest.raises(OSError, match="in use"):
         HttpServer({}).start("127.0.0.1", serve().port)
 
@@ -275,5 +274,5 @@ def test_an_address_that_is_taken_is_said(serve):
         ("127.0.0.1.evil.example", False),
     ],
 )
-def test_names_that_a_name_server_can_change_are_not_local(host, is_local):
+def test_only_addresses_and_localhost_are_local_names(host, is_local):
     assert host_is_local(host) is is_local

@@ -1,4 +1,4 @@
-"""A real daemon beside other work, on MIG devices, and probing a server."""
+"""A real daemon on a shared device, on MIG devices, and probing a server."""
 
 import pytest
 from fakes.inference_server import InferenceServer, generating
@@ -21,42 +21,34 @@ def probe(**keys):
     )
 
 
-def test_a_busy_device_is_skipped_until_it_is_quiet(daemon_in, gpus):
-    gpus.gpus[0].set(util_pct=85)
-    daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + probe(every='"2s"', energy="false", when_busy='"skip"'))
-    daemon.wait_for(lambda: len(daemon.points("probe", device="gpu1")) >= 2)
-    assert daemon.points("probe", device="gpu0") == []
-
-    def skipped():
-        states = {p["device"]: p for p in daemon.state("status")["probes"]}
-        return states["gpu0"]["skipped_for_neighbour"] and states
-
-    states = daemon.wait_for(skipped)
-    assert states["gpu1"]["skipped_for_neighbour"] == 0
-    assert "were left out" in daemon.run("status")
-    gpus.gpus[0].set(util_pct=0)
-    daemon.wait_for(lambda: daemon.points("probe", device="gpu0"))
-
-
-def test_a_probe_waits_for_a_busy_device_and_then_runs_contended(daemon_in, gpus):
+def test_a_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
     gpus.gpus[0].set(util_pct=85)
     gpus.gpus[0].set_processes([4321])
     daemon = daemon_in(**gpus.env())
-    daemon.start(
-        QUICK + probe(every='"1h"', devices='["gpu0"]', defer_at_most='"3s"', energy="false")
+    patient = (
+        f'[[probe]]\nname = "patient"\nbatch = 4\npython = "{WORKER}"\nevery = "1h"\n'
+        'devices = ["gpu0"]\ndefer_at_most = "3s"\nenergy = false\n'
     )
-    (row,) = daemon.wait_for(lambda: daemon.points("probe"))
-    # The fake worker's own process is none that this driver knows.
+    daemon.start(QUICK + probe(every='"2s"', energy="false", when_busy='"skip"') + patient)
+
+    def states():
+        return {(p["probe"], p["device"]): p for p in daemon.state("status")["probes"]}
+
+    # After the maximum deferral it runs alongside the other process.
+    (row,) = daemon.wait_for(lambda: daemon.points("probe", probe="patient"))
+    # The fake driver does not list the fake worker's own process.
     assert row.fields.get("contended") in (None, True)
+    daemon.wait_for(lambda: states()["patient", "gpu0"]["deferred"])
+    waited = states()["patient", "gpu0"]
+    assert (waited["deferred"], waited["skipped_for_neighbour"]) == (1, 0)
 
-    def status():
-        (state,) = daemon.state("status")["probes"]
-        return state
-
-    # A row is kept before the status is.
-    daemon.wait_for(lambda: status()["deferred"])
-    assert (status()["deferred"], status()["skipped_for_neighbour"]) == (1, 0)
+    daemon.wait_for(lambda: len(daemon.points("probe", device="gpu1")) >= 2)
+    assert daemon.points("probe", device="gpu0", probe="steady") == []
+    daemon.wait_for(lambda: states()["steady", "gpu0"]["skipped_for_neighbour"])
+    assert states()["steady", "gpu1"]["skipped_for_neighbour"] == 0
+    assert "were skipped" in daemon.look("status")
+    gpus.gpus[0].set(util_pct=0)
+    daemon.wait_for(lambda: daemon.points("probe", device="gpu0", probe="steady"))
 
 
 def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
@@ -94,6 +86,8 @@ def test_a_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, 
             + '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nevery = "1h"\n'
             + f'url = "{server.url}"\nrequests = 5\nconcurrency = 2\nmax_tokens = 4\n'
             + f'token_file = "{tmp_path}/token"\n'
+            + '[[probe]]\nname = "away"\nkind = "kserve"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
+            + 'inputs = [{ name = "x", datatype = "FP32", shape = [1, 4] }]\nevery = "1h"\n'
         )
         (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
         (row,) = daemon.points("probe")
@@ -115,19 +109,9 @@ def test_a_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, 
     assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(per_request / 7 * 1e6)
     assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(per_request / 4 * 1e6)
     lines = daemon.output.read_text()
-    assert "gpu0+gpu1 chat  2 at a time" in lines
+    assert "gpu0+gpu1 chat  concurrency 2" in lines
     assert "per million tokens out" in lines
-    assert "sesame" not in lines + daemon.run("status") + daemon.run("status", "--json")
-
-
-def test_a_server_that_is_away_is_a_fault_that_names_it(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env())
-    daemon.start(
-        QUICK
-        + '[[probe]]\nname = "chat"\nkind = "kserve"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
-        + 'inputs = [{ name = "x", datatype = "FP32", shape = [1, 4] }]\n'
-    )
-    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault", probe="chat"))
+    assert "sesame" not in lines + daemon.look("status") + daemon.look("status", "--json")
+    # An unreachable server is a fault of its probe, with the server's name.
+    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault", probe="away"))
     assert "127.0.0.1:9" in event.fields["title"]
-    before = len(daemon.points("device"))
-    daemon.wait_for(lambda: len(daemon.points("device")) > before)

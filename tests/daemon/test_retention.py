@@ -1,14 +1,13 @@
-"""Retention goes by a calendar of its own, which a wrong wall clock cannot drive far."""
+"""Retention uses a bounded clock, so a wrong wall clock deletes at most one day."""
 
 import pytest
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.delivery.retention import CATCHES_UP, RETENTION_EVERY_S, Retention
+from costprobe.core.records import NS_PER_S, Point
 from fakes.clock import FakeClock
-
-from agent.config import StoreConfig
-from agent.daemon.ledger import StoreLedger
-from agent.daemon.retention import CATCHES_UP, RETENTION_EVERY_S, Retention
-from agent.model import NS_PER_S, Point
-from agent.storage.buffer import BufferedWriter
-from agent.storage.writer import Store
+from fakes.store_access import rows_after
 
 DAY_S = 86_400
 HOUR_S = 3600
@@ -32,9 +31,7 @@ class Host:
         self.retention = self._retention()
 
     def _retention(self):
-        return Retention(
-            self.store, StoreLedger(self.store, BufferedWriter(self.store)), self.clock
-        )
+        return Retention(self.store, StoreLedger(self.store), self.clock)
 
     def restart(self):
         self.store.close()
@@ -48,7 +45,7 @@ class Host:
 
     @property
     def events(self):
-        return len(self.store.rows_after(0, 1000))
+        return len(rows_after(self.store, 0, 1000))
 
 
 @pytest.fixture
@@ -58,12 +55,12 @@ def host(tmp_path):
     host.store.close()
 
 
-def test_rows_go_as_time_passes(host):
+def test_rows_are_deleted_as_time_passes(host):
     host.look(6 * 5)
     assert host.events == 240 - 5
 
 
-def test_an_hour_of_a_calendar_that_is_wrong_by_years_takes_a_day(host):
+def test_an_hour_of_a_wall_clock_wrong_by_years_deletes_one_day(host):
     host.look()
     before = host.events
     host.clock.step(20 * 365 * DAY_S)
@@ -73,12 +70,12 @@ def test_an_hour_of_a_calendar_that_is_wrong_by_years_takes_a_day(host):
     left = host.events
     host.look(6 * 20)
     assert host.events == left
-    # From here on it is as if nothing had been.
+    # From here on retention behaves as without the error.
     host.look(6 * 10)
     assert host.events == 240 - 32
 
 
-def test_a_calendar_that_is_wrong_at_the_start_is_not_followed_either(host):
+def test_a_wall_clock_wrong_at_the_start_is_not_followed(host):
     host.look()
     before = host.events
     host.clock.step(20 * 365 * DAY_S)
@@ -87,7 +84,7 @@ def test_a_calendar_that_is_wrong_at_the_start_is_not_followed_either(host):
     assert before - host.events == CATCHES_UP * RETENTION_EVERY_S / HOUR_S
 
 
-def test_what_a_host_missed_while_it_was_off_is_done_within_a_while(host):
+def test_retention_catches_up_after_the_host_was_off(host):
     host.look()
     host.store.close()
     host.clock.step(5 * DAY_S)
@@ -99,7 +96,7 @@ def test_what_a_host_missed_while_it_was_off_is_done_within_a_while(host):
     assert host.events == 120 - 7
 
 
-def test_a_shorter_retention_holds_at_once(host):
+def test_a_shorter_retention_takes_effect_at_once(host):
     host.look()
     names = ("retention", "rollup_1m_retention", "rollup_1h_retention")
     host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")))

@@ -1,18 +1,18 @@
-"""Jobs run aligned to the wall clock, never overlap themselves, and a late one is counted."""
+"""Jobs run aligned to the wall clock, never overlap themselves, and late runs are counted."""
 
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from costprobe.app.schedule import AlignedTrigger, Schedule, stagger_offset_s
+from costprobe.core.clock import SystemClock
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.daemon.schedule import AlignedTrigger, ClockStep, Schedule, stagger_offset_s
 
 NOON = datetime(2026, 3, 29, 12, 3, 7, tzinfo=UTC)
 
 
-def test_five_minutes_run_at_five_past_and_so_on():
+def test_five_minute_job_runs_on_five_minute_boundaries():
     trigger = AlignedTrigger(300)
     first = trigger.get_next_fire_time(None, NOON)
     assert first == datetime(2026, 3, 29, 12, 5, tzinfo=UTC)
@@ -24,7 +24,7 @@ def test_an_offset_delays_every_run():
     assert trigger.get_next_fire_time(None, NOON) == datetime(2026, 3, 29, 12, 5, 20, tzinfo=UTC)
 
 
-def test_a_run_off_the_grid_leads_back_to_it():
+def test_a_run_off_the_grid_is_followed_by_an_aligned_one():
     trigger = AlignedTrigger(60)
     assert trigger.get_next_fire_time(NOON, NOON) == datetime(2026, 3, 29, 12, 4, tzinfo=UTC)
 
@@ -45,19 +45,19 @@ def test_runs_follow_each_other_by_exactly_one_period(every_s, share, when):
 
 @pytest.fixture
 def schedule():
-    made = Schedule(workers=4)
+    made = Schedule(4, SystemClock())
     yield made
     made.stop()
 
 
-def test_a_job_at_once_runs_at_once_and_its_record_says_so(schedule):
+def test_immediate_job_runs_at_once(schedule):
     ran = threading.Event()
     schedule.add("a", 3600, ran.set, at_once=True)
     schedule.start()
     assert ran.wait(60)
 
 
-def test_a_failing_job_is_recorded_and_others_go_on(schedule):
+def test_a_failing_job_is_recorded_and_does_not_stop_others(schedule):
     def boom():
         raise OSError("the disk is on fire")
 
@@ -92,15 +92,7 @@ def test_a_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):
     assert max(most) == 1
 
 
-def test_a_step_of_the_wall_clock_is_noticed_once():
-    step = ClockStep(time_ns=1_000_000_000_000, monotonic_ns=0)
-    assert step.step_s(1_001_000_000_000, 1_000_000_000) is None
-    back_ns = 1_002_000_000_000 - 3_600_000_000_000
-    assert step.step_s(back_ns, 2_000_000_000) == pytest.approx(-3600)
-    assert step.step_s(back_ns + 1_000_000_000, 3_000_000_000) is None
-
-
-def test_of_the_instants_that_a_stepped_calendar_skipped_one_is_left():
+def test_one_of_the_runs_skipped_by_a_clock_step_is_run():
     trigger = AlignedTrigger(1)
     later = NOON + timedelta(days=3650, milliseconds=500)
     due = trigger.get_next_fire_time(NOON, later)
@@ -108,28 +100,28 @@ def test_of_the_instants_that_a_stepped_calendar_skipped_one_is_left():
     assert trigger.get_next_fire_time(due, later) == due + timedelta(seconds=1)
 
 
-def test_a_run_that_only_the_calendar_missed_is_not_late(schedule):
+def test_a_run_missed_by_a_clock_step_is_not_late(schedule):
     ran = threading.Event()
     schedule.add("a", 3600, ran.set, at_once=True)
     schedule.start()
     assert ran.wait(60)
-    # As after a forward step: what was due in an hour is due since an hour.
+    # As after a forward step: a job due in one hour is now one hour overdue.
     past = datetime.now(tz=UTC) - timedelta(hours=1)
-    schedule._scheduler.modify_job("a", next_run_time=past)  # noqa: SLF001 - the host's calendar is not ours to step
+    schedule._scheduler.modify_job("a", next_run_time=past)  # noqa: SLF001 - a test must not step the host's clock
     schedule.add("beat", 1, ran.set)
     ran.clear()
     assert ran.wait(60)
     assert schedule.late_jobs == 0
 
 
-def test_jobs_are_aligned_anew_after_a_step(schedule):
+def test_jobs_are_realigned_after_a_step(schedule):
     schedule.add("a", 3600, lambda: None)
     schedule.start()
     schedule.realign()
     assert schedule.records["a"].late == 0
 
 
-def test_hosts_spread_over_a_stagger_and_keep_their_place():
+def test_hosts_are_spread_over_the_stagger_with_a_stable_offset():
     offsets = [stagger_offset_s(f"gpu-{host}", 30.0) for host in range(100)]
     assert all(0 <= offset < 30 for offset in offsets)
     assert len({int(offset) for offset in offsets}) > 20

@@ -1,4 +1,4 @@
-"""A real daemon, a real endpoint, a scripted driver: what production costs, against the truth."""
+"""Cost of serving, with a real daemon, a real endpoint and a scripted driver."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ ENERGY_PER_J = 1e-7
 
 
 def service(server, devices, name="chat", **more):
-    """The table of a service over HTTP."""
+    """Return the configuration table of a service over HTTP."""
     keys = {
         "name": name,
         "url": server.url,
@@ -63,7 +63,7 @@ def windows(daemon, name="chat", **fields):
 
 
 def assert_adds_up(daemon, devices, per_s, power_w):
-    """What is allocated in each window is what the devices cost in it."""
+    """Assert that each window allocates exactly the cost of its devices."""
     closed = windows(daemon)
     rows = at(daemon.points("allocation"))
     for row in closed:
@@ -71,7 +71,7 @@ def assert_adds_up(daemon, devices, per_s, power_w):
         length_s = row.fields["window_s"]
         assert total(lines, "cost_hardware") == pytest.approx(per_s * length_s, rel=1e-9)
         drawn = power_w * len(devices) * length_s * ENERGY_PER_J
-        # The counter moves ten times a second, and stands between.
+        # The counter is updated ten times a second.
         step = power_w * len(devices) * 0.25 * ENERGY_PER_J
         assert total(lines, "cost_energy") == pytest.approx(drawn, rel=0.05, abs=step)
 
@@ -81,18 +81,18 @@ def costs_of(daemon):
 
 
 def shown(daemon, name="chat"):
-    """What the daemon last said of a service."""
+    """Return the last reported status of a service."""
     return next(s for s in daemon.state("status")["services"] if s["service"] == name)
 
 
 def named_process(folder, name):
-    """A real process of that name."""
+    """Run a real process of that name."""
     program = folder / name
     shutil.copy(shutil.which("sleep"), program)
     return subprocess.Popen([str(program), "600"])
 
 
-def test_what_is_served_becomes_the_cost_of_requests_and_tokens(daemon_in, gpus):
+def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
     engine = ServingEngine()
     engine.serve(requests=1000)
     with engine.over_http() as server:
@@ -105,13 +105,13 @@ def test_what_is_served_becomes_the_cost_of_requests_and_tokens(daemon_in, gpus)
             engine.serve(requests=7, errors=1)
         daemon.wait_for(lambda: total(windows(daemon), "requests") >= 21)
         daemon.wait_for(lambda: daemon.points("allocation", part="probing", device="gpu0"))
-        # Windows that are probing for the most part are counted and have no cost.
+        # Windows with mostly probing are counted and have no cost.
         daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
         engine.serve(requests=5)
         daemon.wait_for(lambda: total(windows(daemon), "requests") >= 26)
         daemon.wait_for(lambda: [row for row in costs_of(daemon) if row.fields.get(PER_REQUEST)])
         daemon.wait_for(lambda: shown(daemon)["last"])
-        status = daemon.run("status")
+        status = daemon.look("status")
     served = engine.served["m"]
     done = windows(daemon)
     for key in ("requests", "errors", "tokens_in", "tokens_out"):
@@ -121,7 +121,7 @@ def test_what_is_served_becomes_the_cost_of_requests_and_tokens(daemon_in, gpus)
     costs = costs_of(daemon)
     rows = at(daemon.points("allocation", service="chat", device="gpu0"))
     for cost in costs:
-        # Alone on its device: all that this cost but for probing is the service's.
+        # Alone on its device: the service is allocated the whole cost except probing.
         assert cost.fields["cost_total"] == pytest.approx(total(rows[cost.time_ns], "cost"))
     assert costs[0].tags["plan"] == "owned"
     spent = [row for row in costs if row.fields.get(PER_REQUEST)]
@@ -134,7 +134,7 @@ def test_what_is_served_becomes_the_cost_of_requests_and_tokens(daemon_in, gpus)
             if counts.time_ns == row.time_ns
         )
     )
-    # A device that no service holds is nobody's, and booked.
+    # A device without a service is booked as unallocated.
     assert {"unallocated", "probing"} >= {
         row.tags["part"] for row in daemon.points("allocation", device="gpu1")
     }
@@ -156,23 +156,23 @@ def test_a_dead_endpoint_makes_windows_incomplete_and_never_cheaper(daemon_in, g
         assert "503" in lost.fields["problem"]
         daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="firing"))
         daemon.wait_for(lambda: shown(daemon)["fault"])
-        assert "FAULT  service chat cannot be read" in daemon.run("status")
+        assert "FAULT  service chat cannot be read" in daemon.look("status")
         engine.is_away = False
         engine.serve(requests=5)
         daemon.wait_for(lambda: daemon.points("event", kind="fault", service="chat")[1:])
         daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
         daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="resolved"))
-    told, mended = daemon.points("event", kind="fault", service="chat")
-    assert (told.fields["severity"], mended.fields["severity"]) == ("warning", "info")
+    failed, recovered = daemon.points("event", kind="fault", service="chat")
+    assert (failed.fields["severity"], recovered.fields["severity"]) == ("warning", "info")
     closed = windows(daemon)
     incomplete = {row.time_ns for row in closed if not row.fields["complete"]}
     costs = {row.time_ns for row in daemon.points("cost", service="chat")}
     assert costs == {row.time_ns for row in closed} - incomplete
-    # Nothing is lost meanwhile: the devices cost what they cost.
+    # No cost is lost meanwhile: the cost of the devices is booked.
     assert_adds_up(daemon, ["gpu0", "gpu1"], 1 / 3600, 300.0)
 
 
-def test_rolling_cost_survives_a_restart_and_what_is_allocated_adds_up(daemon_in, gpus):
+def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus):
     engine = ServingEngine()
     engine.serve(requests=10)
     with engine.over_http() as server:
@@ -185,7 +185,7 @@ def test_rolling_cost_survives_a_restart_and_what_is_allocated_adds_up(daemon_in
         first = daemon.points("cost", service="chat")
         booked = daemon.points("allocation", device="gpu0")
         held = daemon.points("device", device="gpu0")
-        # What was booked is what the device's own rows of the same time say it cost.
+        # The booked cost equals the cost in the device's rows of the same time.
         begin_ns = booked[0].time_ns - windows(daemon)[0].fields["window_s"] * 10**9
         same = [row for row in held if begin_ns < row.time_ns <= booked[-1].time_ns]
         assert total(booked, "cost") == pytest.approx(total(same, "cost"), rel=0.15)
@@ -216,10 +216,10 @@ def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, 
                 for engine in engines:
                     engine.serve(requests=4)
                 seen = len(windows(daemon, "b", complete=True))
-                daemon.wait_for(lambda: len(windows(daemon, "b", complete=True)) > seen)  # noqa: B023 - it is called before the next turn
+                daemon.wait_for(lambda: len(windows(daemon, "b", complete=True)) > seen)  # noqa: B023 - called before the next iteration
             daemon.wait_for(lambda: shown(daemon, "c")["last"])
-            assert "no cost: gpu7 is no device of this host" in daemon.run("status")
-            checked = json.loads(daemon.run("doctor", "--json", code=1))
+            assert "no cost: gpu7 is not a device of this host" in daemon.look("status")
+            checked = json.loads(daemon.look("doctor", "--json", code=1))
     finally:
         for process in running:
             process.kill()
@@ -242,13 +242,13 @@ def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, 
     }
     assert costs["gpu0", "a"] == pytest.approx(3 * costs["gpu0", "b"], rel=0.05)
     assert costs["gpu0", None] == 0
-    # Nobody works on the other one, as the driver sees it: it is not known to be anyone's.
+    # The driver lists no process on the other device, so its cost is unallocated.
     assert costs["gpu1", "b"] == pytest.approx(sum(costs["gpu1", n] for n in ("a", "b", None)))
-    assert "gpu7 is no device of this host" in windows(daemon, "c")[-1].fields["problem"]
+    assert "gpu7 is not a device of this host" in windows(daemon, "c")[-1].fields["problem"]
     assert not daemon.points("cost", service="c")
 
 
-def test_mig_devices_divide_their_boards_energy_and_what_nobody_holds_is_idle(daemon_in, gpus):
+def test_mig_devices_share_their_boards_energy_and_unused_slices_are_idle(daemon_in, gpus):
     gpus.gpus[0].split(1, 2)
     engine = ServingEngine()
     with engine.over_http() as server:

@@ -1,35 +1,38 @@
-"""Devices billed over a window: what probing took, who shares, MIG; it always adds up."""
+"""Devices billed over a window: probing, sharing and MIG; lines sum to the cost."""
 
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.device_log import DeviceLog
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.serving import grouped
+from costprobe.app.accounting.serving_devices import DeviceCosts
+from costprobe.app.accounting.serving_processes import ProcessOwners
+from costprobe.core.clock import utc_ns
+from costprobe.core.records import NS_PER_S, Device, ProbeResult, Reading
+from costprobe.domain.costing.serving.device_window import (
+    electricity_cost,
+    hardware_cost,
+    pieces_of,
+)
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.tariff import ElectricityConfig
 from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clock import utc_ns
-from agent.config_carbon import CarbonConfig
-from agent.config_price import ElectricityConfig, OnDemandPlanConfig
-from agent.config_service import ServiceConfig
-from agent.costing.device_window import electricity_cost, hardware_cost, pieces_of
-from agent.daemon.device_log import DeviceLog
-from agent.daemon.probe_runs import ProbeRuns
-from agent.daemon.serving import grouped
-from agent.daemon.serving_devices import DeviceCosts
-from agent.daemon.serving_processes import ProcessOwners
-from agent.model import NS_PER_S, Device, ProbeResult, Reading
-from agent.pricing.book import PriceBook
-from agent.pricing.carbon import CarbonBook
-from agent.probing.outcome import ProbeFault, ProbeOutcome
-
 S = NS_PER_S
-BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in (0, 1)]
+BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
 
 
 def mig(number, slices):
     name, uuid = f"gpu0.mig{number}", f"MIG-{number}"
-    return Device(name, "mig", uuid, "MIG", 0, parent="gpu0", slices=slices, slices_of=7)
+    return Device(name, "mig", uuid, "MIG", parent="gpu0", slices=slices, slices_of=7)
 
 
 def service(name, *devices, **more):
@@ -45,14 +48,14 @@ def service(name, *devices, **more):
 
 
 def plan(per_hour="7.2", **more):
-    # Electricity apart, so that both parts of the cost are there.
-    return OnDemandPlanConfig.model_validate(
+    # Electricity is separate, so that the cost has both components.
+    return OnDemandPlan.model_validate(
         {"plan": "on_demand", "per_hour": per_hour, "electricity_included": False, **more}
     )
 
 
 class Bench:
-    """Devices with readings of 300 W for 100 s, and what they cost."""
+    """Devices with readings of 300 W for 100 s, and their cost."""
 
     def __init__(self, services, devices=BOARDS, plans=None, proc=None, by_pid=None, util_pct=40.0):
         self.clock = FakeClock()
@@ -79,7 +82,9 @@ class Bench:
                 fields = {"energy_j": 3000.0, "util_pct": util_pct, "power_w": 300.0}
                 since_ns = self.start_ns + at * 10 * S
                 if device.kind != "mig":
-                    self.log.take(Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid))
+                    self.log.record(
+                        Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid)
+                    )
         if by_pid:
             self.owners.look(by_pid)
 
@@ -102,7 +107,7 @@ def cost_of(bill, **wanted):
 HELD, DRAWN = 0.1, 0.003
 
 
-def test_a_service_alone_pays_for_its_device_and_nobody_for_the_other():
+def test_service_is_allocated_only_its_own_device():
     bill = Bench([service("chat", "gpu0")]).bill()
     assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(HELD + DRAWN)
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(0.6 * (HELD + DRAWN))
@@ -119,8 +124,8 @@ def outcome(start_ns, end_ns, busy_s, pids=(99,)):
         latency_ms={"p50": 1.0, "mean": 1.0, "cv": 0.1},
         samples=300,
         stop_reason="runs",
-        region_start_ns=start_ns,
-        region_end_ns=end_ns,
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
         inferences=10,
         has_energy_window=True,
         h2d_ms=None,
@@ -132,23 +137,23 @@ def outcome(start_ns, end_ns, busy_s, pids=(99,)):
     return ProbeOutcome(result, start_ns, end_ns, pids, ())
 
 
-def test_a_probe_pays_for_its_seconds_and_its_energy_alone():
+def test_probe_is_allocated_its_time_and_energy():
     bench = Bench([service("chat", "gpu0")])
     begin_ns, end_ns = bench.start_ns + 20 * S, bench.start_ns + 45 * S
     bench.runs.begin("gpu0", begin_ns)
     assert bench.costs.is_probing_before(bench.end_ns)
-    # It was busy for 10 s of its 25 s: the rest went into reading the model.
+    # It was busy for 10 s of its 25 s; it loaded the model in the rest.
     bench.runs.end("gpu0", end_ns + S, outcome(end_ns - 5 * S, end_ns, 10.0))
     assert not bench.costs.is_probing_before(bench.end_ns)
     bill = bench.bill()
     assert cost_of(bill, device="gpu0", part="probing") == pytest.approx(0.1 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(0.9 * (HELD + DRAWN))
-    # What it took before the window is of another window.
+    # The time before the window belongs to another window.
     later = bench.costs.bill(bench.start_ns + 40 * S, bench.end_ns)
     assert cost_of(later, device="gpu0", part="probing") == pytest.approx(0.05 * (HELD + DRAWN))
 
 
-def test_all_of_a_run_that_failed_is_probing():
+def test_the_whole_time_of_a_failed_run_is_probing():
     bench = Bench([service("chat", "gpu0")])
     bench.runs.begin("gpu0", bench.start_ns)
     bench.runs.end("gpu0", bench.start_ns + 10 * S, ProbeFault("oom", "no memory", ()))
@@ -160,7 +165,7 @@ def comm(proc, pid, name):
     (proc / str(pid) / "comm").write_text(f"{name}\n")
 
 
-def test_services_share_by_the_time_of_their_processes_also_of_one_that_has_ended(tmp_path):
+def test_services_share_by_process_time_including_ended_processes(tmp_path):
     for pid, name in ((1, "one"), (2, "two"), (3, "else")):
         comm(tmp_path, pid, name)
     both = [service(name, "gpu0", processes=[name]) for name in ("one", "two")]
@@ -171,15 +176,15 @@ def test_services_share_by_the_time_of_their_processes_also_of_one_that_has_ende
     bill = bench.bill()
     assert cost_of(bill, device="gpu0", service="one") == pytest.approx(0.75 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", service="two") == pytest.approx(0.25 * (HELD + DRAWN))
-    # A stranger's time is nobody's.
+    # The time of an unknown process is unallocated.
     shared = Bench(both, proc=tmp_path, by_pid={1: 2.0, 3: 2.0})
     comm(tmp_path, 2, "two")
     shared.owners.look({1: 2.0, 2: 0.0, 3: 2.0})
-    told = shared.bill().allocations["gpu0"].problems
-    assert "set share" in told["two"]
+    problems = shared.bill().allocations["gpu0"].problems
+    assert "set share" in problems["two"]
 
 
-def test_a_pid_that_another_program_has_now_is_no_longer_its_services(tmp_path):
+def test_a_reused_pid_no_longer_belongs_to_the_service(tmp_path):
     comm(tmp_path, 1, "one")
     owners = ProcessOwners([service("one", "gpu0", processes=["one"])], tmp_path)
     owners.look([1])
@@ -189,23 +194,23 @@ def test_a_pid_that_another_program_has_now_is_no_longer_its_services(tmp_path):
     assert owners.pids_of(["one"], [1]) == {"one": frozenset()}
 
 
-def test_without_busy_times_shares_divide_and_what_they_leave_is_nobodys():
+def test_without_busy_times_configured_shares_leave_a_remainder():
     bill = Bench([service("a", "gpu0", share=0.5), service("b", "gpu0", share=0.3)]).bill()
     assert bill.allocations["gpu0"].basis == "share"
     assert cost_of(bill, device="gpu0", service="a") == pytest.approx(0.5 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", part="unallocated") == pytest.approx(0.2 * (HELD + DRAWN))
 
 
-def test_a_device_that_is_not_there_and_a_divided_board_are_told():
+def test_missing_device_and_divided_board_are_problems():
     devices = [*BOARDS, mig(0, 1), mig(1, 2)]
     bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
-    assert "no device of this host" in bill.allocations["gpu9"].problems["a"]
+    assert "not a device of this host" in bill.allocations["gpu9"].problems["a"]
     assert "divided into MIG devices" in bill.allocations["gpu0"].problems["a"]
-    # What the board's unheld slices cost is booked all the same.
+    # The cost of the board's unheld slices is still booked.
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(4 / 7 * (HELD + DRAWN))
 
 
-def test_mig_devices_that_are_priced_by_the_slice_pay_their_part_of_the_electricity():
+def test_mig_devices_priced_by_slice_are_allocated_their_electricity():
     devices = [*BOARDS, mig(0, 1), mig(1, 2)]
     sliced = plan("0.36", per="slice")
     bill = Bench([service("a", "gpu0.mig1")], devices, plans=[sliced]).bill()
@@ -214,31 +219,31 @@ def test_mig_devices_that_are_priced_by_the_slice_pay_their_part_of_the_electric
     assert bill.allocations["gpu0.mig1"].problems == {}
 
 
-def test_a_device_whose_energy_is_not_known_has_no_lines():
+def test_a_device_with_unknown_energy_has_no_lines():
     bench = Bench([service("a", "gpu0")])
     bill = bench.costs.bill(bench.start_ns - 60 * S, bench.end_ns)
     assert bill.allocations["gpu0"].lines == ()
     assert "was not measured all the time" in bill.allocations["gpu0"].problems["a"]
 
 
-def test_a_device_that_nothing_prices_is_told():
+def test_a_device_without_price_is_a_problem():
     bill = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
     assert bill.allocations["gpu0"].problems["a"].startswith("no price plan is for gpu0")
     assert cost_of(bill, device="gpu1") > 0
 
 
-def test_idle_electricity_is_what_an_idle_device_draws():
+def test_idle_electricity_is_idle_power_over_idle_time():
     bench = Bench([service("a", "gpu0")])
     for at in range(10):
         fields = {"util_pct": 0.0, "power_w": 60.0, "energy_j": 600.0}
         since_ns = bench.end_ns + at * 10 * S
-        bench.log.take(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
+        bench.log.record(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
     (idle,) = [line for line in bench.bill().allocations["gpu0"].lines if line.part == "idle"]
     assert float(idle.hardware) == pytest.approx(0.6 * HELD)
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
 
 
-def test_what_devices_emit_is_of_their_energy_and_of_a_mig_device_its_slices_of_it():
+def test_emissions_follow_energy_and_slices():
     bench = Bench([service("a", "gpu0")])
     length_s = (bench.end_ns - bench.start_ns) / S
     # 300 W at 360 g/kWh are 0.03 g a second.
@@ -255,7 +260,7 @@ def test_what_devices_emit_is_of_their_energy_and_of_a_mig_device_its_slices_of_
     st.integers(1, 100),
     st.booleans(),
 )
-def test_the_lines_add_up_to_what_the_devices_cost(shares, runs, util_pct, length_s, divided):
+def test_lines_sum_to_the_cost_of_the_device(shares, runs, util_pct, length_s, divided):
     devices = [*BOARDS, mig(0, 1), mig(1, 3)] if divided else BOARDS
     name = "gpu0.mig1" if divided else "gpu0"
     services = [service(f"s{i}", name, share=share) for i, share in enumerate(shares)]
@@ -288,8 +293,8 @@ def test_the_lines_add_up_to_what_the_devices_cost(shares, runs, util_pct, lengt
     assert sum(Fraction(line.cost) for line in lines) == wanted
 
 
-def test_services_that_share_a_device_or_a_board_are_billed_together():
-    devices = [*BOARDS, mig(0, 1), mig(1, 2), Device("gpu2", "gpu", "GPU-2", "GPU", 2)]
+def test_services_that_share_a_board_are_one_group():
+    devices = [*BOARDS, mig(0, 1), mig(1, 2), Device("gpu2", "gpu", "GPU-2", "GPU")]
     services = [
         service("a", "gpu0.mig0"),
         service("b", "gpu1"),

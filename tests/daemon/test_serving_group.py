@@ -1,22 +1,21 @@
-"""Windows of services on a clock that the test moves: edges, waiting, what a stop books."""
+"""Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.serving import Serving, Surroundings
+from costprobe.app.configuration import parse
+from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
 from fakes.serving_engine import ServingEngine
 
-from agent.config_file import parse
-from agent.daemon.probe_runs import ProbeRuns
-from agent.daemon.serving import Serving, Surroundings
-from agent.model import NS_PER_S, Device, Reading
-from agent.pricing.book import PriceBook
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
-
 S = NS_PER_S
-DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", i) for i in (0, 1)]
+DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
 # 0.001 a second for each of two devices; a joule costs 1e-7.
 PRICE = """
 [[price]]
@@ -36,12 +35,12 @@ def table(name, server, *devices, **more):
 
 
 class Bench:
-    """Services at work on a clock, with readings of 300 W every ten seconds."""
+    """Services on a manual clock, with readings of 300 W every ten seconds."""
 
     def __init__(self, folder, *tables):
         self.clock = FakeClock()
-        self.store = Store.open(folder / "infercost.db", self.clock)
-        self.config = parse(PRICE + "\n".join(tables), Path("infercost.toml"))
+        self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
         self.events = []
         self.readings_until_ns = self.clock.monotonic_ns()
         self.begin()
@@ -74,7 +73,8 @@ class Bench:
             self.readings_until_ns = end_ns = start_ns + 10 * S
             for device in DEVICES:
                 fields = {"energy_j": 3000.0, "util_pct": 40.0, "power_w": 300.0}
-                self.serving.take_reading(Reading(device.name, start_ns, end_ns, fields))
+                reading = Reading(device.name, start_ns, end_ns, fields)
+                self.serving.record_readings([(reading, device)])
 
     def close(self):
         for name, run in self.jobs.items():
@@ -110,7 +110,7 @@ def bench(tmp_path):
         each.store.close()
 
 
-def test_a_window_is_billed_when_the_readings_cover_it(bench, engine, server):
+def test_a_window_is_allocated_when_readings_cover_it(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     engine.serve(requests=100)
@@ -126,7 +126,7 @@ def test_a_window_is_billed_when_the_readings_cover_it(bench, engine, server):
     assert cost.time_ns == at_work.clock.time_ns() - S
 
 
-def test_a_window_is_of_the_calendar_of_when_it_ended(bench, engine, server):
+def test_a_window_keeps_the_timestamp_of_its_end(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     engine.serve(requests=100)
@@ -141,7 +141,7 @@ def test_a_window_is_of_the_calendar_of_when_it_ended(bench, engine, server):
     assert (cost.time_ns, cost.fields["cost_total"]) == (ended_ns, pytest.approx(0.309))
 
 
-def test_a_window_that_spans_a_step_is_as_long_as_it_was(bench, engine, server):
+def test_a_clock_step_does_not_change_a_windows_length(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(100)
     at_work.clock.step(7200)
@@ -154,7 +154,7 @@ def test_a_window_that_spans_a_step_is_as_long_as_it_was(bench, engine, server):
     assert cost.fields["cost_total"] == pytest.approx(0.309)
 
 
-def test_a_device_that_is_silent_is_waited_for_so_long_and_no_longer(bench, server):
+def test_the_wait_for_a_silent_device_is_bounded(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     at_work.close()
@@ -170,7 +170,7 @@ def test_a_device_that_is_silent_is_waited_for_so_long_and_no_longer(bench, serv
     assert status["last"]["cost_problems"] == [row.fields["problem"]]
 
 
-def test_a_probe_that_runs_at_the_edge_is_waited_for(bench, server):
+def test_a_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(290)
     at_work.runs.begin("gpu0", at_work.clock.monotonic_ns())
@@ -183,7 +183,7 @@ def test_a_probe_that_runs_at_the_edge_is_waited_for(bench, server):
     assert probing.fields["cost"] == pytest.approx(10 * 0.001 + 3000 * 1e-7)
 
 
-def test_services_that_share_a_device_end_their_windows_at_one_instant(bench, engine, server):
+def test_services_that_share_a_device_end_windows_together(bench, engine, server):
     at_work = bench(
         table("a", server, "gpu0", share="75%"),
         table("b", server, "gpu0", "gpu1", share="25%"),
@@ -201,12 +201,12 @@ def test_services_that_share_a_device_end_their_windows_at_one_instant(bench, en
     (first,), (second,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
     assert first.fields["cost_total"] == pytest.approx(0.75 * each)
     assert second.fields["cost_total"] == pytest.approx(0.25 * each + 0.25 * each)
-    # What its share leaves of the device that it has for itself is nobody's.
+    # The remainder beyond its share of its exclusive device is unallocated.
     (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
     assert rest.fields["cost"] == pytest.approx(0.75 * each)
 
 
-def test_a_short_window_behind_a_start_is_a_part_of_the_next(bench, engine, server):
+def test_a_short_first_window_is_merged_into_the_next(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(20)
     at_work.close()
@@ -218,7 +218,7 @@ def test_a_short_window_behind_a_start_is_a_part_of_the_next(bench, engine, serv
     assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
 
 
-def test_a_stop_books_what_the_devices_cost_until_their_last_reading(bench, engine, server):
+def test_a_stop_allocates_cost_until_the_last_reading(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300)
     at_work.close()
@@ -230,7 +230,7 @@ def test_a_stop_books_what_the_devices_cost_until_their_last_reading(bench, engi
     assert len(at_work.rows("serving")) == 1
 
 
-def test_a_stop_books_a_window_that_waits(bench, server):
+def test_a_stop_allocates_a_waiting_window(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(295)
     at_work.move(5, read=False)
@@ -241,7 +241,7 @@ def test_a_stop_books_a_window_that_waits(bench, server):
     assert at_work.rows("serving") == []
 
 
-def test_rolling_cost_begins_with_the_stored_windows_of_its_currency(bench, engine, server):
+def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     for requests in (30, 0):
         engine.serve(requests=requests)
@@ -260,7 +260,7 @@ def test_rolling_cost_begins_with_the_stored_windows_of_its_currency(bench, engi
     assert status["last"]["rolling"]["1h"]["per_inference"] == cost.fields["rolling_1h"]
 
 
-def test_an_endpoint_that_fails_is_told_once_and_its_return_once(bench, engine, server):
+def test_a_failing_endpoint_and_its_recovery_are_one_event_each(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     engine.is_away = True
     at_work.scrape()
@@ -277,5 +277,5 @@ def test_an_endpoint_that_fails_is_told_once_and_its_return_once(bench, engine, 
     (row,) = at_work.rows("serving")
     assert not row.fields["complete"]
     assert at_work.rows("cost") == []
-    # The devices cost what they cost.
+    # The cost of the devices is unchanged.
     assert sum(r.fields["cost"] for r in at_work.rows("allocation")) == pytest.approx(0.618)

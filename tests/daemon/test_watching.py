@@ -1,17 +1,21 @@
-"""What detection and alerting know outlives a store that cannot be written, and a crash."""
+"""Detection and alerting survive an unwritable store and a crash."""
 
+import random
 import sqlite3
 import time
 
 import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
+from costprobe.app.configuration import Config
+from costprobe.app.watching.faults import present_faults
+from costprobe.app.watching.watching import Watching
+from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.incident import Fault
+from costprobe.core.line_protocol import render
+from costprobe.core.schema import make_point
 from fakes.clock import FakeClock
-
-from agent.alert import Fault
-from agent.config import Config
-from agent.daemon.accounts import MemoryLedger
-from agent.daemon.watching import WatchedLedger, Watching
-from agent.series import make_point
-from agent.storage.writer import Store
+from fakes.store_access import rows_after
 
 LOST = Fault("device_lost", "gpu0", "gpu0 does not answer", "critical", {"device": "gpu0"})
 TAGS = {"host": "h"}
@@ -46,13 +50,13 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    opened = Store.open(tmp_path / "infercost.db", clock, busy_timeout_ms=50)
+    opened = Store.open(tmp_path / "costprobe.db", clock, busy_timeout_ms=50)
     yield opened
     opened.close()
 
 
 def watching_of(store, clock, ledger=None):
-    return Watching(CONFIG, store, ledger or MemoryLedger(), clock, TAGS)
+    return Watching(CONFIG, store, ledger or MemoryLedger(), clock, TAGS, ClockMonitor(clock))
 
 
 def states(store):
@@ -77,8 +81,8 @@ def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_a_stepped_calendar_lengthens_no_duration(store, clock, step_s):
-    watching = Watching(HOT, store, MemoryLedger(), clock, TAGS)
+def test_a_clock_step_lengthens_no_duration(store, clock, step_s):
+    watching = Watching(HOT, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
 
     def look(temp_c=90.0, *, move_s=10):
         clock.move(move_s)
@@ -89,10 +93,10 @@ def test_a_stepped_calendar_lengthens_no_duration(store, clock, step_s):
 
     assert [look() for _ in range(3)] == [["pending"]] * 3
     clock.step(step_s)
-    # The rule wants ten minutes: half of one has passed.
+    # The rule requires ten minutes: half of one has passed.
     assert look() == ["pending"]
     clock.step(-step_s)
-    # No value has come since the step, and none was to come yet.
+    # No value has arrived since the step, and none was due.
     watching.tick([])
     assert [look() for _ in range(56)] == [["pending"]] * 56
     assert look() == ["firing"]
@@ -102,14 +106,14 @@ def test_a_stepped_calendar_lengthens_no_duration(store, clock, step_s):
     assert look(60.0) == []
 
 
-def test_a_crash_after_a_tick_changes_nothing(store, clock):
+def test_crash_after_an_evaluation_preserves_the_state(store, clock):
     watching_of(store, clock).tick([LOST])
     clock.move(10)
     watching_of(store, clock).tick([])
     assert states(store) == ["firing", "resolved"]
 
 
-def test_damaged_incidents_begin_anew(store, clock):
+def test_damaged_incidents_are_discarded(store, clock):
     store.put_state("alerting", {"incidents": 3})
     store.put_state("detector gpu0 e cost", {"key": 3})
     watching = watching_of(store, clock)
@@ -117,14 +121,27 @@ def test_damaged_incidents_begin_anew(store, clock):
     assert states(store) == ["firing"]
 
 
-def test_a_fault_in_looking_never_stops_keeping(clock):
+def test_failing_detection_does_not_stop_rows_from_being_stored(store, clock):
     def broken(_):
         raise RuntimeError("detection is broken")
 
-    ledger = MemoryLedger()
-    point = make_point("agent", TAGS, {"rss_bytes": 1}, clock.time_ns())
-    WatchedLedger(ledger, broken).append([point])
-    assert ledger.points == [point]
+    ledger = StoreLedger(store)
+    ledger.observe(broken)
+    ledger.append([make_point("agent", TAGS, {"rss_bytes": 1}, clock.time_ns())])
+    assert len(rows_after(store, 0, 10)) == 1
+
+
+def test_points_derived_from_stored_rows_are_stored_too(store, clock):
+    rows = [
+        make_point("event", {**TAGS, "kind": "drift"}, {"title": "t"}, clock.time_ns() + i)
+        for i in range(2)
+    ]
+    ledger = StoreLedger(store)
+    ledger.observe(lambda _: rows[1:])
+    ledger.append(rows[:1])
+    ledger.observe(None)
+    ledger.append(rows[:1])
+    assert [row.line for row in rows_after(store, 0, 10)] == [render(row) for row in reversed(rows)]
 
 
 def probe_row(time_ns, latency_ms):
@@ -133,7 +150,7 @@ def probe_row(time_ns, latency_ms):
     return make_point("probe", tags, fields, time_ns)
 
 
-def test_a_new_process_learns_from_what_is_stored_and_tells_only_what_is_new(store, clock):
+def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, clock):
     begun_ns = clock.time_ns() - 3 * 86_400 * 10**9
     rows = [probe_row(begun_ns + n * 300 * 10**9, 8 + n % 3 / 20) for n in range(3 * 288)]
     slow = [probe_row(row.time_ns, 1.2 * row.fields["latency_p50_ms"]) for row in rows[576:]]
@@ -142,7 +159,7 @@ def test_a_new_process_learns_from_what_is_stored_and_tells_only_what_is_new(sto
     first = watching_of(store, clock, ledger)
     assert ledger.points == []
     first.keep_detectors()
-    # The next process crashes after it kept the rows and before it told of them.
+    # The next process crashes after it stored the rows and before it reported them.
     for n in range(6):
         clock.move(300)
         store.append([probe_row(clock.time_ns(), 12.0 + n % 2 / 20)])
@@ -151,3 +168,70 @@ def test_a_new_process_learns_from_what_is_stored_and_tells_only_what_is_new(sto
     assert all(row.tags["kind"] == "drift" for row in ledger.points)
     second.tick([])
     assert states(store) == ["firing"]
+
+
+def device_status(state):
+    devices = {"gpu0": {"state": state, "suspect": False}}
+    return {
+        "sensor": {"state": "running", "devices": devices},
+        "probes": [],
+        "sinks": {},
+        "notifiers": {},
+        "store": {"fault": None, "path": "/x"},
+        "config_fault": None,
+    }
+
+
+def test_a_lost_gpu_is_a_critical_alert_by_the_default_rules(store, clock):
+    watching = watching_of(store, clock)
+    assert watching.tick(present_faults(device_status("good"), None)) is False
+    assert watching.tick(present_faults(device_status("lost"), None)) is True
+    (notice,) = store.notices("ops", 10)
+    assert (notice.alert["name"], notice.alert["severity"]) == ("broken", "critical")
+    assert notice.alert["labels"]["device"] == "gpu0"
+
+
+def test_two_probes_on_a_throttling_gpu_are_one_alert(store, clock):
+    rule = {
+        "name": "thermal-throttling",
+        "kind": "threshold",
+        "group": "performance",
+        "measurement": "probe",
+        "field": "throttled_thermal_pct",
+        "above": 5,
+    }
+    config = Config.model_validate({"probe": [{"name": "a"}, {"name": "b"}], "rule": [rule]})
+    watching = Watching(config, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    for name in ("a", "b"):
+        tags = {**TAGS, "device": "gpu0", "probe": name}
+        watching.take([make_point("probe", tags, {"throttled_thermal_pct": 50.0}, clock.time_ns())])
+    watching.tick([])
+    (alert,) = store.state("alerts")["alerts"]
+    assert (alert["name"], alert["state"]) == ("performance", "firing")
+    assert {symptom["labels"]["probe"] for symptom in alert["symptoms"]} == {"a", "b"}
+
+
+def test_a_drift_against_stored_history_is_explained_and_fires(store, clock):
+    """The latency of the probe is 50 % above that of the stored three days."""
+    rng, now_ns = random.Random(5), clock.time_ns()
+
+    def row(time_ns, latency_ms, **fields):
+        tags = {**TAGS, "device": "gpu0", "probe": "e", "batch": "4"}
+        values = {"latency_p50_ms": latency_ms * rng.lognormvariate(0, 0.01), **fields}
+        values |= {"throughput_per_s": 8000 / latency_ms, "sm_clock_mhz": 1980.0}
+        return make_point("probe", tags, values, time_ns)
+
+    past = range(3 * 288, 0, -1)
+    times_ns = [now_ns - index * 300 * 10**9 for index in past]
+    store.append([row(time_ns, 2.0, fingerprint="old") for time_ns in times_ns])
+    watching, events = watching_of(store, clock), []
+    for _ in range(30):
+        clock.move(300)
+        new = row(clock.time_ns(), 3.0, fingerprint="new")
+        store.append([new])
+        events += watching.take([new])
+    watching.tick([])
+    (event,) = [point for point in events if point.tags["metric"] == "latency"]
+    assert event.fields["change_pct"] == pytest.approx(50, abs=3)
+    assert event.fields["cause"] == "software: fingerprint"
+    assert [notice.alert["name"] for notice in store.notices("ops", 10)] == ["performance"]

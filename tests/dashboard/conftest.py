@@ -1,11 +1,10 @@
-"""The page's server over a store of a day."""
+"""A dashboard server with a store of one day."""
 
 import pytest
+from costprobe.core.clock import SystemClock
 from dashboard_page import Page
 from dashboard_samples import filled, planned
 from fakes.clock import FakeClock
-
-from agent.clock import SystemClock
 
 
 @pytest.fixture
@@ -15,14 +14,14 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    store = filled(tmp_path / "infercost.db", clock)
+    store = filled(tmp_path / "costprobe.db", clock)
     yield store
     store.close()
 
 
 @pytest.fixture
 def page_on():
-    """Starts servers, and stops them at the end."""
+    """Starts dashboard servers; stops them at the end."""
     made = []
 
     def start(store_path, clock, **options):
@@ -42,7 +41,7 @@ def page(page_on, store, clock):
 
 @pytest.fixture
 def today(tmp_path):
-    """A store whose day ends now, for a browser that knows what time it is."""
+    """A store whose day ends at the real time, which the browser's clock shows."""
     store = filled(tmp_path / "today.db", SystemClock())
     yield store
     store.close()

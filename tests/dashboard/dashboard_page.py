@@ -1,21 +1,21 @@
-"""The page's real server, in a thread of the test's own."""
+"""A dashboard server in a thread, and requests to it."""
 
 import http.client
 import json
 import threading
 
-from agent.dashboard.app import dashboard
-from agent.dashboard.serving import Address, bound, serve
+from costprobe.ui.dashboard.app import dashboard
+from costprobe.ui.dashboard.serving import ListenAddress, bound, serve
 
 TIMEOUT_S = 30.0
 
 
 class Page:
-    """A running server, and what one may ask of it."""
+    """A running dashboard server on a free port of the loopback interface."""
 
     def __init__(self, store_path, clock, **options):
         self.made = dashboard(store_path, clock, **options)
-        listening, self.address = bound(Address("127.0.0.1", 0))
+        listening, self.address = bound(ListenAddress("127.0.0.1", 0))
         self._server = None
         started = threading.Event()
 
@@ -27,8 +27,8 @@ class Page:
         self.thread.start()
         assert started.wait(TIMEOUT_S)
 
-    def ask(self, path, method="GET", headers=None, body=None):
-        """Status, headers and body of one answer."""
+    def request(self, path, method="GET", headers=None, body=None):
+        """Send one request; return status, headers and body of the response."""
         connection = http.client.HTTPConnection(*self.address, timeout=TIMEOUT_S)
         try:
             connection.request(method, path, body, headers or {})
@@ -38,13 +38,13 @@ class Page:
             connection.close()
 
     def json(self, path):
-        status, _, body = self.ask(path)
+        status, _, body = self.request(path)
         assert status == 200, (status, body)
         return json.loads(body)
 
     def error(self, path):
-        """The words of a refusal."""
-        status, _, body = self.ask(path)
+        """The error text of a rejected request."""
+        status, _, body = self.request(path)
         assert status == 400, (status, body)
         return json.loads(body)["error"]
 

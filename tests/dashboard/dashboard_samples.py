@@ -1,12 +1,12 @@
-"""A store such as a host with two GPUs has after a day, made by the store's own writer."""
+"""A store with a day of rows of a host with two GPUs."""
 
 import os
 
-from agent.costing.points import event_point
-from agent.dashboard.budgets import Budgets
-from agent.model import Event
-from agent.series import make_point
-from agent.storage.writer import Store
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Event
+from costprobe.core.schema import make_point
+from costprobe.domain.costing.probe.points import event_point
+from costprobe.ui.dashboard.budgets import DashboardBudgets
 
 NS_PER_S = 1_000_000_000
 HOUR_NS = 3600 * NS_PER_S
@@ -15,7 +15,7 @@ DEVICES = ("gpu0", "gpu1")
 PROBE_EVERY_S = 300
 DEVICE_EVERY_S = 60
 HOURS = 24
-# What two devices cost is far above the one, and far below the other.
+# The cost of two devices is far above one budget and far below the other.
 BUDGETS = """
 [[budget]]
 name = "both"
@@ -32,7 +32,7 @@ device = "gpu1"
 
 
 def cost_rows(device, count, time_ns, cost=1.6e-6):
-    """A probe's row and its cost at one instant; the cost rises a little with each."""
+    """A probe row and its cost row at one instant; the cost rises slightly with each."""
     amount = cost * (1 + count / 1000) * (1 + DEVICES.index(device))
     probe = make_point(
         "probe",
@@ -211,10 +211,10 @@ def write_status(store, now_ns):
 
 
 def planned(store, clock, text=BUDGETS):
-    """Budgets of a configuration file beside the store."""
-    file = store.path.parent / "infercost.toml"
+    """DashboardBudgets of a configuration file next to the store."""
+    file = store.path.parent / "costprobe.toml"
     file.write_text(f'[store]\npath = "{store.path}"\n{text}')
-    return Budgets(clock, file)
+    return DashboardBudgets(clock, file)
 
 
 def filled(path, clock):
@@ -228,7 +228,7 @@ def filled(path, clock):
             rows += cost_rows(device, count, begin_ns + count * PROBE_EVERY_S * NS_PER_S)
         for count in range(HOURS * 3600 // DEVICE_EVERY_S):
             rows.append(device_row(device, count, begin_ns + count * DEVICE_EVERY_S * NS_PER_S))
-    # The clock's own instant is not before it, so nothing is written at it.
+    # Rows are strictly older than the clock's time.
     rows = [row for row in rows if row.time_ns < now_ns]
     rows += sweep_rows(now_ns - HOUR_NS) + alert_rows(now_ns)
     rows += [event_point(event, HOST) for event in events(now_ns)]

@@ -1,4 +1,4 @@
-"""The page's interface gives the store's own numbers, and no odd question stops or hurts it."""
+"""The dashboard's JSON API returns the stored numbers and rejects invalid requests."""
 
 import json
 import subprocess
@@ -6,11 +6,10 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
 from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from agent.storage.reader import StoreReader
 
 ALWAYS = (-(2**63), 2**63 - 1)
 
@@ -23,7 +22,7 @@ def rows_of(store, measurement):
         reader.close()
 
 
-def test_now_is_the_newest_row_of_each(page, store):
+def test_now_returns_the_newest_row_of_each_series(page, store):
     found = page.json("/api/now")
     for measurement, name in (("cost", "costs"), ("device", "devices"), ("probe", "probes")):
         newest = {}
@@ -41,7 +40,7 @@ def test_now_is_the_newest_row_of_each(page, store):
     assert [fault["name"] for fault in found["faults"]] == ["sink_behind"]
 
 
-def test_a_trend_is_what_was_stored_thinned_within_its_lows_and_highs(page, store):
+def test_trend_is_downsampled_with_its_minima_and_maxima(page, store):
     found = page.json("/api/trend?field=device.power_w&since=24h&points=100")
     stored = {
         device: [
@@ -59,7 +58,7 @@ def test_a_trend_is_what_was_stored_thinned_within_its_lows_and_highs(page, stor
             assert low <= value <= high
 
 
-def test_a_longer_trend_is_sampled_and_says_so_unless_more_rows_are_asked(page, store):
+def test_trend_above_the_row_limit_is_marked_as_sampled(page, store):
     path = "/api/trend?field=device.power_w&since=24h"
     assert page.json(f"{path}&rows=5000")["sampled"] is False
     found = page.json(f"{path}&rows=300")
@@ -76,7 +75,7 @@ def test_a_longer_trend_is_sampled_and_says_so_unless_more_rows_are_asked(page, 
             assert stored[device, time_ms] == value
 
 
-def test_few_rows_come_as_they_are_and_can_be_narrowed(page, store):
+def test_short_trend_is_complete_and_filtered_by_tag(page, store):
     path = "/api/trend?field=cost.cost_per_inference&since=2h&device=gpu1"
     (series,) = page.json(path)["series"]
     own = [row for row in rows_of(store, "cost") if row.tags["device"] == "gpu1"]
@@ -87,7 +86,7 @@ def test_few_rows_come_as_they_are_and_can_be_narrowed(page, store):
     assert 20 <= len(series["values"]) <= 24
 
 
-def test_marks_incidents_and_curves_are_there(page):
+def test_marks_incidents_and_sweeps_are_returned(page):
     marks = page.json("/api/marks?since=24h")["marks"]
     assert [mark["tags"]["kind"] for mark in marks] == ["drift", "price"]
     (incident,) = page.json("/api/incidents?since=24h")["incidents"]
@@ -98,7 +97,7 @@ def test_marks_incidents_and_curves_are_there(page):
     assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
 
 
-def test_the_days_spend_adds_up_and_tells_the_idle_part(page, store):
+def test_spend_is_the_sum_of_costs_with_its_idle_share(page, store):
     found = {entry["tags"]["device"]: entry for entry in page.json("/api/spend")["devices"]}
     for device in DEVICES:
         own = [row for row in rows_of(store, "device") if row.tags["device"] == device]
@@ -107,11 +106,11 @@ def test_the_days_spend_adds_up_and_tells_the_idle_part(page, store):
         assert found[device]["idle_share"] == pytest.approx(idle / found[device]["cost"])
 
 
-def test_the_numbers_are_those_of_the_export(page, store, tmp_path):
-    config = tmp_path / "infercost.toml"
+def test_costs_equal_those_of_the_export_command(page, store, tmp_path):
+    config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{store.path}"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "-c", str(config), "export", "--format", "csv",
+        [sys.executable, "-m", "costprobe", "-c", str(config), "export", "--format", "csv",
          "--measurement", "cost", "--since", "2000-01-01", "--until", "2100-01-01"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -124,13 +123,13 @@ def test_the_numbers_are_those_of_the_export(page, store, tmp_path):
     assert shown["gpu0"]["fields"]["cost_per_inference"] == exported[-1]
 
 
-def test_what_a_budget_has_spent_is_what_its_rows_cost(page, store, clock):
+def test_spent_budget_is_the_cost_of_its_rows(page, store, clock):
     both, one = page.json("/api/budgets")["budgets"]
     now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     rows = [row for row in rows_of(store, "device") if row.time_ns / 1e9 > midnight.timestamp()]
     own = [row.fields["cost"] for row in rows if row.tags["device"] == "gpu1"]
-    # The row over midnight belongs to both days.
+    # A row that spans midnight counts for both days.
     assert one["spent"] == pytest.approx(sum(own), abs=0.05)
     assert one["period_start_ms"] == midnight.timestamp() * 1000
     assert (one["scope"], one["verdict"], one["coverage"]) == ("gpu1", "", pytest.approx(1, 0.02))
@@ -138,19 +137,19 @@ def test_what_a_budget_has_spent_is_what_its_rows_cost(page, store, clock):
     assert (both["verdict"], both["currency"]) == ("exceeded", "EUR")
 
 
-def test_budgets_are_made_for_all_who_ask_and_follow_their_file(page, store, clock):
+def test_budgets_are_cached_and_follow_the_configuration(page, store, clock):
     first = page.json("/api/budgets")
     planned(store, clock, BUDGETS.replace("amount = 100", "amount = 7"))
     assert page.json("/api/budgets") == first
     clock.move(61)
     assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
-    # A file that cannot be used leaves the last one in force.
+    # An invalid file leaves the previous budgets in force.
     planned(store, clock, "[[budget]]\nname = 7")
     clock.move(61)
     assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
 
 
-def test_nothing_is_planned_by_default(page_on, store, clock):
+def test_there_are_no_budgets_by_default(page_on, store, clock):
     assert page_on(store.path, clock).json("/api/budgets")["budgets"] == []
 
 
@@ -171,7 +170,7 @@ def test_nothing_is_planned_by_default(page_on, store, clock):
         ("/api/marks?until=1e400", "until"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_words(page, path, words):
+def test_invalid_parameters_are_rejected_with_an_error(page, path, words):
     assert words in page.error(path)
 
 
@@ -193,20 +192,20 @@ def test_what_cannot_be_answered_is_refused_with_words(page, path, words):
         max_size=5,
     ),
 )
-def test_no_question_makes_anything_but_an_answer_or_a_refusal(page, name, pairs):
+def test_any_query_is_answered_or_rejected(page, name, pairs):
     from urllib.parse import urlencode
 
-    status, _, body = page.ask(f"/api/{name}?{urlencode(pairs)}")
+    status, _, body = page.request(f"/api/{name}?{urlencode(pairs)}")
     assert status in {200, 400}
     assert ("error" in json.loads(body)) is (status == 400)
 
 
-def test_a_store_that_is_not_there_yet_is_said_and_found_later(page_on, clock, tmp_path):
-    from agent.storage.writer import Store
+def test_missing_store_gives_503_until_it_is_created(page_on, clock, tmp_path):
+    from costprobe.adapters.storage.writer import Store
 
     page = page_on(tmp_path / "later.db", clock)
-    status, _, body = page.ask("/api/now")
-    assert (status, "infercost run" in json.loads(body)["error"]) == (503, True)
+    status, _, body = page.request("/api/now")
+    assert (status, "costprobe run" in json.loads(body)["error"]) == (503, True)
     store = Store.open(tmp_path / "later.db", clock)
     store.append(cost_rows("gpu0", 0, clock.time_ns() - 10**9))
     assert len(page.json("/api/now")["costs"]) == 1

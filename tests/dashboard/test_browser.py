@@ -1,4 +1,4 @@
-"""The page in a real Chromium: the store's numbers, live, quiet, and open to everybody."""
+"""The dashboard in Chromium: stored numbers, live updates, no console errors, accessibility."""
 
 import json
 import os
@@ -8,16 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.clock import SystemClock
 from dashboard_samples import cost_rows, planned, write_status
-
-from agent.clock import SystemClock
-from agent.storage.reader import StoreReader
 
 NS_PER_S = 10**9
 PER_THOUSAND = 1000
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-# A first start in a sandbox of a busy machine takes its time.
-PATIENCE_MS = 60_000
+# A first start in a sandbox on a busy machine is slow.
+TIMEOUT_MS = 60_000
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -27,7 +26,7 @@ def browser():
     """Chromium; without one the tests are skipped, and fail where CI=true."""
     found = shutil.which("chromium")
     if found is None:
-        reason = "the page is looked at in Chromium: apt-get install chromium"
+        reason = "these tests need Chromium: apt-get install chromium"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -42,28 +41,28 @@ def browser():
 
 
 class Tab:
-    """The page in a tab of its own, and everything that it complained of or asked for."""
+    """The page in a new tab, with its console messages and the URLs of its requests."""
 
     def __init__(self, browser, url, **options):
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(PATIENCE_MS)
+        self.context.set_default_timeout(TIMEOUT_MS)
         self.page = self.context.new_page()
-        self.complaints, self.asked = [], []
-        self.page.on("console", lambda said: self.complaints.append((said.type, said.text)))
-        self.page.on("pageerror", lambda error: self.complaints.append(("error", str(error))))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.console, self.requested = [], []
+        self.page.on("console", lambda entry: self.console.append((entry.type, entry.text)))
+        self.page.on("pageerror", lambda error: self.console.append(("error", str(error))))
+        self.page.on("request", lambda request: self.requested.append(request.url))
         self.page.goto(url)
         self.page.wait_for_selector("#costs data")
         self.page.wait_for_function("() => document.getElementById('live').textContent === 'live'")
 
     def costs(self):
-        """The exact numbers that stand in the cards, the biggest one of each."""
+        """The exact value of each cost card, the main one of each."""
         return self.page.eval_on_selector_all(
             "#costs > *", "cards => cards.map(card => Number(card.querySelector('data').value))"
         )
 
     def violations(self):
-        """What axe-core finds."""
+        """The accessibility violations that axe-core finds."""
         self.page.evaluate(AXE.read_text())
         found = self.page.evaluate("axe.run()")
         return [
@@ -88,8 +87,8 @@ def open_tab(browser, page_on, today):
     yield start
     for tab in opened:
         tab.close()
-        assert tab.complaints == []
-        assert all(url.startswith(server.address.url) for url in tab.asked), tab.asked
+        assert tab.console == []
+        assert all(url.startswith(server.address.url) for url in tab.requested), tab.requested
 
 
 def stored_costs(store):
@@ -101,27 +100,27 @@ def stored_costs(store):
     return [newest[device] for device in sorted(newest)]
 
 
-def test_it_shows_what_the_store_holds_and_each_change_as_it_comes(open_tab, today):
+def test_page_shows_stored_costs_and_live_changes(open_tab, today):
     tab = open_tab()
     assert sorted(tab.costs()) == pytest.approx(sorted(stored_costs(today)), rel=1e-12)
     text = tab.page.inner_text("body")
     for words in ("gpu-01", "thermal throttling", "connection refused", "Batch size"):
         assert words in text
-    # What an alert says is text, whatever it looks like.
+    # The text of an alert is shown as text, never as HTML.
     assert "<b>since noon</b>" in text
     clock = SystemClock()
     today.append(cost_rows("gpu1", 1, clock.time_ns(), cost=7e-5))
     write_status(today, clock.time_ns())
-    wanted = max(stored_costs(today))
+    expected_cost = max(stored_costs(today))
     tab.page.wait_for_function(
-        "wanted => [...document.querySelectorAll('#costs data')]"
-        ".some(data => Math.abs(Number(data.value) / wanted - 1) < 1e-9)",
-        arg=wanted,
+        "expected_cost => [...document.querySelectorAll('#costs data')]"
+        ".some(data => Math.abs(Number(data.value) / expected_cost - 1) < 1e-9)",
+        arg=expected_cost,
     )
-    assert max(tab.costs()) == pytest.approx(wanted)
+    assert max(tab.costs()) == pytest.approx(expected_cost)
 
 
-def test_the_budgets_are_those_of_forecast(open_tab, today):
+def test_budgets_equal_those_of_the_forecast_command(open_tab, today):
     tab = open_tab()
     tab.page.wait_for_selector("#budgets data")
     shown = tab.page.eval_on_selector_all(
@@ -129,24 +128,24 @@ def test_the_budgets_are_those_of_forecast(open_tab, today):
         "cards => cards.map(card => [card.dataset.budget, card.querySelector('.state').textContent,"
         " ...[...card.querySelectorAll('dl data')].map(data => Number(data.value))])",
     )
-    said = {budget["budget"]: budget for budget in forecast(today)}
-    assert [name for name, *_ in shown] == list(said) == ["both", "gpu1-day"]
+    expected_budgets = {budget["budget"]: budget for budget in forecast(today)}
+    assert [name for name, *_ in shown] == list(expected_budgets) == ["both", "gpu1-day"]
     for name, verdict, spent, expected, low, high, amount in shown:
-        own = said[name]
+        own = expected_budgets[name]
         assert (amount, verdict) == (own["amount"], own["verdict"] or "within the budget")
         assert spent == pytest.approx(own["spent"], rel=1e-9)
-        # Some seconds lie between the two looks.
+        # Page and command run some seconds apart.
         ends = [own["forecast"], own["forecast_low"], own["forecast_high"]]
         assert [expected, low, high] == pytest.approx(ends, rel=1e-3)
 
 
 def forecast(store):
-    config = store.path.parent / "infercost.toml"
-    command = [sys.executable, "-m", "agent", "-c", str(config), "forecast", "--json"]
+    config = store.path.parent / "costprobe.toml"
+    command = [sys.executable, "-m", "costprobe", "-c", str(config), "forecast", "--json"]
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
+def test_charts_have_marks_and_a_text_alternative(open_tab):
     tab = open_tab()
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '2'")
@@ -161,7 +160,7 @@ def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     )
     tab.page.select_option("#trend-field", "cost.cost_per_inference&basis=serving")
     tab.page.wait_for_function(
-        "() => document.getElementById('trend').textContent.includes('in production in the last')"
+        "() => document.getElementById('trend').textContent.includes('serving basis in the last')"
     )
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")
     tab.page.check("input[name=range][value='6h']")
@@ -170,7 +169,7 @@ def test_the_charts_have_marks_and_a_table_for_who_cannot_see_them(open_tab):
     )
 
 
-def test_the_keyboard_reaches_everything(open_tab):
+def test_all_controls_are_reachable_by_keyboard(open_tab):
     tab = open_tab()
     tab.page.keyboard.press("Tab")
     assert tab.page.evaluate("document.activeElement.textContent") == "Skip to the costs"
@@ -183,7 +182,7 @@ def test_the_keyboard_reaches_everything(open_tab):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width_px", [1280, 375])
-def test_everybody_can_use_it(open_tab, scheme, width_px):
+def test_page_has_no_accessibility_violations(open_tab, scheme, width_px):
     tab = open_tab(color_scheme=scheme, viewport={"width": width_px, "height": 800})
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_selector("#sweep canvas")
@@ -191,11 +190,11 @@ def test_everybody_can_use_it(open_tab, scheme, width_px):
     for box in ("incidents-box", "marks-box"):
         tab.page.click(f"#{box} summary")
     assert tab.violations() == []
-    # Nothing is wider than a phone.
+    # No horizontal scrolling at the width of a phone.
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width_px
 
 
-def test_it_says_so_when_the_server_is_gone_and_comes_back(browser, page_on, today):
+def test_lost_connection_to_the_server_is_shown(browser, page_on, today):
     server = page_on(today.path, SystemClock())
     tab = Tab(browser, server.address.url)
     server.stop()

@@ -1,4 +1,4 @@
-"""Live updates reach every open page, are bounded, and end with the server."""
+"""Live updates: one stream per open page, bounded in number, closed with the server."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ NS_PER_S = 10**9
 
 
 class Stream:
-    """One open page's events."""
+    """The event stream of one open page."""
 
     def __init__(self, address):
         self.connection = http.client.HTTPConnection(*address, timeout=60)
@@ -23,7 +23,7 @@ class Stream:
         self.answer = self.connection.getresponse()
 
     def event(self):
-        """The next named event and its document."""
+        """The next event: its name and its JSON document."""
         name = None
         while True:
             line = self.answer.readline().decode()
@@ -50,7 +50,7 @@ def stream_of():
         stream.close()
 
 
-def test_the_state_of_now_comes_first_and_then_each_change(page, store, clock, stream_of):
+def test_stream_sends_the_current_state_and_then_each_change(page, store, clock, stream_of):
     stream = stream_of(page)
     assert stream.answer.headers["Content-Type"].startswith("text/event-stream")
     name, first = stream.event()
@@ -66,12 +66,12 @@ def test_the_state_of_now_comes_first_and_then_each_change(page, store, clock, s
     assert cost["fields"]["cost_per_inference"] == pytest.approx(5e-6 * 1.999)
 
 
-def test_one_page_too_many_is_asked_to_come_back(page_on, store, clock, stream_of):
+def test_stream_above_the_limit_gets_503_with_retry_after(page_on, store, clock, stream_of):
     page = page_on(store.path, clock, listeners_max=2)
     first, second = stream_of(page), stream_of(page)
     first.event()
     second.event()
-    status, headers, _ = page.ask("/api/live")
+    status, headers, _ = page.request("/api/live")
     assert (status, headers["Retry-After"]) == (503, "15")
     first.close()
     ends_s = time.monotonic() + 60
@@ -81,18 +81,27 @@ def test_one_page_too_many_is_asked_to_come_back(page_on, store, clock, stream_o
     stream_of(page).event()
 
 
-def test_it_ends_beside_open_pages(page, stream_of):
+def test_server_stops_with_open_streams(page, stream_of):
     stream = stream_of(page)
     stream.event()
     page.stop()
     assert not page.thread.is_alive()
 
 
-def test_the_command_serves_until_it_is_told_to_end(store, tmp_path):
-    config = tmp_path / "infercost.toml"
+def test_command_serves_until_sigterm(store, tmp_path):
+    config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{store.path}"\n')
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent", "-c", str(config), "dashboard", "--listen", "127.0.0.1:0"],
+        [
+            sys.executable,
+            "-m",
+            "costprobe",
+            "-c",
+            str(config),
+            "dashboard",
+            "--listen",
+            "127.0.0.1:0",
+        ],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -120,11 +129,11 @@ def test_the_command_serves_until_it_is_told_to_end(store, tmp_path):
         ("127.0.0.1:99999", "no address and port"),
     ],
 )
-def test_where_it_may_not_listen_is_said(listen, words, tmp_path):
-    config = tmp_path / "infercost.toml"
+def test_invalid_listen_addresses_are_rejected_with_their_fix(listen, words, tmp_path):
+    config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{tmp_path / "x.db"}"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "-c", str(config), "dashboard", "--listen", listen],
+        [sys.executable, "-m", "costprobe", "-c", str(config), "dashboard", "--listen", listen],
         capture_output=True,
         text=True,
         check=False,

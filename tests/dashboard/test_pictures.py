@@ -1,4 +1,4 @@
-"""The pictures of the documentation are small, are shown, and are said to be made up."""
+"""The screenshots of the documentation are small, are shown, and are labelled as made-up data."""
 
 import re
 import struct
@@ -14,7 +14,7 @@ PAGES = ("README.md", "docs/dashboard.md", "docs/report.md", "docs/terminal.md")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)
-def test_it_is_small_and_in_few_colours(path):
+def test_picture_is_small_and_has_a_palette(path):
     head = path.read_bytes()[:26]
     width_px, height_px, _, kind = struct.unpack(">IIBB", head[16:26])
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
@@ -22,7 +22,7 @@ def test_it_is_small_and_in_few_colours(path):
     assert path.stat().st_size < LIMIT_BYTES
 
 
-def test_each_is_shown_with_words_and_none_is_missing():
+def test_every_picture_is_shown_with_a_caption():
     shown = set()
     for name in PAGES:
         page = ROOT / name

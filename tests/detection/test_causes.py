@@ -1,9 +1,8 @@
-"""What moved with a drift is named, the likeliest first, in a sentence to act on."""
+"""Signals correlated with a drift are listed as causes, most likely first."""
 
 import pytest
-
-from agent.costing.change import CostFactors, split_change
-from agent.detection.causes import Conditions, causes, explain
+from costprobe.domain.costing.comparison.change import CostFactors, split_change
+from costprobe.domain.detection.causes import Conditions, causes, explain
 
 GOOD = Conditions(
     software={"driver": "550.54", "torch": "2.13", "weights": "aa"},
@@ -46,7 +45,7 @@ def changed(**values):
 def test_each_cause_is_named_first(after, name, words):
     first = causes(GOOD, after)[0]
     assert first.name == name
-    assert words in first.words
+    assert words in first.text
 
 
 @pytest.mark.parametrize(
@@ -58,11 +57,11 @@ def test_each_cause_is_named_first(after, name, words):
         Conditions(),
     ],
 )
-def test_what_hardly_moved_or_is_not_known_is_no_cause(after):
+def test_small_or_unknown_differences_are_no_cause(after):
     assert causes(GOOD, after) == ()
 
 
-def test_the_sentence_says_how_much_since_when_what_and_why():
+def test_explanation_has_size_start_and_cause():
     change = split_change(
         CostFactors(0.001, 0.010, 1e-7, 2.0), CostFactors(0.001, 0.01075, 1e-7, 2.03)
     )
@@ -75,27 +74,27 @@ def test_the_sentence_says_how_much_since_when_what_and_why():
     )
 
 
-def test_a_price_needs_no_further_cause():
+def test_price_change_needs_no_further_cause():
     change = split_change(CostFactors(0.001, 0.01), CostFactors(0.002, 0.01))
     cause, sentence = explain(100.0, change, GOOD, GOOD, "midnight")
     assert cause == "price plan"
     assert sentence == "+100.0 % since midnight: 100 % of it is hardware price"
 
 
-def test_a_change_without_a_known_cause_says_so():
+def test_change_without_a_known_cause_is_reported_as_such():
     change = split_change(CostFactors(0.001, 0.01), CostFactors(0.001, 0.011))
     cause, sentence = explain(10.0, change, GOOD, GOOD, "09:00")
     assert cause == "unknown"
-    assert "nothing else" in sentence
+    assert "no other monitored signal changed" in sentence
 
 
-def test_a_latency_is_explained_without_a_split():
+def test_latency_drift_is_explained_without_a_cost_split():
     cause, sentence = explain(12.0, None, GOOD, changed(sm_clock_mhz=1700.0), "09:00")
     assert cause == "clock"
     assert sentence == "+12.0 % since 09:00; SM clock 1980 → 1700 MHz"
 
 
-def test_a_drift_beside_a_change_of_price_is_still_explained():
+def test_drift_during_a_price_change_is_still_explained():
     change = split_change(CostFactors(0.001, 0.01), CostFactors(0.002, 0.0105))
     cause, sentence = explain(5.0, change, GOOD, changed(sm_clock_mhz=1700.0), "09:00")
     assert cause == "clock"

@@ -1,23 +1,23 @@
-"""The detector is seldom wrong and seldom late, on seeded streams of every kind."""
+"""False-alarm rate and detection delay of the detector on seeded streams of every kind."""
 
 import math
 import random
 from statistics import median
 
 import pytest
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.detection.detector import Detector
+from costprobe.domain.detection.findings import DetectorSettings
+from costprobe.domain.detection.profile import DAY_S
 from fakes.streams import PER_DAY, START_S, STEP_S, Recipe, changes, make, recipes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.calendar_step import CalendarStep
-from agent.detection import Detector, Settings
-from agent.detection.profile import DAY_S
-from agent.model import NS_PER_S
-
 APART = ("weekends", "weekends, daily", "wander")
 
 
-def told(stream, detector=None):
+def findings_by_kind(stream, detector=None):
     """Drifts and anomalies as (index, finding)."""
     detector = detector or Detector()
     drifts, anomalies = [], []
@@ -32,23 +32,23 @@ def steady(count, value=1.0, start=0):
 
 
 def step(by_s, now_s):
-    return CalendarStep(round(by_s * NS_PER_S), round(now_s * NS_PER_S))
+    return ClockStep(round(by_s * NS_PER_S), round(now_s * NS_PER_S))
 
 
 def delay(recipe, seed):
     stream = make(recipe, random.Random(seed))
-    drifts, _ = told(stream)
+    drifts, _ = findings_by_kind(stream)
     later = [index for index, _ in drifts if index >= stream.change_at]
     return later[0] - stream.change_at + 1 if later else math.inf
 
 
-def test_stationary_streams_of_every_family_seldom_drift():
+def test_stationary_streams_have_a_low_false_alarm_rate():
     drifts = dict.fromkeys(("all", *APART), 0)
     months = 0
     for seed in range(3):
         rng = random.Random(4000 + seed)
         for family, recipe in recipes(rng, days=40):
-            found, _ = told(make(recipe, rng))
+            found, _ = findings_by_kind(make(recipe, rng))
             drifts[family if family in APART else "all"] += len(found)
             months += family not in APART and 40 / 30
     assert drifts["all"] / months <= 0.1
@@ -60,17 +60,17 @@ def test_stationary_streams_of_every_family_seldom_drift():
     ("kind", "values"),
     [("2 %", 14), ("5 %", 5), ("10 %", 3), ("30 %", 3), ("ramp 3 d", 140), ("ramp 14 d", 520)],
 )
-def test_a_lasting_change_is_found_soon(kind, values):
+def test_persistent_shift_is_detected_within_the_delay_limit(kind, values):
     rng = random.Random(77)
     delays = [delay(changes(rng, kind), seed) for seed in range(15)]
     assert median(delays) <= values
     assert max(delays) < math.inf
 
 
-def test_a_step_is_told_once_with_its_size_and_time():
+def test_step_is_reported_once_with_its_size_and_time():
     recipe = Recipe(16, 0.01, change=0.1, change_day=10)
     stream = make(recipe, random.Random(2))
-    ((index, drift),) = told(stream)[0]
+    ((index, drift),) = findings_by_kind(stream)[0]
     assert index - stream.change_at < 4
     assert drift.change_pct == pytest.approx(10, abs=2)
     assert drift.after / drift.before == pytest.approx(math.exp(drift.change))
@@ -79,27 +79,27 @@ def test_a_step_is_told_once_with_its_size_and_time():
     assert drift.since_s < drift.time_s == stream.points[index][0]
 
 
-def test_a_ramp_is_told_once_and_then_followed():
+def test_ramp_is_reported_once_and_then_tracked():
     recipe = Recipe(30, 0.01, change=0.1, change_day=12, ramp_days=10)
     detector = Detector()
-    drifts, _ = told(make(recipe, random.Random(5)), detector)
+    drifts, _ = findings_by_kind(make(recipe, random.Random(5)), detector)
     assert len(drifts) == 1
     assert math.expm1(detector.level_change) == pytest.approx(0.1, abs=0.01)
 
 
-def test_a_shift_that_returns_leaves_the_level_where_it_was():
+def test_reverted_shift_restores_the_reference_level():
     recipe = Recipe(20, 0.01, change=0.08, change_day=10, returns_days=1)
     detector = Detector()
-    drifts, _ = told(make(recipe, random.Random(5)), detector)
+    drifts, _ = findings_by_kind(make(recipe, random.Random(5)), detector)
     assert 1 <= len(drifts) <= 2
     assert detector.level_change == pytest.approx(0, abs=0.005)
 
 
-def test_outliers_are_anomalies_and_nothing_else_is():
+def test_only_outliers_are_anomalies():
     hits = spikes = found = 0
     for seed in range(3):
         stream = make(Recipe(20, 0.01, 0.4, outliers=0.02, daily=0.05), random.Random(seed))
-        drifts, anomalies = told(stream)
+        drifts, anomalies = findings_by_kind(stream)
         assert drifts == []
         indices = {index for index, _ in anomalies}
         wanted = {index for index in stream.spikes if index >= 36}
@@ -112,14 +112,14 @@ def test_outliers_are_anomalies_and_nothing_else_is():
     assert hits / found >= 0.98
 
 
-def test_nothing_is_told_in_the_first_values():
+def test_nothing_is_reported_during_warmup():
     detector = Detector()
     values = [1.0, 1.5, 0.5, 3.0] * 9
     for index, value in enumerate(values):
         assert detector.update(START_S + index * STEP_S, value) == []
 
 
-def test_a_constant_series_says_nothing_until_it_moves():
+def test_constant_series_has_no_finding_until_it_changes():
     detector = Detector()
     assert all(detector.update(*point) == [] for point in steady(3 * PER_DAY))
     found = [
@@ -131,7 +131,7 @@ def test_a_constant_series_says_nothing_until_it_moves():
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
-def test_what_is_no_measurement_is_passed_over(value):
+def test_invalid_values_are_skipped(value):
     detector = Detector()
     for point in steady(50):
         detector.update(*point)
@@ -140,7 +140,7 @@ def test_what_is_no_measurement_is_passed_over(value):
     assert detector.state() == before
 
 
-def test_a_time_that_does_not_go_on_is_passed_over():
+def test_values_with_a_non_increasing_time_are_skipped():
     detector = Detector()
     for point in steady(50):
         detector.update(*point)
@@ -151,10 +151,12 @@ def test_a_time_that_does_not_go_on_is_passed_over():
 
 
 @pytest.mark.parametrize("scale", [2.0**-30, 2.0**10])
-def test_the_unit_of_the_value_does_not_matter(scale):
+def test_findings_do_not_depend_on_the_unit(scale):
     recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, change=0.05, change_day=11)
     stream = make(recipe, random.Random(9))
-    plain = [(index, finding.kind) for found in told(stream) for index, finding in found]
+    plain = [
+        (index, finding.kind) for found in findings_by_kind(stream) for index, finding in found
+    ]
     detector = Detector()
     scaled = [
         (index, finding.kind)
@@ -165,11 +167,11 @@ def test_the_unit_of_the_value_does_not_matter(scale):
 
 
 @pytest.mark.parametrize("cut_days", [0.05, 0.6, 1.5, 9.99, 11.2])
-def test_a_restored_detector_goes_on_as_if_nothing_had_happened(cut_days):
+def test_restored_detector_has_the_same_findings(cut_days):
     recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, change=0.06, change_day=11)
     points = make(recipe, random.Random(11)).points
     cut = int(cut_days * PER_DAY)
-    one = Detector(Settings(least_effect=0.03))
+    one = Detector(DetectorSettings(least_effect=0.03))
     for point in points[:cut]:
         one.update(*point)
     other = Detector.restore(one.state())
@@ -182,22 +184,22 @@ def test_a_restored_detector_goes_on_as_if_nothing_had_happened(cut_days):
 
 
 @given(st.binary(max_size=2000))
-def test_what_is_no_state_is_refused(data):
+def test_invalid_state_is_rejected(data):
     with pytest.raises(ValueError, match="state"):
         Detector.restore(data)
 
 
-def test_a_state_that_is_cut_short_is_refused():
+def test_truncated_state_is_rejected():
     detector = Detector()
     for point in steady(400):
         detector.update(*point)
-    with pytest.raises(ValueError, match="short"):
+    with pytest.raises(ValueError, match="truncated"):
         Detector.restore(detector.state()[:-800])
 
 
 @pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * PER_DAY, 9 * PER_DAY + 7])
 @pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
-def test_an_hour_of_a_calendar_that_is_wrong_changes_nothing(first_wrong, by_s):
+def test_an_hour_with_a_wrong_wall_clock_does_not_change_the_findings(first_wrong, by_s):
     stream = make(Recipe(12, 0.01, change=0.1, change_day=10), random.Random(3))
     last_wrong = first_wrong + 12
     detector, found = Detector(), []
@@ -211,7 +213,7 @@ def test_an_hour_of_a_calendar_that_is_wrong_changes_nothing(first_wrong, by_s):
             (finding.kind, round(finding.time_s - ahead_s), finding.change)
             for finding in detector.update(time_s + ahead_s, value)
         ]
-    drifts, anomalies = told(stream)
+    drifts, anomalies = findings_by_kind(stream)
     assert drifts
     assert found == [
         (finding.kind, round(finding.time_s), pytest.approx(finding.change, abs=1e-3))
@@ -219,12 +221,12 @@ def test_an_hour_of_a_calendar_that_is_wrong_changes_nothing(first_wrong, by_s):
     ]
 
 
-def test_a_step_that_is_told_late_leaves_no_value_to_come():
+def test_clock_step_reported_late_leaves_no_value_in_the_future():
     detector = Detector()
     for time_s, value in steady(50):
         detector.update(time_s, value)
     now_s = START_S + 50 * STEP_S + 9e8
-    detector.update(now_s, 1.0)  # the calendar is wrong already
+    detector.update(now_s, 1.0)  # the wall clock is already wrong
     detector.clock_was_stepped(step(9e8, now_s))
     assert detector.last_s == now_s
     detector.clock_was_stepped(step(-9e8, now_s - 9e8))
@@ -237,4 +239,4 @@ def test_gaps_and_a_weekend_pattern_are_no_drift():
         Recipe(30, 0.01, quantum=0.02),
         Recipe(28, 0.008, weekend=0.05),
     ):
-        assert len(told(make(recipe, random.Random(21)))[0]) <= 1
+        assert len(findings_by_kind(make(recipe, random.Random(21)))[0]) <= 1

@@ -1,13 +1,12 @@
-"""A day's pattern is learnt where there is one, boundaries follow theory, memory knows last week."""
+"""Daily profile, decision boundaries and the memory of past levels."""
 
 import math
 import random
 
 import pytest
-
-from agent.detection.normal import noise_of
-from agent.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
-from agent.detection.thresholds import decision_interval
+from costprobe.domain.detection.normal import noise_of
+from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
+from costprobe.domain.detection.thresholds import decision_interval
 
 
 def learnt(pattern, noise, days=6):
@@ -26,22 +25,22 @@ def learnt(pattern, noise, days=6):
     return profile
 
 
-def test_a_pattern_is_expected_again():
+def test_daily_pattern_is_learned():
     profile = learnt(lambda t: 0.05 * math.sin(2 * math.pi * t), 0.01)
     assert profile.weight > 0.9
     assert profile.values[72] == pytest.approx(0.05, abs=0.015)
 
 
-def test_noise_is_not():
+def test_noise_is_not_learned_as_a_pattern():
     assert learnt(lambda _: 0.0, 0.01).weight == 0
 
 
 @pytest.mark.parametrize(("interval_s", "slots"), [(60, 288), (300, 288), (900, 96), (7200, 24)])
-def test_slots_are_as_long_as_the_interval(interval_s, slots):
+def test_slot_length_is_the_sampling_interval(interval_s, slots):
     assert len(DayProfile(interval_s).values) == slots
 
 
-def test_slots_in_which_nothing_came_lie_between_their_neighbours():
+def test_empty_slots_are_interpolated_from_their_neighbours():
     profile = DayProfile(3600)
     for hour in range(24):
         profile.values[hour] = math.nan if hour in {3, 4} else float(hour)
@@ -49,7 +48,7 @@ def test_slots_in_which_nothing_came_lie_between_their_neighbours():
     assert not any(math.isnan(value) for value in profile.values)
 
 
-def test_the_noise_is_told_from_differences():
+def test_noise_is_estimated_from_differences():
     rng = random.Random(8)
     for phi in (0.0, 0.6):
         x, values = 0.0, []
@@ -70,14 +69,14 @@ def remembered(value_of):
     return week
 
 
-def test_a_shift_of_a_week_ago_is_remembered():
+def test_shift_of_a_week_ago_is_in_the_memory():
     week = remembered(lambda hour: -0.05 if 50 <= hour < 98 else 0.0)
     assert week.shift_before((50 + 168) * HOUR_S, 168) == pytest.approx(-0.05)
     assert week.shift_before((60 + 168) * HOUR_S, 168) == pytest.approx(0)
     assert week.shift_before(100 * DAY_S, 24) is None
 
 
-def test_wander_is_what_the_noise_does_not_explain():
+def test_wander_is_the_variance_beyond_the_noise():
     rng = random.Random(3)
     still = remembered(lambda _: rng.gauss(0, 0.01 / math.sqrt(12)))
     moving = remembered(lambda hour: 0.014 * math.sin(hour / 24))
@@ -86,7 +85,7 @@ def test_wander_is_what_the_noise_does_not_explain():
 
 
 @pytest.mark.parametrize("reference", [0.5, 1.0])
-def test_a_boundary_is_crossed_by_chance_as_seldom_as_wanted(reference):
+def test_boundary_has_the_configured_false_alarm_rate(reference):
     rng, wanted, crossed = random.Random(1), 500, []
     boundary = decision_interval(reference, wanted)
     for _ in range(200):
@@ -98,6 +97,6 @@ def test_a_boundary_is_crossed_by_chance_as_seldom_as_wanted(reference):
     assert sum(crossed) / len(crossed) == pytest.approx(wanted, rel=0.3)
 
 
-def test_a_boundary_grows_with_the_run_length_and_falls_with_the_reference():
+def test_boundary_increases_with_run_length_and_decreases_with_reference_length():
     assert decision_interval(0.5, 1e6) > decision_interval(0.5, 1e4)
     assert decision_interval(0.5, 1e6) > decision_interval(1.0, 1e6)

@@ -1,4 +1,4 @@
-"""The pages of the documentation: their blocks, the commands in them, and a terminal to type these in."""
+"""The pages of the documentation, their code blocks and commands, and a terminal to run these."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _BLOCK = re.compile(
 
 
 def pages():
-    """All pages of the site, and the README."""
+    """Return all pages of the site, and the README."""
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -30,7 +30,7 @@ def page_name(path):
 
 
 def section(page, heading):
-    """A page's text below a heading, up to the next of its level or above."""
+    """Return a page's text below a heading, up to the next of its level or above."""
     text = (DOCS / page).read_text()
     marks, _, _ = heading.partition(" ")
     _, found, rest = text.partition(f"\n{heading}\n")
@@ -39,18 +39,18 @@ def section(page, heading):
 
 
 def blocks(text, language):
-    """The blocks of a language, in order: their texts by their titles, or by their numbers."""
+    """Return the code blocks of a language, in order: text by title, or by number."""
     found = [m for m in _BLOCK.finditer(text) if m["language"] == language]
     return {m["title"] or number: m["text"] for number, m in enumerate(found)}
 
 
 def commands(text):
-    """The lines that a reader types, in order."""
+    """Return the lines that a reader types, in order."""
     return [line for block in blocks(text, "sh").values() for line in block.splitlines() if line]
 
 
 def replaced(text, changes):
-    """A text with what differs in a test; each change must be possible."""
+    """Return a text with replacements for a test; each must match."""
     for old, new in changes.items():
         assert old in text, f"{old!r} is not on the page any more"
         text = text.replace(old, str(new))
@@ -58,11 +58,11 @@ def replaced(text, changes):
 
 
 def run(line, folder, *, codes=(0,), env=()):
-    """Runs a command of a page as `infercost` on the path would; what it says."""
+    """Run a command of a page as `costprobe` on PATH would; return its output."""
     words = shlex.split(line)
-    assert words[0] == "infercost", line
+    assert words[0] == "costprobe", line
     done = subprocess.run(
-        [sys.executable, "-m", "agent", *words[1:]],
+        [sys.executable, "-m", "costprobe", *words[1:]],
         cwd=folder,
         env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), **dict(env)},
         capture_output=True,
@@ -75,10 +75,10 @@ def run(line, folder, *, codes=(0,), env=()):
 
 
 class Terminal:
-    """A shell of one's own, in which jobs in the background keep their numbers.
+    """A separate shell, in which background jobs keep their numbers.
 
     Args:
-        folder: Where it is opened.
+        folder: Its working directory.
     """
 
     def __init__(self, folder):
@@ -96,19 +96,19 @@ class Terminal:
         )
 
     def type(self, line):
-        """Types a line, waits until it is done, and gives what it said; its exit code must be 0."""
+        """Run a line to its end and return its output; its exit code must be 0."""
         self._shell.stdin.write(f'{line}\necho "--- done $?"\n')
         self._shell.stdin.flush()
-        said = []
+        printed = []
         for answer in self._shell.stdout:
             if answer.startswith("--- done "):
-                assert answer == "--- done 0\n", (line, "".join(said))
-                return "".join(said)
-            said.append(answer)
-        raise AssertionError(f"the shell ended at {line!r}: {''.join(said)}")
+                assert answer == "--- done 0\n", (line, "".join(printed))
+                return "".join(printed)
+            printed.append(answer)
+        raise AssertionError(f"the shell ended at {line!r}: {''.join(printed)}")
 
     def until(self, name, words):
-        """Waits until a file holds some words; what it holds."""
+        """Wait until a file contains a text; return its content."""
         ends_s = time.monotonic() + TIMEOUT_S
         file = self.folder / name
         while words not in (text := file.read_text() if file.exists() else ""):
@@ -117,7 +117,7 @@ class Terminal:
         return text
 
     def close(self):
-        """Ends the shell and all that it started."""
+        """Stop the shell and every process that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGTERM)
         self._shell.stdin.close()

@@ -1,4 +1,4 @@
-"""The how-to guides do what they say: their commands on real servers, and on scripted ones."""
+"""The how-to guides work: their commands run on real and on scripted servers."""
 
 import json
 import re
@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from costprobe.ui.grafana.boards import boards
 from docs_pages import DOCS, blocks, commands, replaced, run, section
 from fakes.daemon import DaemonProcess
-from fakes.influx_v2 import TOKEN, InfluxV2
+from fakes.influx_v2 import TOKEN, FakeInfluxV2
 from fakes.nvml import FakeNvml
 from fakes.servers import Alertmanager, Scripted, running
-
-from agent.grafana.boards import boards
 
 EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
 QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
@@ -26,18 +25,18 @@ def guide(name):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes infercost.toml with a store beside it."""
+    """Return a function that writes costprobe.toml with a store next to it."""
 
     def write(text):
-        store = f'\n[store]\npath = "{tmp_path}/infercost.db"\n'
-        (tmp_path / "infercost.toml").write_text(text + store)
+        store = f'\n[store]\npath = "{tmp_path}/costprobe.db"\n'
+        (tmp_path / "costprobe.toml").write_text(text + store)
 
     return write
 
 
 @pytest.fixture
 def daemon_with(tmp_path):
-    """Starts a daemon whose file is infercost.toml in the test's folder."""
+    """Return a function that starts a daemon on costprobe.toml in the test's folder."""
     made = []
 
     def start(text, **env):
@@ -52,7 +51,7 @@ def daemon_with(tmp_path):
 
 
 def known(daemon, name):
-    """What a daemon last wrote of itself; None before it did."""
+    """Return the last status document of a daemon; None before the first."""
     try:
         return daemon.state(name)
     except KeyError:
@@ -64,12 +63,12 @@ def test_influxdb_1x(write, tmp_path, own_influxdb):
     password = tmp_path / "influxdb.password"
     changes = {
         "http://influx.example.com:8086": own_influxdb.url,
-        "/etc/infercost/influxdb.password": password,
+        "/etc/costprobe/influxdb.password": password,
     }
     write(replaced(blocks(part, "toml")[0], changes))
     show, apply = commands(part)
-    assert "would make: database infercost, kept for 30d" in run(show, tmp_path)
-    assert "made: " in run(apply, tmp_path)
+    assert "would create: database costprobe, kept for 30d" in run(show, tmp_path)
+    assert "created: " in run(apply, tmp_path)
     assert "nothing is missing" in run(apply, tmp_path)
     assert password.stat().st_mode & 0o777 == 0o600
     check, doctor, status = commands(guide("influxdb").split("## InfluxDB 1.x")[0])
@@ -82,17 +81,17 @@ def test_influxdb_2x(write, tmp_path):
     part = section("howto/influxdb.md", "## InfluxDB 2.x")
     token, admin = tmp_path / "influxdb.token", tmp_path / "admin.token"
     admin.write_text(TOKEN)
-    with InfluxV2() as server:
+    with FakeInfluxV2() as server:
         changes = {
             "https://influx.example.com:8086": server.url,
-            "/etc/infercost/influxdb.token": token,
+            "/etc/costprobe/influxdb.token": token,
         }
         write(replaced(blocks(part, "toml")[0], changes))
         lines = [replaced(line, {"/root/influxdb-admin.token": admin}) for line in commands(part)]
         show, apply = lines
-        assert "would make" in run(show, tmp_path)
+        assert "would create" in run(show, tmp_path)
         assert server.changes == []
-        assert "made: " in run(apply, tmp_path)
+        assert "created: " in run(apply, tmp_path)
         assert {kind: len(made) for kind, made in server.kept.items()} == {
             "buckets": 2,
             "dbrps": 2,
@@ -100,7 +99,7 @@ def test_influxdb_2x(write, tmp_path):
             "authorizations": 1,
         }
     assert token.stat().st_mode & 0o777 == 0o600
-    run("infercost -c infercost.toml influx tasks flux", tmp_path)
+    run("costprobe -c costprobe.toml influx tasks flux", tmp_path)
     assert {path.name for path in (tmp_path / "flux").iterdir()} == {"hourly.flux", "deadman.flux"}
 
 
@@ -116,10 +115,10 @@ def test_grafana(write, tmp_path):
         assert found, named
         assert not any("influxdb.token" in path.read_text() for path in found if "boards" in named)
     run(hourly, tmp_path)
-    sources = yaml.safe_load((tmp_path / "provisioning/datasources/infercost.yaml").read_text())
+    sources = yaml.safe_load((tmp_path / "provisioning/datasources/costprobe.yaml").read_text())
     assert [source["name"] for source in sources["datasources"]] == [
-        "infercost",
-        "infercost_hourly",
+        "costprobe",
+        "costprobe_hourly",
     ]
     assert "$__file{/etc/grafana/influxdb.token}" in json.dumps(sources)
 
@@ -175,16 +174,16 @@ def test_engines(daemon_with, tmp_path, name, service, port):
         daemon = daemon_with(replaced(config, {there: server.url}), **env)
         check, doctor, *looks = commands(text)
         assert "good" in run(check, tmp_path)
-        said = run(doctor, tmp_path, codes=(0, 1), env=env)
-        (line,) = (line for line in said.splitlines() if f"service {service}: http" in line)
-        assert line.startswith("ok "), said
+        output = run(doctor, tmp_path, codes=(0, 1), env=env)
+        (line,) = (line for line in output.splitlines() if f"service {service}: http" in line)
+        assert line.startswith("ok "), output
         for shown in blocks(text, "text").values():
             assert shown.split() == line.replace(server.url, there).split()
         daemon.wait_for(lambda: known(daemon, "status"))
         status, *series = looks
         assert f"service  {service}" in run(status, tmp_path)
         for look in series:
-            # Rows come with the first window; until then that is what is said.
+            # The first window has rows; until then the command prints a message instead.
             run(look, tmp_path)
 
 
@@ -193,13 +192,13 @@ def test_mig(tmp_path):
     fake = FakeNvml(tmp_path, gpus=1)
     fake.gpus[0].split(3, 2)
     prices = [block for block in blocks(text, "toml").values() if "[[price]]" in block]
-    (tmp_path / "infercost.toml").write_text(prices[0])
-    env = {**fake.env(), "INFERCOST_CONFIG": str(tmp_path / "infercost.toml")}
+    (tmp_path / "costprobe.toml").write_text(prices[0])
+    env = {**fake.env(), "COSTPROBE_CONFIG": str(tmp_path / "costprobe.toml")}
     status, show = commands(text)
-    said = run(show, tmp_path, env=env)
-    assert "gpu0.mig0" in said
-    assert "$1.8/h" in said, "three slices at 0.60"
-    assert "$2.4/h" in said
+    output = run(show, tmp_path, env=env)
+    assert "gpu0.mig0" in output
+    assert "$1.8/h" in output, "three slices at 0.60"
+    assert "$2.4/h" in output
     run(status, tmp_path, codes=(0, 1), env=env)
 
 
@@ -207,7 +206,7 @@ def test_spot_prices(tmp_path):
     text = guide("spot_prices")
     (tmp_path / "spot.csv").write_text(blocks(text, "csv")["spot.csv"])
     first = next(iter(blocks(text, "toml").values()))
-    (tmp_path / "infercost.toml").write_text(f"[telemetry]\ngpus = false\n{first}")
+    (tmp_path / "costprobe.toml").write_text(f"[telemetry]\ngpus = false\n{first}")
     check, show, *past = commands(text)
     assert "good" in run(check, tmp_path)
     assert "$2.98/h (spot)" in run(show, tmp_path)
@@ -228,5 +227,5 @@ def test_spot_prices_from_elsewhere(tmp_path, block):
             )
         else:
             text = replaced(text, {"https://prices.example.com": server.url})
-        (tmp_path / "infercost.toml").write_text(f"[telemetry]\ngpus = false\n{text}")
-        assert "$3.21/h (spot)" in run("infercost -c infercost.toml price show", tmp_path)
+        (tmp_path / "costprobe.toml").write_text(f"[telemetry]\ngpus = false\n{text}")
+        assert "$3.21/h (spot)" in run("costprobe -c costprobe.toml price show", tmp_path)

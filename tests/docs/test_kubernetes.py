@@ -1,4 +1,4 @@
-"""The manifest is one that Kubernetes takes, gives no more than is needed, and does what it says."""
+"""The manifest is valid for Kubernetes, grants least privilege and matches its documentation."""
 
 import json
 import os
@@ -9,32 +9,31 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from costprobe.app.configuration import parse
 from docs_pages import DOCS, ROOT
 from fakes.daemon import DaemonProcess
 from fakes.servers import free_port
 
-from agent.config_file import parse
-
 HOWTO = DOCS / "howto"
 DOCUMENTS = {
     document["kind"]: document
-    for document in yaml.safe_load_all((HOWTO / "infercost-daemonset.yaml").read_text())
+    for document in yaml.safe_load_all((HOWTO / "costprobe-daemonset.yaml").read_text())
 }
 POD = DOCUMENTS["DaemonSet"]["spec"]["template"]["spec"]
 (MAIN,) = POD["containers"]
 (PREPARE,) = POD["initContainers"]
 CONTAINERS = pytest.mark.parametrize("container", [MAIN, PREPARE], ids=lambda c: c["name"])
-# The oldest that is still patched and the newest whose schemas there are.
+# The oldest maintained version and the newest with published schemas.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_kubernetes_takes_it(kind, version):
+def test_manifest_is_valid_for_kubernetes(kind, version):
     kubernetes_validate.validate(DOCUMENTS[kind], version, strict=True)
 
 
-def test_the_schemas_find_what_is_wrong():
+def test_schemas_detect_errors():
     wrong = json.loads(json.dumps(DOCUMENTS["DaemonSet"]))
     wrong["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -42,7 +41,7 @@ def test_the_schemas_find_what_is_wrong():
 
 
 @CONTAINERS
-def test_no_container_gains_or_writes_what_it_need_not(container):
+def test_containers_have_no_extra_privileges_or_writable_paths(container):
     context = container["securityContext"]
     assert context["readOnlyRootFilesystem"] is True
     assert context["allowPrivilegeEscalation"] is False
@@ -50,20 +49,20 @@ def test_no_container_gains_or_writes_what_it_need_not(container):
     assert "privileged" not in context
     assert container["resources"]["limits"].keys() >= {"memory", "ephemeral-storage"}
     assert container["resources"]["requests"].keys() >= {"memory", "cpu"}
-    # A quota of processor time would be measured as latency; devices are not taken.
+    # A CPU quota would be measured as latency; the pod requests no devices.
     assert not {"cpu", "nvidia.com/gpu"} & container["resources"]["limits"].keys()
 
 
-def test_the_daemon_is_nobody_and_root_may_only_give_away_a_folder():
+def test_daemon_is_unprivileged_and_root_may_only_chown_a_folder():
     assert MAIN["securityContext"]["runAsNonRoot"] is True
     assert MAIN["securityContext"]["runAsUser"] >= 10_000
     assert "add" not in MAIN["securityContext"]["capabilities"]
     assert PREPARE["securityContext"]["capabilities"]["add"] == ["CHOWN"]
 
 
-def test_the_pod_shares_what_it_needs_with_the_node_and_no_more():
+def test_pod_shares_only_required_namespaces_and_paths_with_the_node():
     assert POD["hostPID"] is True
-    # What the narrower Pod Security Standards refuse, so that it is said where it is asked for.
+    # The stricter Pod Security Standards reject hostPID, so the namespace declares its level.
     labels = DOCUMENTS["Namespace"]["metadata"]["labels"]
     assert labels == {"pod-security.kubernetes.io/enforce": "privileged"}
     assert not POD.get("hostNetwork")
@@ -73,7 +72,7 @@ def test_the_pod_shares_what_it_needs_with_the_node_and_no_more():
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any("hostPort" in port for c in (MAIN, PREPARE) for port in c.get("ports", ()))
     paths = [volume["hostPath"]["path"] for volume in POD["volumes"] if "hostPath" in volume]
-    assert paths == ["/var/lib/infercost"]
+    assert paths == ["/var/lib/costprobe"]
 
 
 def test_secrets_are_files_and_the_store_is_on_the_node():
@@ -93,39 +92,39 @@ def test_secrets_are_files_and_the_store_is_on_the_node():
 
 
 def configuration(node):
-    text = DOCUMENTS["ConfigMap"]["data"]["infercost.toml"].replace("NODE_NAME", node)
-    return parse(text, Path("infercost.toml"))
+    text = DOCUMENTS["ConfigMap"]["data"]["costprobe.toml"].replace("NODE_NAME", node)
+    return parse(text, Path("costprobe.toml"))
 
 
-def test_volumes_and_mounts_fit():
+def test_every_mount_has_a_volume():
     there = {volume["name"] for volume in POD["volumes"]}
     for container in (MAIN, PREPARE):
         assert {mount["name"] for mount in container["volumeMounts"]} <= there
     named = {source["name"]: source for source in MAIN["env"]}
-    assert named["INFERCOST_CONFIG"]["value"] == "/etc/infercost/infercost.toml"
+    assert named["COSTPROBE_CONFIG"]["value"] == "/etc/costprobe/costprobe.toml"
     assert POD["serviceAccountName"] == DOCUMENTS["ServiceAccount"]["metadata"]["name"]
     spec = DOCUMENTS["DaemonSet"]["spec"]
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
 
 
-def test_the_init_script_writes_a_configuration_with_the_nodes_name(tmp_path):
-    folders = {"/var/lib/infercost": "store", "/config": "template", "/etc/infercost": "made"}
+def test_init_script_writes_a_configuration_with_the_node_name(tmp_path):
+    folders = {"/var/lib/costprobe": "store", "/config": "template", "/etc/costprobe": "made"}
     shell, options, script = PREPARE["command"]
     for path, name in folders.items():
         (tmp_path / name).mkdir()
         assert path in script
         script = script.replace(path, str(tmp_path / name))
     script = script.replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
-    template = DOCUMENTS["ConfigMap"]["data"]["infercost.toml"]
-    (tmp_path / "template" / "infercost.toml").write_text(template)
+    template = DOCUMENTS["ConfigMap"]["data"]["costprobe.toml"]
+    (tmp_path / "template" / "costprobe.toml").write_text(template)
     subprocess.run(
         [shell, options, script], env={**os.environ, "NODE_NAME": "gpu-node-7"}, check=True
     )
-    made = (tmp_path / "made" / "infercost.toml").read_text()
-    assert parse(made, Path("infercost.toml")).host.name == "gpu-node-7"
+    made = (tmp_path / "made" / "costprobe.toml").read_text()
+    assert parse(made, Path("costprobe.toml")).host.name == "gpu-node-7"
 
 
-def test_liveness_is_of_the_daemon_and_not_of_its_database(tmp_path):
+def test_liveness_probe_checks_the_daemon_and_not_its_database(tmp_path):
     port = free_port()
     daemon = DaemonProcess(tmp_path, {})
     program, *arguments = MAIN["livenessProbe"]["exec"]["command"]
@@ -143,7 +142,7 @@ def test_liveness_is_of_the_daemon_and_not_of_its_database(tmp_path):
         daemon.stop()
 
 
-def test_the_image_is_built_from_what_there_is():
+def test_image_is_built_from_existing_files():
     lines = (HOWTO / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
     for name in [name for names in copied for name in names]:
@@ -157,4 +156,4 @@ def test_the_image_is_built_from_what_there_is():
     assert MAIN["securityContext"]["runAsUser"] == 10_001
     assert MAIN["image"] == PREPARE["image"]
     assert MAIN["args"] == ["run"]
-    assert 'ENTRYPOINT ["infercost"]' in lines
+    assert 'ENTRYPOINT ["costprobe"]' in lines

@@ -1,11 +1,12 @@
-"""The reference pages are those that the code makes, and nothing in them is without words."""
+"""The reference pages are generated from the code, and every entry has a description."""
 
+import re
 from typing import Annotated, Literal
 
 import pytest
+from costprobe.core.config.fields import Duration, Name
 from pydantic import BeforeValidator, Field
 
-from agent.config_fields import Duration, Name
 from scripts.reference import (
     commands,
     configuration,
@@ -15,72 +16,85 @@ from scripts.reference import (
     series,
     webhook,
 )
-from scripts.reference.__main__ import PAGES, main, stale
+from scripts.reference.__main__ import BEGIN, END, PAGES, main, stale
 
 WRITE = {
-    configuration: 'write each under "Attributes:" in the docstring of its class in agent/config*.py',
+    configuration: "give each field a description=, and examples=[...]",
     series: "write each in scripts/reference/series_words.py",
-    commands: "give each a help=, or a docstring",
+    commands: "give each a help= or a docstring, and examples=(...)",
     webhook: 'give each a "description" in docs/webhook.schema.json',
 }
 
 
-def test_the_pages_are_what_the_code_has():
+def test_reference_pages_are_up_to_date():
     found = [path.name for path in stale()]
-    assert not found, f"stale in docs/reference: {found}; run: python -m scripts.reference"
+    assert not found, f"out of date: {found}; run: python -m scripts.reference"
 
 
 @pytest.mark.parametrize("part", WRITE, ids=lambda part: part.__name__.rpartition(".")[2])
-def test_nothing_is_without_words(part):
+def test_every_entry_has_a_description(part):
     missing = part.without_words()
     assert not missing, f"no words for {missing}: {WRITE[part]}; then: python -m scripts.reference"
 
 
-def test_no_words_are_for_what_is_gone():
+def test_keys_follow_the_naming_rules():
+    """docs/contributing/options.md: no repeated namespace, no unit in a key whose value has it."""
+    problems = []
+    for page in configuration.pages():
+        table = page.heading.strip("`[]").partition("]")[0].rpartition(".")[2]
+        for key in page.keys:
+            has_unit = key.kind.split(",")[0] in ("duration", "size")
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", key.name):
+                problems.append(f"{table}.{key.name}: not lower case with underscores")
+            if key.name.startswith((f"{table}_", "no_", "disable_")):
+                problems.append(f"{table}.{key.name}: repeated namespace, or negative")
+            if has_unit and key.name.endswith(("_s", "_ms", "_seconds", "_bytes")):
+                problems.append(f"{table}.{key.name}: its value has the unit")
+            if has_unit and not key.field.endswith(("_s", "_bytes")):
+                problems.append(f"{table}.{key.field}: the field has no unit")
+    assert not problems, "\n".join(problems)
+
+
+def test_no_description_is_for_a_removed_entry():
     gone = series.without_meaning()
-    assert not gone, f"not in agent/series.py: {gone}; remove them from series_words.py"
+    assert not gone, (
+        f"not in agent/costprobe/core/schema.py: {gone}; remove them from series_words.py"
+    )
 
 
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("cli.md", "### `infercost alerts test`"),
-        ("cli.md", "`--sweep`"),
-        ("configuration.md", "| `latency_bound` | duration |  | Slowest pass"),
-        ("configuration.md", '| `every` | duration | `"5m"` |'),
-        ("configuration.md", '| `batch` | whole number or `"auto"`, from 1 to 65,536 |'),
-        ("configuration.md", '### `[[notifier]]` with `kind = "apprise"`'),
-        ("configuration.md", "### `[[electricity.earlier]]`"),
-        ("configuration.md", "| `memory-errors` | `threshold` | critical |"),
-        ("series.md", "| `cost_reference` | float |"),
-        ("webhook.md", "| `symptoms` | list of: [symptom](#symptom), 200 at most | always |"),
+        ("docs/reference/cli.md", "### `costprobe alerts test`"),
+        ("docs/reference/cli.md", "`--sweep`"),
+        (
+            "docs/reference/configuration.md",
+            '| `latency_bound` | duration |  | `"50ms"` | Slowest pass',
+        ),
+        ("docs/reference/configuration.md", '| `every` | duration | `"5m"` |'),
+        (
+            "docs/reference/configuration.md",
+            '| `batch` | whole number or `"auto"`, from 1 to 65,536 |',
+        ),
+        ("docs/reference/configuration.md", '### `[[notifier]]` with `kind = "apprise"`'),
+        ("docs/reference/configuration.md", "### `[[electricity.earlier]]`"),
+        ("docs/reference/configuration.md", "| `memory-errors` | `threshold` | critical |"),
+        ("docs/reference/series.md", "| `cost_reference` | float |"),
+        (
+            "docs/reference/webhook.md",
+            "| `symptoms` | list of: [symptom](#symptom), 200 at most | always |",
+        ),
     ],
 )
-def test_what_a_page_shows(page, words):
+def test_page_contains_the_expected_text(page, words):
     assert words in PAGES[page]()
 
 
 class Parent:
-    """What is said of it.
+    """What it describes.
 
     And more,
     on two lines.
-
-    Attributes:
-        one: The first.
-        two: The second, which is
-            told on two lines.
-
-    Raises:
-        three: Is none.
-    """
-
-
-class Child(Parent):
-    """A child.
-
-    Attributes:
-        two: Another.
     """
 
 
@@ -88,14 +102,8 @@ class Silent(Parent):
     pass
 
 
-def test_words_are_a_classs_own_before_its_parents():
-    assert docstrings.attributes(Parent) == {
-        "one": "The first.",
-        "two": "The second, which is told on two lines.",
-    }
-    assert docstrings.attributes(Child) == {"one": "The first.", "two": "Another."}
-    assert docstrings.attributes(Silent) == docstrings.attributes(Parent)
-    assert docstrings.about(Parent) == ["What is said of it.", "And more, on two lines."]
+def test_paragraphs_of_a_docstring_are_one_line_each():
+    assert docstrings.about(Parent) == ["What it describes.", "And more, on two lines."]
     assert docstrings.about(Silent) == []
 
 
@@ -112,10 +120,10 @@ def test_words_are_a_classs_own_before_its_parents():
         (dict[str, float], "table of: number", ""),
         (bool | None, "true or false", ""),
     ],
-    # A type's own text has addresses in it, which are others in each process.
+    # The repr of a type contains addresses, which differ in each process.
     ids=["duration", "names", "limited or auto", "table", "bool"],
 )
-def test_types_in_words(hint, words, limits):
+def test_types_are_described(hint, words, limits):
     assert kinds.kind_words(hint) == words
     assert kinds.limit_words(hint) == limits
 
@@ -127,22 +135,33 @@ def _odd(value):
 @pytest.mark.parametrize(
     "hint", [complex, Annotated[str, BeforeValidator(_odd)]], ids=["complex", "odd"]
 )
-def test_a_type_without_words_says_where_they_go(hint):
+def test_error_for_an_undescribed_type_names_the_place_to_describe_it(hint):
     with pytest.raises(kinds.UnknownKindError, match=r"scripts\.reference\.kinds: VALIDATED"):
         kinds.kind_words(hint)
 
 
-def test_pages_are_written_once_and_then_as_they_should_be(tmp_path, capsys):
-    folder = tmp_path / "reference"
-    assert main(folder, check=True) == 1
+def test_generated_files_are_written_once_and_then_up_to_date(tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert main(tmp_path, check=True) == 1
     assert "run: python -m scripts.reference" in capsys.readouterr().err
-    assert main(folder, check=False) == 0
-    assert {path.name for path in folder.iterdir()} == set(PAGES)
-    (folder / "cli.md").write_text("old")
-    assert [path.name for path in stale(folder)] == ["cli.md"]
-    assert main(folder, check=False) == main(folder, check=True) == 0
+    assert main(tmp_path, check=False) == 0
+    assert {
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if path.is_file()
+    } == {
+        *PAGES,
+        "README.md",
+    }
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "[[probe]]" in text
+    page = tmp_path / "docs/reference/cli.md"
+    page.write_text("old")
+    assert list(stale(tmp_path)) == [page]
+    assert main(tmp_path, check=False) == main(tmp_path, check=True) == 0
 
 
-def test_pipes_stay_in_their_cells():
+def test_pipes_in_cells_are_escaped():
     text = markdown.table(["a"], [[markdown.code("x [b|c]")], ["d | e"]])
     assert text.splitlines()[2:] == ["| <code>x [b&#124;<wbr>c]</code> |", "| d &#124; e |"]

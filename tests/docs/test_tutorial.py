@@ -25,10 +25,10 @@ def terminal(tmp_path):
 
 def test_every_command_is_in_a_step_that_is_tested():
     assert list(STEPS) == [
-        "A first figure",
+        "A first result",
         "A database",
         "A configuration",
-        "Somebody to tell",
+        "A receiver for alerts",
         "The alert",
         "The series",
         "Clean up",
@@ -36,10 +36,10 @@ def test_every_command_is_in_a_step_that_is_tested():
     assert sum(map(len, STEPS.values())) == len(commands(TUTORIAL)), "a command is in no step"
 
 
-def test_a_first_figure_is_the_readmes():
-    """That one is typed as it stands beside a real daemon (tests/cli/test_readme.py)."""
+def test_first_step_equals_the_readme():
+    """The README's step runs unchanged with a real daemon in tests/cli/test_readme.py."""
     readme = commands(section("../README.md", "## Try it"))
-    step = STEPS["A first figure"]
+    step = STEPS["A first result"]
     assert len(step) == 3
     assert readme[: len(step)] == step
 
@@ -47,10 +47,10 @@ def test_a_first_figure_is_the_readmes():
 def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_influxdb):
     require("curl")
     ports = {"8086": own_influxdb.port, "9377": free_port()}
-    config = blocks(TUTORIAL, "toml")["infercost.toml"]
-    # A run of the probe takes as long as its energy needs, and its latency no longer than that.
+    config = blocks(TUTORIAL, "toml")["costprobe.toml"]
+    # A probe run is long enough to measure energy; its latency is at most that.
     shorter = {"batch = 1\n": 'batch = 1\nsample_cap = "1s"\n'}
-    (tmp_path / "infercost.toml").write_text(replaced(config, {**ports, **shorter}))
+    (tmp_path / "costprobe.toml").write_text(replaced(config, {**ports, **shorter}))
     receiver = blocks(TUTORIAL, "python")["receiver.py"]
     (tmp_path / "receiver.py").write_text(replaced(receiver, {"9377": ports["9377"]}))
 
@@ -59,16 +59,16 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
         return [terminal.type(line.replace(":8086", f":{ports['8086']}")) for line in lines]
 
     checked, shown, made = type_all("A configuration")
-    assert "infercost.toml: good" in checked
-    assert "would make: database infercost" in shown
-    assert "made: database infercost" in made
+    assert "costprobe.toml: good" in checked
+    assert "would create: database costprobe" in shown
+    assert "created: database costprobe" in made
 
-    type_all("Somebody to tell", 0, 2)
-    terminal.until("infercost.log", "store: ")
+    type_all("A receiver for alerts", 0, 2)
+    terminal.until("costprobe.log", "store: ")
     wait_for_socket(tmp_path / "control.sock")
-    assert "me: sent" in type_all("Somebody to tell", 2, 3)[0]
+    assert "me: sent" in type_all("A receiver for alerts", 2, 3)[0]
     terminal.until("received.txt", "This is a test")
-    assert "firing info test" in type_all("Somebody to tell", 3)[0]
+    assert "firing info test" in type_all("A receiver for alerts", 3)[0]
 
     terminal.until("received.txt", "firing warning too-slow")
     log, fires, received = type_all("The alert", 0, 3)
@@ -76,10 +76,10 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     assert "FIRING   warning  too-slow" in fires
     assert "above 0.001" in received
     assert "good" in "".join(type_all("The alert", 3, 6))
-    terminal.until("infercost.log", "reloaded")
+    terminal.until("costprobe.log", "reloaded")
     terminal.until("received.txt", "resolved warning too-slow")
-    told, history = type_all("The alert", 6)
-    assert told.count("too-slow") == 2
+    output, history = type_all("The alert", 6)
+    assert output.count("too-slow") == 2
     assert "too-slow" in history
 
     answer, sink, rows, price = type_all("The series")
@@ -96,7 +96,7 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
 
 
 def wait_for_socket(path):
-    """Waits until the daemon can be asked."""
+    """Wait until the daemon's control socket accepts connections."""
     ends_s = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < ends_s

@@ -1,4 +1,4 @@
-"""A clock that stands until it is moved."""
+"""A clock that advances only when moved."""
 
 NS_PER_S = 1_000_000_000
 
@@ -21,10 +21,10 @@ class FakeClock:
         return self._time_ns
 
     def move(self, duration_s: float) -> None:
-        """Lets time pass on both clocks."""
+        """Advance both clocks."""
         self._time_ns += int(duration_s * NS_PER_S)
         self._monotonic_ns += int(duration_s * NS_PER_S)
 
     def step(self, duration_s: float) -> None:
-        """Steps the wall clock alone, as NTP or an operator does."""
+        """Step the wall clock only, as NTP or an operator does."""
         self._time_ns += int(duration_s * NS_PER_S)

@@ -1,15 +1,14 @@
-"""A command of `infercost` in the test's own process, for what it prints and its exit code.
+"""Run a `costprobe` command in the test process; capture its output and exit code.
 
 A process of its own costs half a second each; `fakes.daemon` starts those where it matters.
 """
 
 from click.testing import CliRunner
-
-from agent.cli.main import main
+from costprobe.ui.cli.main import main
 
 
 def called(config, *words, code=0, env=None):
-    """What a command came to: its `stdout`, its `stderr`, and as `output` both.
+    """The result of a command: `stdout`, `stderr`, and both as `output`.
 
     Args:
         config: Path of the configuration.

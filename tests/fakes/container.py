@@ -1,4 +1,4 @@
-"""A real systemd, booted in a container made of Debian's packages.
+"""systemd booted in a container of Debian packages.
 
 The root directory is made once and never written to: what a container does lies in memory and goes
 with it. It shares the host's network and nothing else that is not given to it.
@@ -18,22 +18,22 @@ TOOLS = ("debootstrap", "systemd-nspawn", "nsenter")
 MAKE_S = 600
 BOOT_S = 60.0
 COMMAND_S = 300
-# What systemd-nspawn takes for "halt" (systemd(1): SIGRTMIN+3).
+# The signal for "halt" to systemd-nspawn (systemd(1): SIGRTMIN+3).
 HALT = 37
 
 
 class NoContainersError(Exception):
-    """This machine does not let its containers be booted; what it said."""
+    """This machine cannot boot containers; the message is the output of the attempt."""
 
 
 def missing_tools():
-    """The programs that are needed and are not here."""
+    """The required programs that are not installed."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 def debian_root():
-    """A folder with a minimal Debian, made where there is none yet, by one process at a time."""
-    folder = Path(tempfile.gettempdir()) / f"infercost-{SUITE}-{os.getuid()}"
+    """A folder with a minimal Debian, created once; a lock admits one process at a time."""
+    folder = Path(tempfile.gettempdir()) / f"costprobe-{SUITE}-{os.getuid()}"
     done = folder.with_suffix(".done")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -100,7 +100,7 @@ class Container:
             time.sleep(0.1)
 
     def run(self, *command, check=True, env=()):
-        """Runs a program in it, as root."""
+        """Run a program in the container as root."""
         done = subprocess.run(
             [
                 "nsenter",
@@ -123,29 +123,29 @@ class Container:
         return done
 
     def write(self, path, text):
-        """Writes a file in it, readable by root alone."""
+        """Write a file in the container, readable by root only."""
         script = 'umask 077; mkdir -p "$(dirname "$1")"; printf %s "$2" >"$1"'
         self.run("sh", "-c", script, "sh", path, text)
 
     def read(self, path):
-        """A file's content."""
+        """Return the content of a file."""
         return self.run("cat", path).stdout
 
     def exists(self, path):
-        """Whether there is something of that name."""
+        """Whether the path exists."""
         return self.run("test", "-e", path, check=False).returncode == 0
 
     def wait_for(self, condition, timeout_s=60.0):
-        """Waits until something is so, and fails with the service's log if it never is."""
+        """Wait until a condition holds; fail with the service's log on timeout."""
         ends_s = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < ends_s, self.run(
-                "journalctl", "-u", "infercost", "-n", "50", "--no-pager", check=False
+                "journalctl", "-u", "costprobe", "-n", "50", "--no-pager", check=False
             ).stdout
             time.sleep(0.1)
 
     def stop(self):
-        """Halts it, and ends it where it does not."""
+        """Halt the container; kill it on timeout."""
         if self._init is not None and self._nspawn.poll() is None:
             os.kill(self._init, HALT)
         try:

@@ -1,4 +1,4 @@
-"""A real daemon in a process of its own, and what a test may do to it."""
+"""A daemon in a child process, and operations on it."""
 
 import os
 import signal
@@ -6,26 +6,28 @@ import subprocess
 import sys
 import time
 
-from agent.storage.errors import StoreError
-from agent.storage.reader import StoreReader
+from click.testing import CliRunner
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.ui.cli.main import main
 
 TIMEOUT_S = 90.0
 STOP_S = 60.0
 
 
 class DaemonProcess:
-    """A real daemon: its file, its store, its output, and what one may ask of it.
+    """A daemon process with its configuration file, store and output.
 
     Args:
         folder: For its files.
         env: Added to this process's environment.
-        wrapper: A command line that the daemon's is put behind, and that becomes it by exec.
+        wrapper: A command that gets the daemon's command line as arguments and runs it by exec.
     """
 
     def __init__(self, folder, env, wrapper=()):
         self.folder = folder
-        self.config = folder / "infercost.toml"
-        self.store = folder / "infercost.db"
+        self.config = folder / "costprobe.toml"
+        self.store = folder / "costprobe.db"
         self.output = folder / "output"
         self._env = {**os.environ, "PYTHONWARNINGS": "default", "PYTHONFAULTHANDLER": "1", **env}
         self._wrapper = tuple(map(str, wrapper))
@@ -42,28 +44,36 @@ class DaemonProcess:
     def start(self, text=None):
         if text is not None:
             self.write(text)
-        # What an earlier one wrote is no word of this one's.
+        # The output of an earlier process is ignored.
         before = self.output.stat().st_size if self.output.exists() else 0
         self.spawn()
         self.wait_for(lambda: b"store: " in self.output.read_bytes()[before:])
 
     def spawn(self):
-        """Starts it and does not wait until it is up."""
+        """Start the daemon without waiting until it is ready."""
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 [
                     *self._wrapper,
-                    *(sys.executable, "-m", "agent", "--config", str(self.config), "run"),
+                    *(sys.executable, "-m", "costprobe", "--config", str(self.config), "run"),
                 ],
                 env=self._env,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
 
+    def look(self, *arguments, code=0):
+        """Run a command in this process with the daemon's configuration; return its output."""
+        done = CliRunner().invoke(
+            main, ["--config", str(self.config), *arguments], env=self._env, catch_exceptions=False
+        )
+        assert done.exit_code == code, done.output
+        return done.stdout
+
     def run(self, *arguments, code=0, timeout_s=TIMEOUT_S):
-        """Runs another command with the same configuration; its standard output."""
+        """Run a command with the same configuration; return its stdout."""
         done = subprocess.run(
-            [sys.executable, "-m", "agent", "--config", str(self.config), *arguments],
+            [sys.executable, "-m", "costprobe", "--config", str(self.config), *arguments],
             env=self._env,
             capture_output=True,
             text=True,
@@ -74,14 +84,14 @@ class DaemonProcess:
         return done.stdout
 
     def wait_for(self, condition, timeout_s=TIMEOUT_S):
-        """Waits until a condition holds and returns what it gave; the daemon must live."""
+        """Wait until a condition is true and return its value; fail if the daemon exits."""
         ends_s = time.monotonic() + timeout_s
         while time.monotonic() < ends_s:
             assert self._process.poll() is None, self.output.read_text()
             if found := condition():
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"it never came: {self.output.read_text()}")
+        raise AssertionError(f"the condition never held: {self.output.read_text()}")
 
     def points(self, measurement, **tags):
         try:
@@ -104,23 +114,25 @@ class DaemonProcess:
         self._process.send_signal(number)
 
     def stop(self):
-        """Ends it as Ctrl-C does."""
+        """Send SIGINT and wait; return the exit code."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                # It says where each of its threads is.
+                # SIGABRT makes faulthandler print the stack of each thread.
                 self._process.send_signal(signal.SIGABRT)
                 self._process.wait()
-                raise AssertionError(f"it does not stop:\n{self.output.read_text()}") from None
+                raise AssertionError(
+                    f"the daemon does not stop:\n{self.output.read_text()}"
+                ) from None
         return self._process.returncode if self._process else None
 
     def wait(self):
-        """Waits until it has ended by itself; its exit code."""
+        """Wait until the daemon exits by itself; return its exit code."""
         return self._process.wait(TIMEOUT_S)
 
     def kill(self):
-        """Ends it as a power cut does, as far as a process goes."""
+        """Kill the daemon with SIGKILL."""
         self._process.kill()
         self._process.wait()

@@ -3,26 +3,28 @@
 import random
 from decimal import Decimal
 
-from agent.costing.allocation import Claim, DeviceUse, allocate
-from agent.costing.carbon import Emission
-from agent.costing.energy import ProbeEnergy
-from agent.costing.points import cost_point, device_point, event_point, probe_point
-from agent.costing.rolling import Rolled
-from agent.costing.served import Counts, ServedWindow
-from agent.costing.serving_basis import Weights, service_cost
-from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
-from agent.costing.serving_rolling import RolledRatio
-from agent.model import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
-from agent.pricing.book import Terms
-from agent.pricing.plans import Rate
-from agent.series import make_point
+from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
+from costprobe.core.schema import make_point
+from costprobe.domain.costing.carbon import Emission
+from costprobe.domain.costing.probe.energy import ProbeEnergy
+from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
+from costprobe.domain.costing.probe.rolling import Rolled
+from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_points import (
+    allocation_points,
+    serving_cost_points,
+    serving_points,
+)
+from costprobe.domain.costing.serving.serving_rolling import RolledRatio
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.rate import Rate
 
 DAY_S = 86_400
 STEP_S = 300
 HOSTS = ("gpu-01", "gpu-02.example.com")
-DEVICES = tuple(
-    Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3", index=i) for i in range(2)
-)
+DEVICES = tuple(Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2))
 PROBES = ("ranker", "chat v2")
 TERMS = Terms(Rate("on_demand", "USD", Decimal("2.176"), False, "test"), 4.7e-8)
 MODELS = ("base", "tuned")
@@ -88,8 +90,8 @@ def _probes(rng, tags, time_ns):
                 latency_ms=latency_ms,
                 samples=700,
                 stop_reason="noise",
-                region_start_ns=0,
-                region_end_ns=6 * NS_PER_S,
+                window_start_ns=0,
+                window_end_ns=6 * NS_PER_S,
                 inferences=6000 / p50_ms * 8,
                 has_energy_window=True,
                 h2d_ms=0.1,
@@ -159,7 +161,7 @@ def _service(rng, tags, time_ns):
     rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
     yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns)
     yield from allocation_points(allocation.lines, "USD", tags, time_ns)
-    # A window whose reading failed says so and has no cost.
+    # A window whose reading failed is incomplete and has no cost.
     failed = ServedWindow(
         "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)
     )
@@ -183,7 +185,7 @@ def _agent(rng, tags, step, time_ns):
 
 def _once(tags, end_ns):
     at_ns = end_ns - 7200 * NS_PER_S
-    said = {"detail": "what to know", "before": "1", "after": "2"}
+    texts = {"detail": "what to know", "before": "1", "after": "2"}
     for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault")):
         found = kind in {"drift", "anomaly"}
         yield event_point(
@@ -199,7 +201,7 @@ def _once(tags, end_ns):
                 change_pct=8.5 if found else None,
                 level_pct=8.5 if found else None,
                 since_ns=at_ns if found else None,
-                **said,
+                **texts,
             ),
             tags,
         )

@@ -1,39 +1,42 @@
-"""A GPU host in simulated time: a scripted driver under the real sensors, books and analyst."""
+"""A GPU host in simulated time: a scripted driver with the real sensors, prices and detectors."""
 
 import random
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.protocol.activity import ActivityLog
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.core.records import NS_PER_S, Device, Energy, ProbeResult
+from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.detection.settings import DetectionConfig
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.plans.owned import OwnedPlan
+from costprobe.domain.pricing.tariff import ElectricityConfig
 from fakes.nvml import FakeNvml
-
-from agent.alerting.analyst import Analyst
-from agent.config_alerting import DetectionConfig
-from agent.config_price import ElectricityConfig, OnDemandPlanConfig, OwnedPlanConfig
-from agent.daemon.accounts import Accounts, Measured, MemoryLedger
-from agent.model import NS_PER_S, Device, Energy, ProbeResult
-from agent.pricing.book import PriceBook
-from agent.telemetry.activity import ActivityLog
-from agent.telemetry.gpu import GpuSensor
-from agent.telemetry.nvml import Library
 
 START_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * NS_PER_S
 EVERY_S = 300
-REGION_S = 5
+WINDOW_S = 5
 BATCH = 16
 BASE_CLOCK_MHZ = 1980
 BASE_TIME_S = 0.0012
-DEVICE = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 0)
+DEVICE = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 OWN_PID, OTHER_PID = 4242, 9191
 
 
 class Host:
-    """One GPU with one probe; what a script changes takes effect from the next run on.
+    """One GPU with one probe; changes by a script apply from the next run.
 
     Attributes:
         clock_mhz: SM clock under load; time per inference follows it.
         slowdown: Further factor on the time per inference: another driver, another model.
-        thermal_share, power_share: Share of the time in which the driver says it throttles.
+        thermal_share, power_share: Share of the time in which the driver reports throttling.
         temp_c: Temperature under load.
         power_w: Power under load at the full clock.
         neighbour: Chance that another process works on the device during a run.
@@ -53,12 +56,12 @@ class Host:
         self.software = {"driver": "550.54.15", "model": "3f2a", "torch": "2.13.0"}
         library = Library()
         library.open()
-        self.sensor = GpuSensor(0, library, fake.clock, lambda _: None)
-        self.sensor.open()
+        self.sensor = NvidiaSensor(0, library, fake.clock, lambda *_: None)
+        self.sensor.discover()
         self.ledger = MemoryLedger()
         book = PriceBook(plans, electricity, [DEVICE])
         self.accounts = Accounts(book, self.ledger, fake.clock, {"host": "h1"}, lambda *_: ())
-        self.analyst = Analyst(DetectionConfig(), self.history)
+        self.monitor = DriftMonitor(DetectionConfig(), self.history)
         self.events = []
 
     @property
@@ -74,7 +77,7 @@ class Host:
         ]
 
     def run(self):
-        """One probe run, and the wait for the next."""
+        """One probe run and the pause before the next."""
         clock, gpu, rng = self.fake.clock, self.gpu, self.rng
         is_shared = rng.random() < self.neighbour
         jitter = rng.gauss(0, 0.002)
@@ -89,12 +92,12 @@ class Host:
         log = ActivityLog()
         log.add(self.sensor.sample())
         gpu.set_power(power_w)
-        clock.move(REGION_S)
+        clock.move(WINDOW_S)
         log.add(self.sensor.sample())
         gpu.set_power(75.0)
         end_ns = clock.monotonic_ns()
-        start_ns = end_ns - REGION_S * NS_PER_S
-        activity = log.between(start_ns, end_ns, [OWN_PID], self.sensor.busy_pids(0))
+        start_ns = end_ns - WINDOW_S * NS_PER_S
+        activity = log.between(start_ns, end_ns, [OWN_PID], self.sensor.util_by_pid_pct(0))
         time_s = BASE_TIME_S * self.slowdown * BASE_CLOCK_MHZ / self.clock_mhz
         time_s *= 1.35 if is_shared else 1.0
         time_s *= rng.lognormvariate(0, self.noise)
@@ -106,9 +109,9 @@ class Host:
             latency_ms={"p50": time_s * BATCH * 1000, "mean": time_s * BATCH * 1000, "cv": 0.01},
             samples=300,
             stop_reason="precise",
-            region_start_ns=start_ns,
-            region_end_ns=end_ns,
-            inferences=round(REGION_S / time_s / BATCH) * BATCH,
+            window_start_ns=start_ns,
+            window_end_ns=end_ns,
+            inferences=round(WINDOW_S / time_s / BATCH) * BATCH,
             has_energy_window=True,
             h2d_ms=0.1,
             launch_overhead_pct=2.0,
@@ -118,9 +121,9 @@ class Host:
         )
         energy = Energy(energy_j, "counter", 0.06, 75.0)
         before = len(self.rows)
-        self.accounts.take_probe(Measured(result, energy, "", activity.fields(), EVERY_S))
-        self.events += self.analyst.take(self.rows[before:])
-        clock.move(EVERY_S - REGION_S)
+        self.accounts.take_probe(MeasuredRun(result, energy, "", activity.fields(), EVERY_S))
+        self.events += self.monitor.update(self.rows[before:])
+        clock.move(EVERY_S - WINDOW_S)
 
     def price_events(self):
         return [
@@ -130,7 +133,7 @@ class Host:
 
 @contextmanager
 def simulated_host(folder, rng, plans, electricity=None, **more):
-    """A host whose driver's library is loaded in this process."""
+    """A host with the fake driver library loaded in this process."""
     folder.mkdir(parents=True)
     fake = FakeNvml(folder, simulated_utc_ns=START_NS)
     with fake.in_this_process():
@@ -138,13 +141,11 @@ def simulated_host(folder, rng, plans, electricity=None, **more):
 
 
 def rented(per_hour="3.60", **more):
-    return OnDemandPlanConfig.model_validate(
-        {"plan": "on_demand", "per_hour": Decimal(per_hour), **more}
-    )
+    return OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": Decimal(per_hour), **more})
 
 
 def owned():
-    return OwnedPlanConfig.model_validate(
+    return OwnedPlan.model_validate(
         {"plan": "owned", "purchase_price": Decimal(30000), "lifetime": "3y"}
     )
 

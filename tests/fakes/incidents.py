@@ -1,6 +1,6 @@
-"""Incidents as the rules would tell of them."""
+"""Incidents as the rules emit them."""
 
-from agent.alert import Alert, Symptom
+from costprobe.core.incident import Alert, Symptom
 
 NS_PER_S = 1_000_000_000
 SINCE_NS = 1_780_000_000 * NS_PER_S + 123_456_789
@@ -22,7 +22,7 @@ def symptom(**more):
 
 
 def incident(**more):
-    """A firing alert of two symptoms, with what is given in place of its own."""
+    """A firing alert with two symptoms; `changes` replace its fields."""
     known = {
         "id": "3f2a-1",
         "name": "drift",

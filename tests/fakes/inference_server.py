@@ -1,4 +1,4 @@
-"""Small real inference servers: well-behaved ones, and ones that answer as a test scripts it."""
+"""Small HTTP inference servers with valid or scripted responses."""
 
 import json
 import ssl
@@ -26,33 +26,33 @@ class Call:
         self._handler = handler
 
     def json(self, content, status=200, **headers):
-        """Answers with JSON."""
+        """Send a JSON body."""
         self.whole(json.dumps(content).encode(), status, **headers)
 
     def whole(self, content, status=200, **headers):
-        """Answers with a body whose length is told, rightly unless a header says otherwise."""
+        """Send a body with its Content-Length, which a header may override."""
         self._start(status, {"Content_Length": str(len(content)), **headers})
         self.write(content)
 
     def start_stream(self):
-        """Begins a chunked answer of events."""
+        """Start a chunked event stream."""
         self._start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
 
     def event(self, content):
-        """Sends one event: bytes as they are, anything else as JSON."""
+        """Send one event: bytes unchanged, anything else as JSON."""
         text = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.chunk(b"data: " + text + b"\n\n")
 
     def chunk(self, content):
-        """Sends a chunk of a chunked answer; an empty one ends it."""
+        """Send a chunk of a chunked body; an empty one ends it."""
         self.write(b"%x\r\n%b\r\n" % (len(content), content))
 
     def write(self, content):
-        """Sends bytes as they are."""
+        """Send bytes unchanged."""
         self._handler.wfile.write(content)
 
     def cut(self):
-        """Closes the connection behind what was sent."""
+        """Close the connection after the sent bytes."""
         self._handler.close_connection = True
 
     def _start(self, status, headers):
@@ -63,7 +63,7 @@ class Call:
 
 
 class InferenceServer:
-    """An HTTP server that answers by a function of the call, and remembers the calls.
+    """An HTTP server that answers with a function of the call and records the calls.
 
     Args:
         answer: Answers a Call.
@@ -93,11 +93,11 @@ class InferenceServer:
             do_GET = do_POST = handle_any  # noqa: N815 - the base class's names
 
             def log_message(self, *_):
-                """Says nothing: the test asks what it wants to know."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = False
-        # A client that breaks off is what many of the tests are about.
+        # Many tests abort connections: their errors are expected.
         self._server.handle_error = lambda *_: None
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -109,7 +109,7 @@ class InferenceServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def posts(self, ending=""):
-        """The calls that asked for an inference."""
+        """The inference calls whose path ends with `ending`."""
         return [c for c in self.calls if c.method == "POST" and c.path.endswith(ending)]
 
     def __enter__(self):
@@ -124,20 +124,20 @@ class InferenceServer:
 
 
 def piece(api, text, **more):
-    """An event that brings a piece of text."""
+    """An event with a piece of text."""
     body = {"delta": {"content": text}} if api == "chat" else {"text": text}
     return {"choices": [{"index": 0, **body, **more}]}
 
 
 def generating(pieces=4, *, api="chat", usage=USAGE, pause_s=0.0, token=None):
-    """A well-behaved server of the model "m": pieces of text with pauses between them."""
+    """A valid server of the model "m": pieces of text with pauses between them."""
 
     def answer(call):
         if token is not None and call.headers.get("Authorization") != f"Bearer {token}":
             call.json({"error": f"not {call.headers.get('Authorization')}"}, 401)
         elif call.method == "GET":
-            said = {"/v1/models": MODELS, "/version": {"version": "0.9.1"}}.get(call.path)
-            call.json(said or {}, 200 if said else 404)
+            metadata = {"/v1/models": MODELS, "/version": {"version": "0.9.1"}}.get(call.path)
+            call.json(metadata or {}, 200 if metadata else 404)
         else:
             call.start_stream()
             if api == "chat":
@@ -164,16 +164,16 @@ MODELS = {
 
 
 def answering_tensors(outputs, pause_s=0.0):
-    """A well-behaved server of the open inference protocol with the model "m"."""
-    said = {
+    """A valid server of the Open Inference Protocol with the model "m"."""
+    metadata = {
         "/v2": {"name": "triton", "version": "2.50.0", "extensions": []},
         "/v2/models/m": {"name": "m", "versions": ["1", "2"], "platform": "onnxruntime_onnx"},
         "/v2/repository/index": [{"name": "m"}, {"name": "n"}],
     }
 
     def answer(call):
-        if call.path in said:
-            call.json(said[call.path])
+        if call.path in metadata:
+            call.json(metadata[call.path])
         elif call.path in {"/v2/models/m/infer", "/v2/models/m/versions/2/infer"}:
             call.pause(pause_s)
             call.json({"model_name": "m", "outputs": outputs})
@@ -184,9 +184,9 @@ def answering_tensors(outputs, pause_s=0.0):
 
 
 class Notes:
-    """The worker's end of a wire in the test's own process: keeps what is reported.
+    """A Wire in the test's process that records the reports.
 
-    Sensors that read at once: it marks the edge behind a region as soon as it is told.
+    Simulates sensors that read at once: it sets `marked` on "window_end".
     """
 
     def __init__(self):
@@ -194,9 +194,9 @@ class Notes:
         self.marked = threading.Event()
 
     def report(self, line_type, /, **fields):
-        # As JSON has it, without NaN.
+        # Valid JSON only, without NaN.
         self.lines.append(json.loads(json.dumps({"type": line_type, **fields}, allow_nan=False)))
-        if line_type == "region_end":
+        if line_type == "window_end":
             self.marked.set()
 
     def progress(self, phase, done, note=""):
@@ -207,7 +207,7 @@ class Notes:
 
 
 def request(url, kind="openai", **more):
-    """A request to the worker, of a short run."""
+    """A worker request for a short run."""
     return {
         "cmd": "probe",
         "probe": "p",
@@ -225,7 +225,7 @@ def request(url, kind="openai", **more):
         "ca_file": None,
         "token_path": None,
         "energy": False,
-        "region_s": 0.5,
+        "window_s": 0.5,
         "tail_s": 1.0,
         "sample_cap_s": 20.0,
         "seed": 3,

@@ -1,4 +1,4 @@
-"""As much of InfluxDB 2.x's HTTP API as sets it up: it keeps what it is sent, and refuses the rest."""
+"""The InfluxDB 2.x HTTP API that set-up uses: stores valid objects and rejects others."""
 
 import json
 from itertools import count
@@ -14,7 +14,7 @@ _KEYS = {
     "tasks": "tasks",
     "authorizations": "authorizations",
 }
-# What each kind must have to be made, by the reference of the API.
+# Required keys of each kind, from the API reference.
 _NEEDED = {
     "buckets": {"orgID", "name", "retentionRules"},
     "dbrps": {"orgID", "bucketID", "database", "retention_policy"},
@@ -23,7 +23,7 @@ _NEEDED = {
 }
 
 
-class InfluxV2(Scripted):
+class FakeInfluxV2(Scripted):
     """A server with one organization, `ml`.
 
     Attributes:
@@ -46,7 +46,7 @@ class InfluxV2(Scripted):
 
     def _judged(self, method, address, headers, body):
         if headers.get("Authorization") != f"Token {TOKEN}":
-            # As some gateways do, it repeats what it was given.
+            # Errors repeat the request, as some gateways do.
             return 401, {"message": f"unauthorized: {headers.get('Authorization')}"}
         query = {name: values[0] for name, values in parse_qs(address.query).items()}
         kind, _, one = address.path.removeprefix("/api/v2/").partition("/")

@@ -1,17 +1,17 @@
-"""A host on which every command has something to say: a store with a past, and a real daemon."""
+"""A host on which every command has output: a store with history and a running daemon."""
 
 import time
 from contextlib import contextmanager
 
+from costprobe.adapters.storage.outbox.outbox import RejectedLine
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess
 from fakes.reported import DAY_NS, HOUR_NS, devices, end_ns, events, probed, served
 from fakes.servers import Scripted, free_port
 from fakes.serving_engine import ServingEngine
-
-from agent.model import Point
-from agent.storage.outbox import RejectedLine
-from agent.storage.writer import Store
+from fakes.store_access import advance
 
 HOURS = 10 * 24
 CONFIG = """
@@ -65,26 +65,27 @@ amount = 50
 currency = "EUR"
 period = "day"
 [[notifier]]
-name = "hook"
+name = "pager"
 kind = "webhook"
 url = "http://127.0.0.1:{closed}"
 [[sink]]
-name = "good"
+name = "influxdb"
 api = "v1"
 url = "{database}"
 database = "d"
 flush_every = "500ms"
 [[sink]]
-name = "away"
-api = "v1"
+name = "influxdb2"
+api = "v2"
 url = "http://127.0.0.1:{closed}"
-database = "d"
+org = "ml"
+bucket = "costprobe"
 flush_every = "500ms"
 """
 
 
 def _on_cpu(until_ns):
-    """Runs of a probe here, so that the past can be priced anew, and a sweep of it."""
+    """Probe runs on this device, for repricing, and a batch sweep."""
     for row in probed(until_ns, HOURS, "ranker", 1e-6):
         yield Point(row.measurement, {**row.tags, "device": "cpu"}, row.fields, row.time_ns)
     for batch, latency_ms in ((1, 4.0), (8, 10.0)):
@@ -110,24 +111,24 @@ def _alerts(until_ns):
 
 
 def fill(path):
-    """Ten days of a past."""
+    """Ten days of history."""
     until_ns = end_ns()
     store = Store.open(path, FakeClock(until_ns))
     store.append(devices(until_ns, HOURS))
     store.append(probed(until_ns, HOURS, "ranker", 1e-6, drift_h=48, drift=1.2))
     store.append(served(until_ns, HOURS))
     store.append([*events(until_ns), *_alerts(until_ns), *_on_cpu(until_ns)])
-    # What lies before their registration they never get.
-    store.register_sink("good")
-    store.register_sink("away")
+    # Sinks do not receive rows from before their registration.
+    store.register_sink("influxdb")
+    store.register_sink("influxdb2")
     store.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, until_ns)])
-    store.advance("good", 10**9, 1, [RejectedLine("device,x=1 power_w=2 3", "type conflict")])
+    advance(store, "influxdb", 10**9, 1, [RejectedLine("device,x=1 power_w=2 3", "type conflict")])
     store.close()
 
 
 @contextmanager
 def json_host(folder):
-    """The daemon, once a probe, a window of the service and a budget have come to something."""
+    """The daemon after a probe run, a service window and a budget evaluation."""
     engine = ServingEngine()
     closed = free_port()
     with engine.over_http() as server, Scripted(lambda *_: (204, {}, b"")) as database:
@@ -149,6 +150,6 @@ def _is_ready(daemon, engine):
     return (
         any(probe["last"] for probe in status["probes"])
         and status["budgets"]
-        and status["sinks"]["away"]["last_error"]
+        and status["sinks"]["influxdb2"]["last_error"]
         and status["services"][0]["last"]
     )

@@ -1,16 +1,16 @@
-"""One real probe worker for many requests, so that what it imports it imports once."""
+"""One probe worker for many requests, so that packages are imported once."""
 
-from agent.probing.child import ProbeChild, worker_command
-from agent.probing.outcome import ProbeFault, read_batch_point, read_outcome
+from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.outcome import ProbeFault, read_batch_point, read_outcome
 
 TIMEOUT_S = 100.0
 
 
 class KeptWorker:
-    """A worker that is asked again after a refusal too.
+    """A worker that also serves requests after one was rejected.
 
-    The daemon's runner takes a new one after each fault (test_worker.py), and so imports torch and
-    a serving stack's libraries anew: seconds, of which a test of what is refused learns nothing.
+    The daemon's runner starts a new worker after each fault (test_worker.py), which imports torch
+    and the model libraries again: seconds that tests of rejected requests do not need.
 
     Args:
         python: Its interpreter.
@@ -23,7 +23,7 @@ class KeptWorker:
         self._child = None
 
     def run(self, request):
-        """What a request came to; a worker that ends by it fails the test."""
+        """The outcome of a request; a worker that exits fails the test."""
         if self._child is None:
             self._child = ProbeChild(self._command, self._env)
         self._child.send(request.to_wire())
@@ -33,13 +33,13 @@ class KeptWorker:
                 return read_outcome(request.probe, "cpu", message, self._child.pids, curve)
             if message["type"] == "error":
                 return ProbeFault(message["kind"], message["message"], ())
-            assert message["type"] in {"hello", "progress", "batch_point"}, message
+            assert message["type"] in {"handshake", "progress", "batch_point"}, message
             if message["type"] == "batch_point":
                 curve.append(read_batch_point(message))
         child, self._child = self._child, None
-        raise AssertionError(f"the worker {child.died_of()}: {child.last_words()}")
+        raise AssertionError(f"the worker {child.exit_description()}: {child.stderr_tail()}")
 
     def close(self):
-        """Ends it."""
+        """Stop the worker."""
         if self._child is not None:
             self._child.kill()

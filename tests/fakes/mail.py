@@ -1,4 +1,4 @@
-"""A real SMTP server in the test's own process."""
+"""An SMTP server in the test process."""
 
 import email
 import email.policy
@@ -9,7 +9,7 @@ from fakes.servers import free_port
 
 
 class Mailbox:
-    """Takes mail from who logs in with its user and password, and keeps it.
+    """Accepts and stores mail from clients with its user and password.
 
     Args:
         user: Of the login.

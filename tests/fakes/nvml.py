@@ -31,10 +31,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from costprobe.core.clock import SystemClock
 from fakes import nvml_layout as layout
 from fakes.clock import FakeClock
-
-from agent.clock import SystemClock
 
 SOURCE = Path(__file__).parent / "nvml" / "fake_nvml.c"
 GPU_IS_LOST = 15
@@ -56,7 +55,7 @@ def build_library() -> Path:
     """The folder that holds the compiled libnvidia-ml.so.1, built on first use."""
     gcc = require_gcc()
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"infercost-fakes-{os.getuid()}" / digest
+    folder = Path(tempfile.gettempdir()) / f"costprobe-fakes-{os.getuid()}" / digest
     library = folder / SONAME
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +67,7 @@ def build_library() -> Path:
 
 
 class SimulatedClock(FakeClock):
-    """Stands until it is moved, and the library's time with it.
+    """A clock that advances only when moved, together with the library's time.
 
     Args:
         control: The script whose time it is.
@@ -81,20 +80,20 @@ class SimulatedClock(FakeClock):
         self.move(0)
 
     def move(self, duration_s: float) -> None:
-        """Lets time pass: on both clocks, and for the GPUs."""
+        """Advance both clocks and the GPUs' time."""
         super().move(duration_s)
         self._control.utc_offset_ns = self.time_ns() - self.monotonic_ns()
         self._control.simulated_ns = self.monotonic_ns()
 
 
 class Rule:
-    """A scripted misbehaviour, in force until cleared."""
+    """A scripted fault, active until cleared."""
 
     def __init__(self, rule: layout.Rule) -> None:
         self._rule = rule
 
     def clear(self) -> None:
-        """Ends it; a call that hangs returns now."""
+        """Clear the fault; a hanging call returns."""
         self._rule.code = 0
         self._rule.hang = 0
 
@@ -110,13 +109,13 @@ class FakeGpu:
         self.index = index
 
     def set(self, **values: float | str) -> None:
-        """Sets plain values: util_pct, mem_used_bytes, temp_c, sm_clock_mhz, event_reasons, ..."""
+        """Set plain values: util_pct, mem_used_bytes, temp_c, sm_clock_mhz, event_reasons, ..."""
         for name, value in values.items():
             getattr(self._gpu, name)  # an unknown name is an error, not a new attribute
             setattr(self._gpu, name, value.encode() if isinstance(value, str) else value)
 
     def set_power(self, power_w: float, at_ns: int | None = None) -> None:
-        """Power in W from an instant on (now by default); instants must not go back.
+        """Set power in W from an instant on (now by default); instants must not decrease.
 
         A script begins with 60 W an hour ago, so that a test may set the recent past as well.
         """
@@ -129,9 +128,9 @@ class FakeGpu:
         self._gpu.segment_count = count + 1
 
     def energy_j(self, start_ns: int, end_ns: int) -> float:
-        """The truth: the integral of the scripted power over a region, in J."""
+        """The true energy in J: the integral of the scripted power over a window."""
         segments, count = self._gpu.segments, self._gpu.segment_count
-        # A script of days has thousands of steps, and a region lies in the last of them.
+        # A script of days has thousands of steps, and windows are near the end.
         first = bisect_right(range(1, count), start_ns, key=lambda i: segments[i].from_ns)
         steps = segments[first:count]
         ends = [step.from_ns for step in steps[1:]] + [end_ns]
@@ -142,12 +141,12 @@ class FakeGpu:
         return joules
 
     def reset_counter(self) -> None:
-        """The energy counter starts again from 0, as after a reload of the driver."""
+        """Reset the energy counter to 0, as a reload of the driver does."""
         self._gpu.counter_base_mj = 0
         self._gpu.counter_zero_ns = self._nvml.clock.monotonic_ns()
 
     def throttle(self, power_share: float = 0.0, thermal_share: float = 0.0) -> None:
-        """From now on this share of time counts as held back by power and by heat."""
+        """Set the shares of time throttled by power and by temperature from now on."""
         now_ns = self._nvml.clock.monotonic_ns()
         passed_ns = now_ns - self._gpu.throttle_since_ns
         for i, share in enumerate((power_share, thermal_share)):
@@ -156,11 +155,11 @@ class FakeGpu:
         self._gpu.throttle_since_ns = now_ns
 
     def buffer_samples(self, period_ms: int = 20, kept: int = 120) -> None:
-        """The driver keeps the power of the last moments in a buffer."""
+        """Enable the driver's buffer of recent power samples."""
         self.set(samples_period_ns=period_ms * 1_000_000, samples_kept=kept)
 
     def split(self, *slices: int, slice_bytes: int = 10 << 30) -> None:
-        """It is divided into MIG devices of so many slices each."""
+        """Partition the GPU into MIG devices with these numbers of slices."""
         self._gpu.mig_mode = 1
         self._splits += 1
         for i, count in enumerate(slices):
@@ -173,7 +172,7 @@ class FakeGpu:
             mig.mem_total_bytes = count * slice_bytes
 
     def unsplit(self) -> None:
-        """Its MIG devices are destroyed, and it is a whole board again."""
+        """Destroy its MIG devices and disable MIG mode."""
         for mig in self._gpu.migs:
             mig.slices = 0
             mig.pid_count = 0
@@ -181,7 +180,7 @@ class FakeGpu:
         self._gpu.mig_mode = 0
 
     def set_mig(self, mig_index: int, pids: Sequence[int] = (), **values: int) -> None:
-        """Sets a MIG device's processes, and plain values such as mem_used_bytes."""
+        """Set a MIG device's processes, and plain values such as mem_used_bytes."""
         mig = self._gpu.migs[mig_index]
         mig.pids[: len(pids)] = list(pids)
         mig.pid_count = len(pids)
@@ -194,7 +193,7 @@ class FakeGpu:
         mps_pids: Sequence[int] = (),
         busy_pids: Sequence[int] | None = None,
     ) -> None:
-        """The processes on it, directly and through MPS, and which of them work: all unless said."""
+        """Set its processes, direct and through MPS, and which of them are busy: by default all."""
         busy = [*pids, *mps_pids] if busy_pids is None else busy_pids
         for name, values in (("pid", pids), ("mps_pid", mps_pids), ("busy_pid", busy)):
             getattr(self._gpu, f"{name}s")[: len(values)] = list(values)
@@ -202,16 +201,16 @@ class FakeGpu:
         self._gpu.busy_pcts[: len(busy)] = [0] * len(busy)
 
     def keep_busy(self, pct_by_pid: Mapping[int, int]) -> None:
-        """These processes are on it and keep it busy for such a share of the time, in percent."""
+        """Set its processes with their shares of busy time in percent."""
         self.set_processes(list(pct_by_pid))
         self._gpu.busy_pcts[: len(pct_by_pid)] = list(pct_by_pid.values())
 
     def vanish(self) -> None:
-        """It falls off the bus: every call answers GPU_IS_LOST."""
+        """The GPU falls off the bus: every call returns GPU_IS_LOST."""
         self._lost = self._nvml.fail("*", GPU_IS_LOST, gpu=self.index)
 
     def come_back(self) -> None:
-        """It answers again."""
+        """The GPU works again."""
         if self._lost is not None:
             self._lost.clear()
 
@@ -246,6 +245,9 @@ class FakeNvml:
         if simulated_utc_ns is not None:
             self.clock = SimulatedClock(self._control, simulated_utc_ns)
         now_ns = self.clock.monotonic_ns()
+        # The counter starts at one of its steps, so that the first one it counts is complete.
+        step_ns = max(1, counter_step_ms * 1_000_000)
+        zero_ns = now_ns // step_ns * step_ns
         self._control.gpu_count = gpus
         self._control.driver_version = b"580.65.06"
         self._control.nvml_version = b"13.580.65.06"
@@ -256,7 +258,7 @@ class FakeNvml:
                 uuid=f"GPU-0000{gpu.index:04d}-fake-4000-8000-000000000000",
                 counter_step_ns=counter_step_ms * 1_000_000,
                 counter_base_mj=1_000_000_000,
-                counter_zero_ns=now_ns,
+                counter_zero_ns=zero_ns,
                 gain=1.0,
                 average_window_ns=1_000_000_000,
                 throttle_since_ns=now_ns,
@@ -281,7 +283,7 @@ class FakeNvml:
 
     @contextmanager
     def in_this_process(self):
-        """Has pynvml in this process find this library and this script, as a fresh process would.
+        """Let pynvml in this process load this library and script, as a new process would.
 
         A library stays loaded and is found by its name ever after, so that this holds one script
         at a time, and afterwards none: as where no driver is loaded.
@@ -290,7 +292,7 @@ class FakeNvml:
             AttributeError: A driver's own library was loaded here first.
         """
         ctypes.CDLL(str(self._library / SONAME))
-        use = ctypes.CDLL(SONAME).fake_nvml_use  # what pynvml will find by this name
+        use = ctypes.CDLL(SONAME).fake_nvml_use  # the library that pynvml loads by this name
         use.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
         use.restype = None
         use(bytes(self._control_path), bytes(self._calls_path))
@@ -300,20 +302,20 @@ class FakeNvml:
             use(None, None)
 
     def fail(self, function: str, code: int, gpu: int | None = None) -> Rule:
-        """A function ("*": every one; "field:186": one field value) answers with this code."""
+        """Let a function ("*": all; "field:186": one field value) return this code."""
         return self._add_rule(function, gpu, code=code)
 
     def hang(self, function: str, gpu: int | None = None) -> Rule:
-        """A function does not return until the rule is cleared."""
+        """Let a function hang until the fault is cleared."""
         return self._add_rule(function, gpu, hang=1)
 
     def clear(self) -> None:
-        """Ends every scripted misbehaviour."""
+        """Clear all scripted faults."""
         for rule in self._control.rules:
             Rule(rule).clear()
 
     def uninitialize(self) -> None:
-        """Every call answers UNINITIALIZED until the process initializes NVML again.
+        """Every call returns UNINITIALIZED until the process initializes NVML again.
 
         That is a matter of the host's own time: processes do not start in a simulated one.
         """
@@ -328,7 +330,7 @@ class FakeNvml:
         self._control.upgraded_at_ns = time.monotonic_ns()
 
     def calls(self, function: str, gpu: int | None = None) -> int:
-        """How often a function was called, for one GPU or in all."""
+        """The number of calls of a function, for one GPU or in total."""
         for count in self._counts:
             if count.function.decode() == function:
                 return sum(count.calls) if gpu is None else count.calls[gpu]

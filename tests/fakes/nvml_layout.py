@@ -1,4 +1,4 @@
-"""The files through which a test speaks with the fake NVML; `fake_nvml.c` has the same layout."""
+"""The files that control the fake NVML; `fake_nvml.c` has the same layout."""
 
 import ctypes
 import mmap

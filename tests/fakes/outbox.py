@@ -1,50 +1,27 @@
 """An outbox in memory, with the store's contract."""
 
-from typing import NamedTuple
-
-
-class OutboxRow(NamedTuple):
-    seq: int
-    line: str
-
-
-class Pack(NamedTuple):
-    seq: int
-    points: int
-    lines: bytes
+from costprobe.core.outbox import OutboxRow, RowBatch, RowRange
 
 
 class MemoryRows:
-    """Lines in order, and how far they are done with."""
+    """Lines in order, and the position of the last acknowledged one."""
 
     def __init__(self, outbox):
         self.outbox = outbox
         self.lines = []
         self.done_seq = 0
-        self._behind = {}
 
-    def rows(self, limit):
-        return self.lines[self.done_seq : self.done_seq + limit]
+    def batch(self, limit):
+        return self._batch(self.done_seq, limit)
 
-    def pack(self, limit):
-        return self._pack(self.done_seq, limit)
+    def batch_after(self, batch, limit):
+        return self._batch(batch.seq, limit)
 
-    def pack_behind(self, seq, limit):
-        pack = self._pack(seq, limit)
-        if pack is not None:
-            self._behind[pack.seq] = seq
-        return pack
+    def rows(self, batch):
+        return self.lines[batch.covered.after : batch.seq]
 
-    def is_next(self, seq):
-        return self._behind.get(seq) == self.done_seq
-
-    def _pack(self, seq, limit):
-        rows = self.lines[seq : seq + limit]
-        text = "\n".join(row.line for row in rows).encode()
-        return Pack(rows[-1].seq, len(rows), text) if rows else None
-
-    def done(self, seq, sent, rejected):
-        assert seq >= self.done_seq
+    def done(self, batch, seq, sent, rejected):
+        assert batch.covered.after <= self.done_seq <= seq <= batch.seq
         self.done_seq = seq
         self.outbox.sent += sent
         self.outbox.rejected += rejected
@@ -53,9 +30,17 @@ class MemoryRows:
         for line in lines:
             self.lines.append(OutboxRow(len(self.lines) + 1, line))
 
+    def _batch(self, after, limit):
+        rows = self.lines[after : after + limit]
+        if not rows:
+            return None
+        text = "\n".join(row.line for row in rows).encode()
+        covered = RowRange("all", after, rows[-1].seq)
+        return RowBatch(covered, rows[-1].seq, len(rows), text)
+
 
 class MemoryOutbox:
-    """Live lines, and a backlog where a test gives one."""
+    """Live lines, and an optional backlog."""
 
     def __init__(self, lines=(), backlog=()):
         self.live, self.backlog = MemoryRows(self), MemoryRows(self)

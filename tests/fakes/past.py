@@ -1,12 +1,12 @@
-"""Devices and probes with a past, for advisors."""
+"""Devices and probes with history, for advisors."""
 
 from decimal import Decimal
 
-from agent.advising.device_history import HOUR_NS, DeviceHistory, Hour
-from agent.advising.probe_history import BatchFigures, ProbeHistory
-from agent.model import Device
-from agent.pricing.book import Terms
-from agent.pricing.plans import Rate
+from costprobe.core.records import Device
+from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory, Hour
+from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.rate import Rate
 
 # Monday, 2024-01-01 00:00 UTC, in hours since 1970.
 MONDAY = 473_352

@@ -11,12 +11,11 @@ import statistics
 from bisect import bisect_left
 from datetime import UTC, datetime
 
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Event
+from costprobe.core.schema import make_point
+from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
-
-from agent.costing.points import event_point
-from agent.model import Event
-from agent.series import make_point
-from agent.storage.writer import Store
 
 S = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * S, 3600 * S, 86_400 * S
@@ -86,11 +85,11 @@ device = "gpu0"
 
 
 def made(folder):
-    """A configuration beside its store, whose rows end at NOW_NS; gives the file's path."""
-    file = folder / "infercost.toml"
-    file.write_text(f'[store]\npath = "{folder}/infercost.db"\n{CONFIG}')
+    """Write a configuration and its store, whose rows end at NOW_NS; return the file's path."""
+    file = folder / "costprobe.toml"
+    file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
     rng = random.Random(11)
-    store = Store.open(folder / "infercost.db", FakeClock(NOW_NS))
+    store = Store.open(folder / "costprobe.db", FakeClock(NOW_NS))
     for rows in (_devices(rng), _probes(rng), _service(rng), _sweep(), _alerts()):
         store.append(rows)
     store.append([event_point(event, HOST) for event in _events()])
@@ -101,7 +100,7 @@ def made(folder):
 
 
 def _times(fine_s, coarse_s):
-    """UTC ns with the length in s of what ends there, the oldest first."""
+    """End times in UTC ns with durations in s, oldest first."""
     time_ns = NOW_NS - DAYS * DAY_NS
     while True:
         length_s = fine_s if time_ns >= NOW_NS - FINE_DAYS * DAY_NS else coarse_s
@@ -116,7 +115,7 @@ def _per_hour(time_ns):
 
 
 def _demand(time_ns, rng):
-    """How much is asked for, 0 to 1: little at night, less on weekends."""
+    """The demand, 0 to 1: low at night, lower on weekends."""
     hour = time_ns / HOUR_NS % 24
     is_weekend = (time_ns // DAY_NS + 3) % 7 >= 5
     level = 0.5 - 0.5 * math.cos((hour - 3) / 24 * 2 * math.pi)
@@ -124,7 +123,7 @@ def _demand(time_ns, rng):
 
 
 def _hot(time_ns, device):
-    """How far the drift of gpu0 has come, 0 to 1."""
+    """The progress of gpu0's drift, 0 to 1."""
     gone = (time_ns - DRIFT_NS) / DRIFT_RAMP_NS if device == "gpu0" else 0.0
     return min(1.0, max(0.0, gone))
 
@@ -171,14 +170,14 @@ def _devices(rng):
 
 
 def _windows(history, time_ns):
-    """What lies in each rolling window, of tuples that begin with their time."""
+    """The tuples within each rolling window, by their first item, the time."""
     times = [at for at, *_ in history]
     for name, length_ns in (("1h", HOUR_NS), ("24h", DAY_NS), ("7d", 7 * DAY_NS)):
         yield name, history[bisect_left(times, time_ns - length_ns) :]
 
 
 def _rolled(history, time_ns):
-    """Medians and interquartile ranges of the samples, as the daemon makes them."""
+    """Medians and interquartile ranges of the samples, computed by the daemon's code."""
     for name, rows in _windows(history, time_ns):
         values = [value for _, value in rows]
         quarters = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
@@ -225,7 +224,7 @@ def _probes(rng):
                     "cost_energy": electricity,
                     "cost_reference": BEFORE / 3600 / per_s + electricity,
                     "energy_method": "counter",
-                    # Only the newest is looked at.
+                    # Only the newest one is displayed.
                     **(dict(_rolled(history, time_ns)) if is_last else {}),
                 },
                 time_ns,
@@ -386,7 +385,7 @@ def _status(path):
         "pid": os.getpid(),
         "host": "gpu-01",
         "started_ns": NOW_NS - 12 * DAY_NS,
-        "config": str(path.parent / "infercost.toml"),
+        "config": str(path.parent / "costprobe.toml"),
         "config_fault": None,
         "devices": [{"name": name, "kind": "gpu", "model": MODEL} for name in DEVICES],
         "sensor": {

@@ -1,4 +1,4 @@
-"""What the tests ask of the kernel about processes."""
+"""Information about processes from the kernel."""
 
 from pathlib import Path
 

@@ -1,10 +1,9 @@
-"""A day of a real daemon in about a minute: its calendar is stepped from hour to hour.
+"""A day of a daemon in about a minute: its wall clock is stepped from hour to hour.
 
-The daemon is `infercost run`, a process like any other: its sensor child reads a driver through the
-real pynvml, a real torch runs a model, a server is asked by the real probe worker, a vLLM's counters
-are read over HTTP, everything is committed to the store and pushed. All that is made is the calendar
-(CLOCK_REALTIME) of its processes. CLOCK_MONOTONIC is the host's, so that durations, energies and costs
-are those of the minute that it really takes.
+The daemon is a `costprobe run` process: its sensor child reads the fake driver through pynvml, torch
+runs a model, the probe worker measures a server, vLLM counters are read over HTTP, and all rows are
+stored and pushed. Only the wall clock (CLOCK_REALTIME) of its processes is simulated. CLOCK_MONOTONIC
+is the host's: durations, energies and costs are those of the real minute.
 """
 
 import os
@@ -13,20 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from costprobe.core.schema import SCHEMA
 from fakes.daemon import DaemonProcess
 from fakes.inference_server import InferenceServer, generating
 from fakes.nvml import FakeNvml
 from fakes.serving_engine import ServingEngine
 from fakes.shifted_clock import ShiftedClock
 
-from agent.series import SCHEMA
-
 NS_PER_S = 1_000_000_000
 HOUR_NS = 3600 * NS_PER_S
 HOURS = 24
 # From noon to noon: the price changes at midnight, as one on a day does.
 START_NS = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()) * NS_PER_S
-# So long before the hour the calendar is set: the daemon looks at its clocks once a second.
+# The wall clock is set this long before the hour: the daemon reads its clocks once a second.
 LEAD_NS = 1_200_000_000
 LONGEST_HOUR_S = 12.0
 LONGEST_SWEEP_S = 240.0
@@ -101,7 +99,7 @@ timeout = "400ms"
 
 [[service]]
 name = "embed"
-url = "{untold}"
+url = "{uncounted}"
 engine = "vllm"
 devices = ["gpu1"]
 every = "500ms"
@@ -156,8 +154,8 @@ flush_every = "500ms"
 """
 
 
-class _Untold(ServingEngine):
-    """A server that does not say how many tokens it wrote."""
+class _WithoutTokenCount(ServingEngine):
+    """A server whose metrics lack the number of generated tokens."""
 
     def text(self):
         kept = (line for line in super().text().splitlines() if "generation_tokens" not in line)
@@ -165,7 +163,7 @@ class _Untold(ServingEngine):
 
 
 class _Chat:
-    """A chat server whose pauses and version a test changes."""
+    """A chat server with adjustable pauses and version."""
 
     def __init__(self):
         self.pause_s = PAUSE_S
@@ -197,7 +195,7 @@ class RealDay:
     def __init__(self, folder, influxdb, database):
         self.nvml = FakeNvml(folder, gpus=2)
         self.clock = ShiftedClock(folder)
-        self.chat, self.served, self.untold = _Chat(), ServingEngine(), _Untold()
+        self.chat, self.served, self.uncounted = _Chat(), ServingEngine(), _WithoutTokenCount()
         self.start_ns, self.end_ns = START_NS, START_NS + (HOURS + 1) * HOUR_NS
         (folder / "day_model.py").write_text(MODEL)
         environment = {**self.nvml.env(), **self.clock.env(), "PYTHONPATH": _path(folder)}
@@ -206,19 +204,19 @@ class RealDay:
         self._influxdb, self._database = influxdb, database
 
     def live(self):
-        """Lets the day pass and ends the daemon."""
+        """Run the day and stop the daemon."""
         with ExitStack() as stack:
             chat = stack.enter_context(InferenceServer(self.chat.answer))
             served = stack.enter_context(self.served.over_http())
-            untold = stack.enter_context(self.untold.over_http())
+            uncounted = stack.enter_context(self.uncounted.over_http())
             text = CONFIG.format(
                 chat=chat.url,
                 served=served.url,
-                untold=untold.url,
+                uncounted=uncounted.url,
                 influxdb=self._influxdb.url,
                 database=self._database,
             )
-            for engine in (self.served, self.untold):
+            for engine in (self.served, self.uncounted):
                 engine.serve(requests=1)
             stack.callback(self.daemon.stop)
             self.clock.set(self.start_ns)
@@ -232,14 +230,14 @@ class RealDay:
                 self.clock.set(self.start_ns + hour * HOUR_NS - LEAD_NS)
                 self._wait_for_run(self.start_ns + hour * HOUR_NS)
             sweep.result()
-            # What is booked while it ends waits for the next start.
+            # Rows of the shutdown are sent after the next start.
             self.stored = self._identities()
             self.daemon.wait_for(lambda: self.stored <= set(self._influxdb.points(self._database)))
 
     def _happen(self, hour):
-        """What an hour of this day brings."""
+        """Apply the events of one hour of the day."""
         self.served.serve(requests=20 + hour, errors=hour % 3 == 0)
-        self.untold.serve(requests=5)
+        self.uncounted.serve(requests=5)
         self.served.is_away = hour == AWAY_HOUR
         is_hot = hour in {HOT_HOUR, HOT_HOUR + 1}
         for gpu in self.nvml.gpus:
@@ -250,7 +248,7 @@ class RealDay:
             self.chat.pause_s, self.chat.version = SLOW_PAUSE_S, "0.9.2"
 
     def _wait_for_run(self, since_ns):
-        """Waits for the hourly probe; an hour in which it is late goes by without it."""
+        """Wait for the hourly probe; skip it if it is late."""
         ends_s = time.monotonic() + LONGEST_HOUR_S
 
         def has_run():
@@ -260,7 +258,7 @@ class RealDay:
         self.daemon.wait_for(has_run)
 
     def _identities(self):
-        """What the store holds, each row as the database tells them apart."""
+        """The identity of each row of the store: measurement, tags and time."""
         return {
             (measurement, tuple(sorted(row.tags.items())), row.time_ns)
             for measurement in SCHEMA

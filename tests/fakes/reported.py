@@ -2,15 +2,14 @@
 
 import time
 
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
-
-from agent.model import Point
-from agent.storage.writer import Store
 
 S = 10**9
 HOUR_NS = 3600 * S
 DAY_NS = 24 * HOUR_NS
-# What a page, a table or a terminal must not obey.
+# Markup and control characters that a page, table or terminal must not interpret.
 HOSTILE = "<script>alert(1)</script> [red]=cmd|' /C calc'!A0 \x1b[31m|*x*"
 CONFIG = """
 [telemetry]
@@ -33,12 +32,12 @@ period = "day"
 
 
 def end_ns():
-    """The end of the last full hour, so that no hour is known in part."""
+    """The end of the last full hour, so that all hours are complete."""
     return time.time_ns() // HOUR_NS * HOUR_NS
 
 
 def devices(until_ns, hours, per_hour=3.6, every_s=60):
-    """A row every minute, or as often as is said."""
+    """One device row every `every_s` seconds."""
     tags = {
         "host": "gpu-host-1",
         "device": "gpu0",
@@ -64,7 +63,7 @@ def devices(until_ns, hours, per_hour=3.6, every_s=60):
 
 
 def probed(until_ns, hours, probe, cost, drift_h=0, drift=1.0):
-    """A sample an hour; the last `drift_h` of them cost `drift` times as much."""
+    """One sample per hour; the last `drift_h` of them cost `drift` times as much."""
     host = {"host": "gpu-host-1", "device": "gpu0", "probe": probe}
     paid = {**host, "basis": "probe", "plan": "on_demand", "currency": "EUR"}
     for i in range(1, hours + 1):
@@ -82,7 +81,7 @@ def probed(until_ns, hours, probe, cost, drift_h=0, drift=1.0):
 
 
 def served(until_ns, hours):
-    """An hour a row: half of them idle, so that the mean of ratios would be wrong."""
+    """One row per hour, half of them idle, so that a mean of ratios would be wrong."""
     tags = {"host": "gpu-host-1", "device": "gpu0", "service": "shop"}
     paid = {**tags, "basis": "serving", "plan": "on_demand", "currency": "EUR"}
     for i in range(1, hours + 1):
@@ -116,11 +115,11 @@ def events(until_ns):
 
 
 def month(folder, hours=60 * 24, config=CONFIG):
-    """A configuration beside its store, whose rows end with the last full hour."""
-    path = folder / "infercost.toml"
-    path.write_text(f'[store]\npath = "{folder}/infercost.db"\n{config}')
+    """A configuration and its store, whose rows end with the last full hour."""
+    path = folder / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{config}')
     until_ns = end_ns()
-    store = Store.open(folder / "infercost.db", FakeClock(until_ns))
+    store = Store.open(folder / "costprobe.db", FakeClock(until_ns))
     store.append(devices(until_ns, hours, every_s=300))
     store.append(probed(until_ns, hours, "ranker", 1e-6, drift_h=48, drift=1.2))
     store.append(probed(until_ns, hours, "encoder", 2e-6))

@@ -1,4 +1,4 @@
-"""Configurations that several tests run a daemon with."""
+"""Daemon configurations that several tests share."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""As much of JSON Schema as our own schemas use; a keyword that it does not know is an error."""
+"""The subset of JSON Schema that our schemas use; an unknown keyword is an error."""
 
 import re
 
@@ -15,7 +15,7 @@ _TYPES = {
 
 
 def violations(value, schema, root=None, path="$"):
-    """Where a document is not as its schema has it, a line each; empty if it is."""
+    """The violations of a schema by a document, one line each."""
     root = schema if root is None else root
     if "$ref" in schema:
         assert schema["$ref"].startswith("#/$defs/")

@@ -1,6 +1,72 @@
-"""Lines for a sink, as the daemon hands them over."""
+"""Delivery to a sink, as the daemon does it."""
+
+import random
+import threading
+
+from costprobe.adapters.sinks.outbox_worker import OutboxWorker
+from costprobe.adapters.sinks.registry import SINKS, build_sink
+from costprobe.core.clock import SystemClock
+
+REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}}
+SECRET_FILE = {"v1": "password_file", "v2": "token_file"}
+
+
+def config_of(api, url="http://127.0.0.1:9", *, timeout_s=10.0, secret_file=None, **keys):
+    """The section of a sink, with the keys that its kind requires."""
+    keys = {"api": api, "url": url, "timeout": f"{timeout_s}s"} | REQUIRED[api] | keys
+    if secret_file is not None:
+        keys[SECRET_FILE[api]] = secret_file
+        if api == "v1":
+            keys.setdefault("user", "u")
+    return SINKS[api].config.model_validate(keys)
+
+
+def sink_of(api, url="http://127.0.0.1:9", **keys):
+    """The sink of a section."""
+    return build_sink(config_of(api, url, **keys), SystemClock())
 
 
 def send(sink, lines):
-    """Packs them and posts them; raises what the sink raises."""
-    sink.post(sink.pack(lines))
+    """Encode and post lines; errors of the sink are raised."""
+    sink.post(sink.encode(lines))
+
+
+def worker_of(
+    outbox,
+    sink,
+    *,
+    clock=None,
+    stop=None,
+    rng=None,
+    schedule=None,
+    name="s",
+    batch_points=1000,
+    flush_every_s=0.01,
+    drain_points_per_s=10**6,
+):
+    """A delivery worker that flushes often by default."""
+    config = config_of(
+        "v1",
+        name=name,
+        batch_points=batch_points,
+        flush_every=f"{flush_every_s}s",
+        drain_points_per_s=drain_points_per_s,
+    )
+    return OutboxWorker(
+        config,
+        outbox,
+        sink,
+        stop or threading.Event(),
+        clock or SystemClock(),
+        rng=rng or random.Random(1),
+        schedule=schedule,
+    )
+
+
+def drain(worker, outbox, steps=10_000):
+    """Step a worker until its in-memory outbox is empty."""
+    for _ in range(steps):
+        worker.step()
+        if outbox.is_drained:
+            return
+    raise AssertionError("the outbox was never drained")

@@ -1,4 +1,4 @@
-"""Real databases on free loopback ports, and small servers that misbehave by script."""
+"""Database servers on free loopback ports, and small scripted servers."""
 
 import json
 import os
@@ -45,7 +45,7 @@ bind-address = "127.0.0.1:{rpc}"
 
 
 def free_port():
-    """A port that nobody listens on, and that the kernel gives to no connection of its own.
+    """A port without a listener, outside the range of ephemeral ports.
 
     A server that is stopped for a while has to find its port free again, so it must not come
     from the ephemeral range (32768 and up by default). The choice must not follow the seed of
@@ -63,7 +63,7 @@ def free_port():
 
 
 def require(program):
-    """Skips a test whose program is not installed; in CI that is a failure."""
+    """Skip a test whose program is not installed; fail in CI."""
     if shutil.which(program):
         return
     if os.environ.get("CI") == "true":
@@ -152,7 +152,7 @@ class InfluxDB(Server):
         return ["influxd", "-config", str(self._config)]
 
     def query(self, text, **more):
-        """Runs InfluxQL; the series of all its statements."""
+        """Run InfluxQL; return the series of all statements."""
         body = urllib.parse.urlencode({"q": text, "epoch": "ns", **more}).encode()
         with fetch(f"{self.url}/query", body) as answer:
             results = json.load(answer)["results"]
@@ -162,8 +162,8 @@ class InfluxDB(Server):
 
     def points(self, database):
         """All points: {(measurement, tags, time_ns): fields}, the types as InfluxDB has them."""
-        # Each measurement in a statement of its own: in one statement, a tag of any of them hides
-        # the fields of the same name in all the others.
+        # One statement per measurement: in a shared statement, a tag of one hides the fields of
+        # the same name in the others.
         escape = str.maketrans({"\\": r"\\", '"': r"\""})
         names = [
             name.translate(escape)
@@ -206,7 +206,7 @@ class VictoriaMetrics(Server):
         ]
 
     def samples(self, wanted=()):
-        """All samples: {(name, labels, time_ms): value}; none may be there twice.
+        """All samples: {(name, labels, time_ms): value}, without duplicates.
 
         What was acknowledged becomes readable some time later, also after a flush, so this
         waits for the keys that are wanted, within bounds.
@@ -234,9 +234,9 @@ class VictoriaMetrics(Server):
 
 
 def _exported(line):
-    """A line of an export, which says infinities as Go does and not as JSON readers take them.
+    """Parse a line of an export, which writes infinities in Go's form instead of Python's.
 
-    VictoriaMetrics keeps text as the number that it looks like, and "-Infinity" looks like one.
+    VictoriaMetrics stores numeric text as a number, and "-Infinity" is numeric.
     """
     series, found, samples = line.rpartition('},"values":')
     samples = re.sub(r"([-+]?)Inf\b", lambda sign: sign[1].strip("+") + "Infinity", samples)
@@ -244,14 +244,14 @@ def _exported(line):
 
 
 class Alertmanager(Server):
-    """A Prometheus Alertmanager that tells nobody."""
+    """A Prometheus Alertmanager with an empty receiver."""
 
     health = "/-/ready"
 
     def __init__(self, folder):
         super().__init__(folder)
         self._config = folder / "alertmanager.yml"
-        self._config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+        self._config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
 
     def command(self):
         return [
@@ -263,7 +263,7 @@ class Alertmanager(Server):
         ]
 
     def active(self, **labels):
-        """The alerts that fire there and have these labels."""
+        """The firing alerts with these labels."""
         return [
             alert
             for alert in json.loads(get(f"{self.url}/api/v2/alerts"))
@@ -284,7 +284,7 @@ def running(server_type, folder, program, **options):
 
 
 class Scripted:
-    """An HTTP server that answers by a function of the request, and remembers the requests.
+    """An HTTP server that answers with a function of the request and records the requests.
 
     Args:
         answer: From (method, path, headers, body) to (status, headers, body).
@@ -298,7 +298,7 @@ class Scripted:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # An answer in one packet: in two, each waits 40 ms for the other side's delayed ACK.
+            # One packet per response: with two, each waits 40 ms for the peer's delayed ACK.
             wbufsize = -1
 
             def handle_any(self):
@@ -319,18 +319,18 @@ class Scripted:
             do_GET = do_POST = do_PATCH = do_HEAD = handle_any  # noqa: N815 - the base class's names
 
             def log_message(self, *_):
-                """Says nothing: the test asks what it wants to know."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(TLS / "server.pem")
-            # Each hand is shaken in the thread of its connection, when it is first read from.
+            # The TLS handshake runs in the connection's thread, at the first read.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-            # A client that turns away from an unknown certificate is what a test is about.
+            # A test lets clients reject an unknown certificate: the error is expected.
             self._server.handle_error = lambda *_: None
         self.url = f"http{'s' * tls}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -346,7 +346,7 @@ class Scripted:
 
 
 class Talking:
-    """A TCP server that treats each connection by a function, one after the other.
+    """A TCP server that handles connections with a function, one at a time.
 
     Args:
         talk: Takes a connected socket, which is closed when it returns.

@@ -1,4 +1,4 @@
-"""A serving process as its metrics show it: serves, restarts, and exposes counters over real HTTP."""
+"""A simulated inference server: it serves, restarts, and exports vLLM counters over HTTP."""
 
 from collections import Counter
 
@@ -6,31 +6,31 @@ from fakes.inference_server import InferenceServer
 
 
 class ServingEngine:
-    """What a vLLM counts, in its own text format.
+    """The counters of vLLM in its text format.
 
     Args:
         started_s: UTC in s at which its process began.
-        tells_start: False to hide when process and counters began, as with several front ends.
+        exposes_start: False to hide when process and counters began, as with several front ends.
         extra: Appended to the text.
 
     Attributes:
         served: All that it ever served, over all its lives, by model: the truth.
     """
 
-    def __init__(self, started_s=1000.0, *, tells_start=True, extra=""):
+    def __init__(self, started_s=1000.0, *, exposes_start=True, extra=""):
         self.served = {}
-        self.tells_start = tells_start
+        self.exposes_start = exposes_start
         self.extra = extra
         self.is_away = False
         self.restart(started_s)
 
     def restart(self, started_s):
-        """Ends the process and begins another, which has counted nothing."""
+        """Restart the process: all counters are zero."""
         self.started_s = started_s
         self.counters = {}
 
     def serve(self, model="m", requests=1, *, tokens_in=100, tokens_out=50, errors=0):
-        """Serves some requests, each of so many tokens."""
+        """Serve requests with the given numbers of tokens."""
         counted = Counter(
             requests=requests,
             errors=errors,
@@ -43,9 +43,9 @@ class ServingEngine:
             kept.setdefault(model, Counter()).update(counted)
 
     def text(self):
-        """Its exposition."""
+        """The metrics in the text exposition format."""
         lines = ["# TYPE vllm:num_requests_running gauge"]
-        if self.tells_start:
+        if self.exposes_start:
             lines += ["# TYPE process_start_time_seconds gauge"]
             lines += [f"process_start_time_seconds {self.started_s}"]
         for name, key, label in (
@@ -57,7 +57,7 @@ class ServingEngine:
             lines += [f"# HELP {name}_total What it counts.", f"# TYPE {name}_total counter"]
             for model, counted in self.counters.items():
                 lines.append(f'{name}_total{{model_name="{model}"{label}}} {float(counted[key])}')
-                if self.tells_start:
+                if self.exposes_start:
                     lines.append(f'{name}_created{{model_name="{model}"{label}}} {self.started_s}')
         for name, key in (("prefill", "prefill_s"), ("decode", "decode_s")):
             family = f"vllm:request_{name}_time_seconds"
@@ -70,7 +70,7 @@ class ServingEngine:
         return "\n".join(lines) + "\n" + self.extra
 
     def answer(self, call):
-        """Answers over HTTP."""
+        """Answer a request."""
         if self.is_away:
             call.whole(b"starting", 503)
         elif call.path == "/metrics":
@@ -79,5 +79,5 @@ class ServingEngine:
             call.whole(b"", 404)
 
     def over_http(self):
-        """A server of its metrics, as a context manager."""
+        """An HTTP server of its metrics, as a context manager."""
         return InferenceServer(self.answer)

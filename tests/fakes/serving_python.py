@@ -1,7 +1,7 @@
-"""Interpreters as a serving stack has them: with torch and nothing of infercost.
+"""Python environments of a serving stack: with torch and without costprobe.
 
 They are virtual environments of their own, made once for each version of what is in them. Torch
-itself is linked in, with copies of what it requires; nothing else of this interpreter is there.
+itself is linked in, with copies of what it requires; nothing else of this interpreter is included.
 """
 
 import fcntl
@@ -16,8 +16,8 @@ from pathlib import Path
 
 LIBRARIES = ("timm==1.0.31", "transformers==5.23.0", "safetensors==0.8.0")
 INSTALL_TIMEOUT_S = 500
-# Where torchvision's compiled part is for another build of torch it does not load; its image
-# models need nothing of it but that these two operators are known.
+# torchvision's extension does not load with another build of torch; its image models need only
+# the registration of these two operators.
 SITECUSTOMIZE = """
 import importlib.util
 if importlib.util.find_spec("torchvision"):
@@ -32,23 +32,23 @@ if importlib.util.find_spec("torchvision"):
 
 
 def torch_alone() -> Path:
-    """An interpreter that has torch and nothing else."""
+    """An interpreter with torch only."""
     return _made("torch", ())
 
 
 def with_model_libraries() -> Path:
-    """An interpreter that has torch, torchvision, timm, transformers and safetensors."""
+    """An interpreter with torch, torchvision, timm, transformers and safetensors."""
     minor = int(re.match(r"2\.(\d+)", distribution("torch").version)[1])
     return _made("models", (f"torchvision==0.{minor + 15}.*", *LIBRARIES))
 
 
 def _made(name: str, packages: tuple[str, ...]) -> Path:
-    """The interpreter of an environment, made where there is none yet, by one process at a time."""
+    """The interpreter of an environment, created once; a lock admits one process at a time."""
     torch = distribution("torch")
-    # Its place is part of it: the links lead there.
+    # An environment cannot be moved: its links are absolute.
     what = f"{sys.version} {torch.version} {torch.locate_file('')} {packages} {SITECUSTOMIZE}"
     digest = hashlib.sha256(what.encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"infercost-python-{name}-{digest}"
+    folder = Path(tempfile.gettempdir()) / f"costprobe-python-{name}-{digest}"
     done = folder / "done"
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,13 +59,13 @@ def _made(name: str, packages: tuple[str, ...]) -> Path:
 
 
 def _fill(folder: Path, packages: tuple[str, ...]) -> None:
-    """Makes an environment with torch and packages of the index."""
+    """Create an environment with torch and packages of the index."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for found in _closure("torch"):
         _bring(found, site)
     if packages:
-        # It finds torch there, and so brings no other build of it.
+        # pip finds the linked torch and installs no other build.
         pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
         install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
         subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
@@ -73,7 +73,7 @@ def _fill(folder: Path, packages: tuple[str, ...]) -> None:
 
 
 def _closure(name: str) -> list[Distribution]:
-    """A distribution and all that it requires here."""
+    """A distribution and its requirements on this platform."""
     found: dict[str, Distribution] = {}
     waiting = [name]
     while waiting:
@@ -90,7 +90,7 @@ def _closure(name: str) -> list[Distribution]:
 
 
 def _bring(found: Distribution, site: Path) -> None:
-    """Puts a distribution into an environment: torch by links, for its size, the others as copies."""
+    """Add a distribution to an environment: torch, which is large, by links, others as copies."""
     tops = {
         path.parts[0] for path in found.files or () if path.parts[0] not in ("..", "__pycache__")
     }

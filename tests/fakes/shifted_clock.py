@@ -1,4 +1,4 @@
-"""A wall clock that a test steps under a process that is running.
+"""A wall clock that a test steps while a process runs.
 
     clock = ShiftedClock(tmp_path)
     subprocess.Popen([...], env={**os.environ, **clock.env()})
@@ -26,7 +26,7 @@ def build_library() -> Path:
     """The compiled library, built on first use."""
     gcc = require_gcc()
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"infercost-fakes-{os.getuid()}" / digest
+    folder = Path(tempfile.gettempdir()) / f"costprobe-fakes-{os.getuid()}" / digest
     library = folder / "clock_shift.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def build_library() -> Path:
 
 
 class ShiftedClock:
-    """The calendar of the processes that are started with `env()`.
+    """The wall clock of processes started with `env()`.
 
     Args:
         folder: Where the file that holds the shift lives.
@@ -50,17 +50,17 @@ class ShiftedClock:
         self._shift_ns = layout.map_structure(self._path, ctypes.c_int64)
 
     def env(self) -> dict[str, str]:
-        """Environment variables under which a process sees this calendar."""
+        """Environment variables that give a process this wall clock."""
         return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT_FILE": str(self._path)}
 
     def time_ns(self) -> int:
-        """UTC in ns, as those processes see it."""
+        """UTC in ns on this wall clock."""
         return time.time_ns() + self._shift_ns.value
 
     def step(self, duration_s: float) -> None:
-        """Steps it forward, or back where the duration in s is negative."""
+        """Step by a duration in s, backwards if negative."""
         self._shift_ns.value += int(duration_s * NS_PER_S)
 
     def set(self, time_ns: int) -> None:
-        """Sets it to a UTC in ns."""
+        """Set the wall clock to a UTC time in ns."""
         self._shift_ns.value = time_ns - time.time_ns()

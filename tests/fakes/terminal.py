@@ -1,4 +1,4 @@
-"""A terminal of a given width, on which a command of ours runs."""
+"""Run a command on a pseudo-terminal of a given width."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ import termios
 
 
 def on_terminal(config, *words, columns=100, env=(), stdin_too=False):
-    """What a command writes on a terminal of so many columns, as it comes."""
+    """The output of a command on a terminal with the given number of columns, unprocessed."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     clean = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "COLUMNS", "LINES"}}
     with subprocess.Popen(
-        [sys.executable, "-m", "agent", "-c", str(config), *words],
+        [sys.executable, "-m", "costprobe", "-c", str(config), *words],
         stdin=theirs if stdin_too else subprocess.DEVNULL,
         stdout=theirs,
         stderr=subprocess.STDOUT,
@@ -27,7 +27,7 @@ def on_terminal(config, *words, columns=100, env=(), stdin_too=False):
         while select.select([ours], [], [], 60)[0]:
             try:
                 part = os.read(ours, 65536)
-            except OSError:  # as Linux says that nobody writes to it any more
+            except OSError:  # EIO on Linux: the other end is closed
                 break
             if not part:
                 break

@@ -1,4 +1,4 @@
-"""A real daemon whose processes are looked at from outside for as long as it runs."""
+"""A daemon whose processes are observed through /proc while it runs."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ LOOK_S = 0.03
 
 
 class Seen(NamedTuple):
-    """What /proc shows of a process."""
+    """The /proc data of a process."""
 
     command: bytes
     environ: bytes
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 class WatchedDaemon:
-    """`infercost run`, with everything in one folder.
+    """`costprobe run`, with everything in one folder.
 
     Args:
         folder: For its configuration, its store and its output.
@@ -38,12 +38,12 @@ class WatchedDaemon:
 
     def __init__(self, folder, text, env):
         self.folder = folder
-        self.config = folder / "infercost.toml"
-        self.store = folder / "state" / "infercost.db"
+        self.config = folder / "costprobe.toml"
+        self.store = folder / "state" / "costprobe.db"
         self.output = folder / "output"
         self.env = {**os.environ, **env}
         self.seen = {}
-        # Servers of other tests are no business of ours.
+        # Servers of other tests are ignored.
         self._others = set(children_of(os.getpid()))
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._look)
@@ -53,7 +53,7 @@ class WatchedDaemon:
     def __enter__(self):
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agent", "-c", str(self.config), "run"],
+                [sys.executable, "-m", "costprobe", "-c", str(self.config), "run"],
                 env=self.env,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -78,9 +78,9 @@ class WatchedDaemon:
             self._process.wait()
 
     def run(self, *arguments):
-        """Runs another command; its whole output, whatever its exit code."""
+        """Run a command; return its whole output, with any exit code."""
         done = subprocess.run(
-            [sys.executable, "-m", "agent", "-c", str(self.config), *arguments],
+            [sys.executable, "-m", "costprobe", "-c", str(self.config), *arguments],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,18 +90,18 @@ class WatchedDaemon:
         return done.stdout
 
     def wait_for(self, condition):
-        """Waits until a condition holds and returns what it gave."""
+        """Wait until a condition is true and return its value."""
         ends_s = time.monotonic() + START_S
         while time.monotonic() < ends_s:
             assert self._process.poll() is None, self.output.read_text()
             if found := condition():
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"it never came: {self.output.read_text()}")
+        raise AssertionError(f"the condition never held: {self.output.read_text()}")
 
     def _look(self):
         while not self._ended.wait(LOOK_S):
-            # The commands that a test runs are looked at, too, with what they start.
+            # The test's commands and their children are observed too.
             ours = set(children_of(os.getpid())) - self._others
             todo = [(pid, os.getpid()) for pid in ours]
             while todo:
@@ -125,7 +125,7 @@ def _seen(pid, parent):
     core = next(line for line in limits if line.startswith("Max core file size"))
     environ = (folder / "environ").read_bytes()
     dump_filter = (folder / "coredump_filter").read_text().strip()
-    # Of one that ended meanwhile there is nothing left to read.
+    # The process ended meanwhile.
     if not environ or not dump_filter:
         return None
     return Seen(

@@ -1,7 +1,7 @@
-"""Wheels for an installation without a network: infercost in two versions, and what it requires.
+"""Wheels for an installation without a network: costprobe in two versions, and its dependencies.
 
-In the place of torch stands an empty package of its name: what is looked at here is how the service
-is installed and run, and a gigabyte of torch adds nothing to that.
+torch is replaced by an empty package of its name, because it does not matter how the service is
+installed and run.
 """
 
 import base64
@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VERSION = distribution("infercost").version
+VERSION = distribution("costprobe").version
 NEXT_VERSION = f"{VERSION}.post1"
 SHIPPED = ("agent", "probes", "systemd", "man", "pyproject.toml", "README.md", "LICENSE")
 PYTHON = "3.11"  # of Debian 12
@@ -23,17 +23,17 @@ TORCH = "torch==2.13.0"
 
 
 def make_wheels(folder):
-    """Fills a folder."""
+    """Fill a folder with wheels."""
     folder.mkdir()
     for version in (VERSION, NEXT_VERSION):
-        _infercost(folder, version)
+        _costprobe(folder, version)
     _stand_in(folder, *TORCH.split("=="))
     wanted = [f"{name}=={version}" for name, version in _required()]
     _pip("download", "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", "--dest",
          folder, *wanted)  # fmt: skip
 
 
-def _infercost(folder, version):
+def _costprobe(folder, version):
     source = folder.parent / f"source-{version}"
     for name in SHIPPED:
         if (ROOT / name).is_dir():
@@ -41,7 +41,7 @@ def _infercost(folder, version):
         else:
             source.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    for name in ("pyproject.toml", "agent/__init__.py"):
+    for name in ("pyproject.toml", "agent/costprobe/__init__.py"):
         text = (source / name).read_text()
         assert f'"{VERSION}"' in text
         (source / name).write_text(text.replace(f'"{VERSION}"', f'"{version}"', 1))
@@ -49,8 +49,8 @@ def _infercost(folder, version):
 
 
 def _required():
-    """What infercost requires here, and what that does, without torch and what it brings alone."""
-    found, waiting = {}, ["infercost", "starlette", "uvicorn"]
+    """The dependencies of costprobe on this platform, without torch and its own dependencies."""
+    found, waiting = {}, ["costprobe", "starlette", "uvicorn"]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
         if name in found or name == "torch":
@@ -62,12 +62,12 @@ def _required():
         found[name] = dist.version
         required = [text for text in dist.requires or () if "extra ==" not in text]
         waiting += [re.match(r"[\w.-]+", text)[0] for text in required]
-    del found["infercost"]
+    del found["costprobe"]
     return sorted(found.items())
 
 
 def _stand_in(folder, name, version):
-    """A wheel without content."""
+    """Write a wheel without content."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}/__init__.py": f'__version__ = "{version}"\n',

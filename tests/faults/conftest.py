@@ -1,4 +1,4 @@
-"""What the fault matrix shares: a daemon to do things to, and the figures of a run."""
+"""Fixtures of the fault tests: a daemon, and the recorded figures of a run."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from fakes.nvml import FakeNvml, require_gcc
 
 @pytest.fixture
 def daemon_in(tmp_path):
-    """Makes a daemon in an environment of the test's own; stopped at the end."""
+    """Creates a daemon with the test's environment; stops it at the end."""
     made = []
 
     def make(wrapper=(), **env):
@@ -26,7 +26,7 @@ def daemon_in(tmp_path):
 
 @pytest.fixture
 def gpus_of(tmp_path):
-    """Makes a host of so many GPUs, each under load."""
+    """Creates a host with the given number of GPUs, each under load."""
     require_gcc()
 
     def make(count, **options):
@@ -40,8 +40,8 @@ def gpus_of(tmp_path):
 
 @pytest.fixture
 def figures():
-    """Keeps what a case came to, one JSON line each, where a long run asks for it."""
-    path = os.environ.get("INFERCOST_SOAK_FIGURES")
+    """Record the result of each case as a JSON line, in long runs only."""
+    path = os.environ.get("COSTPROBE_SOAK_FIGURES")
 
     def keep(case, **values):
         if path is not None:

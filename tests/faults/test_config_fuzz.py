@@ -1,4 +1,4 @@
-"""Configuration files as no one would write them: damaged, mixed up, and full of odd values.
+"""Damaged configuration files, and files with keys and values in the wrong places.
 
 Outcome: the command line and the daemon's reload either take a file or name what is wrong in it,
 key by key, with exit code 2; never a traceback, whatever is in the file.
@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 import tomli_w
 from click.testing import CliRunner
+from costprobe.ui.cli.main import main
 from fakes.scenes import QUICK
 from fakes.sizes import SEED, TIMEOUT_S, sized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from agent.cli.main import main
 
 EXAMPLES = sized(300, 20_000)
 GOOD, BAD_INPUT = 0, 2
@@ -33,7 +32,7 @@ cpu = "auto"
 [probing]
 duty = 0.02
 [store]
-path = "/tmp/infercost-fuzz/infercost.db"
+path = "/tmp/costprobe-fuzz/costprobe.db"
 retention = "90d"
 outbox_retention = "180d"
 [http]
@@ -75,7 +74,7 @@ api = "v2"
 url = "https://db:8086"
 org = "o"
 bucket = "b"
-token_file = "/etc/infercost/token"
+token_file = "/etc/costprobe/token"
 [[rule]]
 name = "hot"
 kind = "threshold"
@@ -116,7 +115,7 @@ long_or_short = settings(
 
 
 def places(value, place=()):
-    """Every place in tables: where something can be put in the stead of what is there."""
+    """The path of every value in nested tables."""
     yield place
     items = (
         value.items()
@@ -141,7 +140,7 @@ def replaced(value, place, new):
 
 
 def checked(folder, content):
-    """What `infercost config check` and `config show` say of a file."""
+    """The results of `costprobe config check` and `config show` for a file."""
     path = Path(folder) / "fuzzed.toml"
     path.write_bytes(content)
     codes = []
@@ -164,14 +163,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzzed")
 
 
-def test_the_file_that_is_damaged_here_is_good(folder):
+def test_undamaged_file_is_valid(folder):
     assert checked(folder, FULL.encode()) == GOOD
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 @long_or_short
 @given(place=st.sampled_from(PLACES), value=VALUES, key=st.text(max_size=8), is_new=st.booleans())
-def test_odd_values_and_keys_anywhere_are_named(folder, place, value, key, is_new):
+def test_invalid_values_and_keys_are_named_in_the_error(folder, place, value, key, is_new):
     if is_new:
         parent = place[:-1]
         place = (*parent, key) if not parent or isinstance(parent[-1], int) else (*place[:1], key)
@@ -183,7 +182,7 @@ def test_odd_values_and_keys_anywhere_are_named(folder, place, value, key, is_ne
 
 @st.composite
 def damaged(draw):
-    """The bytes of a good file after a few accidents."""
+    """The bytes of a valid file after a few random changes."""
     content = bytearray(FULL.encode())
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(content)))
@@ -206,20 +205,20 @@ def damaged(draw):
 @pytest.mark.timeout(TIMEOUT_S)
 @long_or_short
 @given(content=damaged())
-def test_a_damaged_file_is_taken_or_refused(folder, content):
+def test_damaged_file_is_loaded_or_rejected(folder, content):
     checked(folder, content)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 @long_or_short
 @given(content=st.binary(max_size=300))
-def test_any_bytes_are_taken_or_refused(folder, content):
+def test_any_bytes_are_loaded_or_rejected(folder, content):
     checked(folder, content)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_a_daemon_lives_through_reloads_of_damaged_files(daemon_in, gpus_of, figures):
-    """The files are damaged in their own way each; the daemon keeps the last good one."""
+def test_daemon_survives_reloads_of_damaged_files(daemon_in, gpus_of, figures):
+    """Each file is damaged differently; the daemon keeps the last valid configuration."""
     rng = random.Random(SEED)
     daemon = daemon_in(**gpus_of(1).env())
     daemon.start(QUICK)
@@ -243,4 +242,6 @@ def test_a_daemon_lives_through_reloads_of_damaged_files(daemon_in, gpus_of, fig
     daemon.signal(signal.SIGHUP)
     daemon.wait_for(lambda: "reloaded" in daemon.output.read_text())
     assert "Traceback" not in daemon.output.read_text()
-    figures("configuration files fuzzed", files=3 * EXAMPLES, refused_reloads=reloads, tracebacks=0)
+    figures(
+        "configuration files fuzzed", files=3 * EXAMPLES, rejected_reloads=reloads, tracebacks=0
+    )

@@ -1,4 +1,4 @@
-"""Job after job for years: what a run leaves behind in memory, in descriptors and on the disk.
+"""The growth of memory, descriptors and disk usage over many runs.
 
 A job here is what the daemon does with a probe run and a reading: it prices them, looks at them
 for drift, commits them, evaluates the rules and pushes to a sink; each simulated day retention
@@ -18,23 +18,26 @@ import threading
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.sinks.sink import Sink
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.configuration import Config
+from costprobe.app.delivery.retention import prune
+from costprobe.app.watching.watching import Watching
+from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.incident import Fault
+from costprobe.core.records import Device, Energy, ProbeResult, Reading
+from costprobe.daemon.runtime import END_OF_TIME_NS
+from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.tariff import ElectricityConfig
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.sending import worker_of
 from fakes.sizes import SEED, TIMEOUT_S, sized
-
-from agent.alert import Fault
-from agent.config import Config, StoreConfig
-from agent.config_price import ElectricityConfig, OnDemandPlanConfig
-from agent.daemon.accounts import Accounts, Measured
-from agent.daemon.ledger import StoreLedger
-from agent.daemon.retention import prune
-from agent.daemon.running import END_OF_TIME_NS
-from agent.daemon.watching import WatchedLedger, Watching
-from agent.model import Device, Energy, ProbeResult, Reading
-from agent.pricing.book import PriceBook
-from agent.sinks.pusher import Pusher
-from agent.storage.buffer import BufferedWriter
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 RUNS = sized(1500, 1_000_000)
 WARM_UP_RUNS = sized(900, 20_000)
@@ -49,60 +52,53 @@ KEPT = StoreConfig.model_validate(
 )
 MEMORY_GROWTH_BYTES_MAX = 16 << 20
 STORE_GROWTH_BYTES_MAX = 8 << 20
-DEVICES = [Device(f"gpu{n}", "gpu", f"GPU-{n}", "NVIDIA H100 80GB HBM3", n) for n in range(2)]
+DEVICES = [Device(f"gpu{n}", "gpu", f"GPU-{n}", "NVIDIA H100 80GB HBM3") for n in range(2)]
 RUNS_A_DAY = 86_400 // EVERY_S * len(DEVICES)
-# Where there is one: how long commits wait for a disk is nothing that is looked at here.
+# A file system in memory if there is one: commit latency is not the subject.
 MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - a folder of the test's own is made in it
 CONFIG = Config.model_validate({"probe": [{"name": "encoder"}]})
 LOST = Fault("device_lost", "gpu1", "gpu1 does not answer", "critical", {"device": "gpu1"})
 
 
-class Taker:
-    """A sink that takes everything and keeps nothing."""
+class DiscardingSink(Sink):
+    """A sink that accepts everything and stores nothing."""
 
-    at_once = 1
+    def encode(self, points):
+        return points
 
-    def pack(self, lines):
-        return lines
-
-    def post(self, _):
-        """Takes lines."""
-
-    def check(self):
-        return "fine"
-
-    def close(self):
-        """Has nothing to close."""
+    def post(self, body):
+        """Accept it."""
 
 
 class Host:
-    """The daemon's parts between its children and its sinks, on a clock that is moved."""
+    """The daemon's components between its children and its sinks, in simulated time."""
 
     def __init__(self, folder, rng):
         self.clock, self.rng = FakeClock(), rng
-        self.store = Store.open(folder / "infercost.db", self.clock)
+        self.store = Store.open(folder / "costprobe.db", self.clock)
         self.store.register_sink("one")
-        ledger = StoreLedger(self.store, BufferedWriter(self.store))
-        self.watching = Watching(CONFIG, self.store, ledger, self.clock, {"host": "h"})
-        plans = [OnDemandPlanConfig.model_validate({"plan": "on_demand", "per_hour": 3.6})]
+        ledger = StoreLedger(self.store)
+        self.watching = Watching(
+            CONFIG, self.store, ledger, self.clock, {"host": "h"}, ClockMonitor(self.clock)
+        )
+        ledger.observe(self.watching.take)
+        plans = [OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 3.6})]
         electricity = ElectricityConfig.model_validate({"tariff_per_kwh": 0.3})
         self.accounts = Accounts(
             PriceBook(plans, electricity, DEVICES),
-            WatchedLedger(ledger, self.watching.take),
+            ledger,
             self.clock,
             {"host": "h"},
             self._history,
         )
-        self.pusher = Pusher(
-            "one",
+        self.worker = worker_of(
             self.store.outbox_of("one", important_first=True, max_points=10_000),
-            Taker(),
-            threading.Event(),
+            DiscardingSink(),
+            clock=self.clock,
             batch_points=500,
             flush_every_s=1.0,
             drain_points_per_s=10_000,
             rng=rng,
-            clock=self.clock,
         )
 
     def _history(self, device, probe, currency, since_ns):
@@ -117,13 +113,13 @@ class Host:
         ]
 
     def job(self, number):
-        """One probe run and one reading of a device, and all that follows from them."""
+        """Process one probe run and one device reading."""
         device = DEVICES[number % len(DEVICES)]
-        self.accounts.take_reading(self._reading(device), device)
+        self.accounts.record_readings([(self._reading(device), device)])
         self.accounts.take_probe(self._measured(device, number))
         faults = [LOST] if self.rng.random() < 0.02 else []
         self.watching.tick(faults)
-        self.pusher.step()
+        self.worker.step()
         self.clock.move(EVERY_S / len(DEVICES))
         if number % RUNS_A_DAY == 0:
             prune(self.store, KEPT, self.clock.time_ns())
@@ -138,7 +134,7 @@ class Host:
         end_ns = self.clock.monotonic_ns()
         slow = 1.3 if number // 4000 % 2 else 1.0
         time_ms = 4.0 * slow * self.rng.lognormvariate(0, 0.01)
-        # Now and then the software is another, and the batch is searched again.
+        # The software changes occasionally, which starts a new batch search.
         fingerprint = f"{number // 3000:012x}"
         result = ProbeResult(
             probe="encoder",
@@ -147,8 +143,8 @@ class Host:
             latency_ms={"p50": time_ms, "mean": time_ms, "cv": 0.01},
             samples=300,
             stop_reason="runs",
-            region_start_ns=end_ns - 10 * NS_PER_S,
-            region_end_ns=end_ns,
+            window_start_ns=end_ns - 10 * NS_PER_S,
+            window_end_ns=end_ns,
             inferences=round(10_000 / time_ms) * 8,
             has_energy_window=True,
             h2d_ms=0.1,
@@ -159,7 +155,7 @@ class Host:
         )
         energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
         conditions = {"contended": False, "throttled_pct": 0.0}
-        return Measured(result, energy, "", conditions, float(EVERY_S))
+        return MeasuredRun(result, energy, "", conditions, float(EVERY_S))
 
 
 def used(store):
@@ -183,14 +179,14 @@ def folder(tmp_path):
 
 @pytest.fixture
 def unheard():
-    """Says nothing in the log: what is captured of it for a report would grow with each run."""
+    """Log nothing: pytest's captured log would grow with each run."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_runs_leave_nothing_behind(folder, figures, unheard):
+def test_runs_do_not_grow_memory_descriptors_or_disk(folder, figures, unheard):
     host = Host(folder, random.Random(SEED))
     for number in range(WARM_UP_RUNS):
         host.job(number)

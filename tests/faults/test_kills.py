@@ -1,7 +1,7 @@
-"""A daemon that is killed at any moment under load.
+"""A daemon under load that is killed at random moments.
 
 Outcome: the store is whole after every kill, every row that was once committed is still there,
-and the database ends with exactly the store's rows: none lost, none doubled.
+and the database ends with exactly the store's rows: none lost, none duplicated.
 """
 
 import random
@@ -10,11 +10,10 @@ import time
 from contextlib import closing
 
 import pytest
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
 from fakes.scenes import QUICK
 from fakes.sizes import SEED, TIMEOUT_S, sized
-
-from agent.storage.errors import StoreError
-from agent.storage.reader import StoreReader
 
 KILLS = sized(6, 200)
 GPUS = 16
@@ -23,7 +22,7 @@ NO_DEVICES = "[telemetry]\ngpus = false\ncpu = false\n"
 
 
 def committed(path):
-    """Every row of the store, by its identity; none before the store is made."""
+    """Every row of the store by identity; empty before the store exists."""
     try:
         reader = StoreReader.open(path)
     except StoreError:
@@ -53,7 +52,7 @@ def as_numbers(fields):
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_doubled(
+def test_kills_at_random_moments_lose_and_duplicate_no_committed_row(
     daemon_in, gpus_of, own_influxdb, figures
 ):
     own_influxdb.query('CREATE DATABASE "d"')
@@ -95,8 +94,8 @@ def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_doubled(
     figures(
         "daemon killed under load",
         kills=KILLS,
-        of_them_while_starting=while_starting,
+        kills_while_starting=while_starting,
         rows_committed=len(stored),
         rows_lost=len(missing),
-        rows_doubled=len(extra),
+        rows_duplicated=len(extra),
     )

@@ -1,6 +1,6 @@
-"""MIG devices that are destroyed and created again under the sensors.
+"""MIG devices that are destroyed and created again while the sensors run.
 
-Outcome: the board goes on throughout; a new MIG device is found within a minute, one that is gone
+Outcome: the board is sampled throughout; a new MIG device is found within a minute, one that is gone
 is left alone, and one that is created in its place is read again with its own memory.
 """
 
@@ -19,31 +19,32 @@ def simulated(tmp_path):
         yield fake
 
 
-def parts(messages):
-    return {message["number"] for message in of(messages, "part")}
+def slices(messages):
+    names = {message["sensor"].name for message in of(messages, "slice")}
+    return {int(name.removeprefix("gpu0.mig")) for name in names}
 
 
 def memory_of(messages):
     return of(messages, "reading")[-1]["fields"].get("mem_total_bytes")
 
 
-def test_a_board_finds_what_it_is_divided_into_and_goes_on(simulated):
+def test_gpu_detects_new_mig_devices_and_continues(simulated):
     board, gpu = Bench(simulated), simulated.gpus[0]
-    assert parts(board.run(30)) == set()
+    assert slices(board.run(30)) == set()
     gpu.split(3, 4)
     found = board.run(90)
-    assert parts(found) == {0, 1}
+    assert slices(found) == {0, 1}
     assert is_reading(found)
     gpu.unsplit()
     after = board.run(150)
-    assert parts(after[-20:]) == set()
+    assert slices(after[-20:]) == set()
     assert is_reading(after)
     gpu.split(1, 1, 1)
-    assert parts(board.run(90)) == {0, 1, 2}
+    assert slices(board.run(90)) == {0, 1, 2}
     assert of(board.messages, "fault") == of(board.messages, "restart") == []
 
 
-def test_a_mig_device_that_is_destroyed_is_left_alone_and_its_successor_is_read(simulated):
+def test_destroyed_mig_device_is_dropped_and_its_successor_is_read(simulated):
     gpu = simulated.gpus[0]
     gpu.split(3, 4)
     part = Bench(simulated, number=1)
@@ -58,7 +59,7 @@ def test_a_mig_device_that_is_destroyed_is_left_alone_and_its_successor_is_read(
     assert memory_of(part.run(30)) == 20 * GIB
 
 
-def test_a_mig_device_that_took_anothers_place_is_another_device(simulated):
+def test_mig_device_in_a_reused_slot_is_a_new_device(simulated):
     gpu = simulated.gpus[0]
     gpu.split(3, 4)
     part = Bench(simulated, number=1)
@@ -71,7 +72,7 @@ def test_a_mig_device_that_took_anothers_place_is_another_device(simulated):
 
 
 @pytest.mark.parametrize("rounds", [5])
-def test_dividing_again_and_again_ends_no_thread(simulated, rounds):
+def test_repeated_repartitioning_ends_no_thread(simulated, rounds):
     gpu = simulated.gpus[0]
     gpu.split(4, 3)
     benches = [Bench(simulated), Bench(simulated, number=0)]

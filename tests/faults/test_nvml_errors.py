@@ -1,18 +1,19 @@
-"""Every error code of NVML from every function that is called, and what a board can do to us.
+"""Every error code of NVML from every function that is called.
 
-Outcome: no code ends a device's thread or becomes an error of another name. An absent metric is
-left out, a passing error costs values until it passes, a GPU that is lost is left alone and comes
-back by itself, a library that forgot us is initialized again, and one that no longer fits its
-driver asks for a new process. When the cause is gone, readings go on.
+Expected: no code ends the worker of a device or is reported under another name. An absent metric is
+omitted, a transient error costs values while it lasts, a lost GPU is quarantined and resumed, an
+uninitialized library is initialized again, and a library that does not match its driver requests a
+restart of the process. Readings continue once the error is gone.
 """
 
+from contextlib import contextmanager
+
 import pytest
+from costprobe.adapters.sensors.child.nvml import CODES, Library
+from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from nvml_bench import Bench, is_reading, of
-
-from agent.model import NS_PER_S
-from agent.telemetry.faults import Reaction, SensorFault
-from agent.telemetry.nvml import CODES, Library
 
 NOON_NS = 1_780_000_000 * NS_PER_S
 NOT_SUPPORTED = 3
@@ -28,7 +29,7 @@ WHEN_FOUND = (
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetName",
 )
-# The functions of a board at work, each with those that must be refused for it to be asked.
+# The functions of a running GPU, each with those that must be unsupported for it to be called.
 VIOLATIONS = "nvmlDeviceGetViolationStatus"
 EVENT_REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
@@ -62,140 +63,168 @@ OF_A_PART = (
 FINDS_A_PART = ("nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID")
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
 
-every_code = pytest.mark.parametrize("code", sorted(CODES))
 
-
-@pytest.fixture
-def simulated(tmp_path):
-    fake = FakeNvml(tmp_path, simulated_utc_ns=NOON_NS)
+@contextmanager
+def simulated(folder):
+    """A fake driver in this process, with simulated time and one GPU."""
+    folder.mkdir()
+    fake = FakeNvml(folder, simulated_utc_ns=NOON_NS)
     fake.gpus[0].buffer_samples()
     fake.gpus[0].set_processes([7])
     with fake.in_this_process():
         yield fake
 
 
+@pytest.fixture
+def assert_for_every_code(tmp_path):
+    """Run a check with a fresh fake for every error code, and report all failures at once."""
+
+    def run(check):
+        failures = []
+        for code, (name, _) in sorted(CODES.items()):
+            with simulated(tmp_path / str(code)) as fake:
+                try:
+                    check(fake, code)
+                except AssertionError as error:
+                    failures.append(f"{name}: {error}")
+        assert not failures, "\n".join(failures)
+
+    return run
+
+
 def reaction_of(function, code, number):
-    """What a code asks of a device: a MIG device that cannot be found is gone."""
+    """The reaction that a code requires; a MIG device that cannot be found is gone."""
     reaction = CODES[code][1]
     is_gone = number is not None and function in FINDS_A_PART and reaction is Reaction.ABSENT
     return Reaction.QUARANTINE if is_gone else reaction
 
 
 def fails_and_passes(fake, function, code, number=None):
-    """A device at work that meets an error, which passes after a while."""
+    """An error of a running device, which ends after a while."""
     name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     assert is_reading(bench.run(20))
     called, begun = fake.calls(function), fake.calls("nvmlInitWithFlags")
     rule = fake.fail(function, code)
-    while_it_lasts = bench.run(70)
+    during = bench.run(70)
     was_called = fake.calls(function) > called
-    faults = of(while_it_lasts, "fault")
+    faults = of(during, "fault")
     assert {fault["code"] for fault in faults} <= {name}
-    asked_for_a_process = bool(of(while_it_lasts, "restart"))
+    requested_restart = bool(of(during, "restart"))
     if reaction in PASSING or not was_called:
-        assert (faults, asked_for_a_process) == ([], False)
-        assert is_reading(while_it_lasts)
+        assert (faults, requested_restart) == ([], False)
+        assert is_reading(during)
     elif reaction is Reaction.QUARANTINE:
         assert {fault["reaction"] for fault in faults} == {"quarantine"}
-        assert not asked_for_a_process
+        assert not requested_restart
     elif reaction is Reaction.RESTART:
-        assert asked_for_a_process
+        assert requested_restart
     else:
         assert fake.calls("nvmlInitWithFlags") > begun
     rule.clear()
-    if not asked_for_a_process:
+    if not requested_restart:
         assert bench.reads_again()
         assert bench.worker.opened
 
 
 def fails_from_the_start(fake, function, code, number=None):
-    """A device that meets an error when it is first looked at, which passes after a while."""
+    """An error during the discovery of a device, which ends after a while."""
     name, reaction = CODES[code]
     bench = Bench(fake, number)
     rule = fake.fail(function, code)
-    while_it_lasts = bench.run(30)
-    assert {fault["code"] for fault in of(while_it_lasts, "fault")} <= {name}
-    asked_for_a_process = bool(of(while_it_lasts, "restart"))
-    assert not (asked_for_a_process and reaction in {*PASSING, Reaction.QUARANTINE})
-    set_aside = not bench.worker.opened and not asked_for_a_process
-    assert set_aside or asked_for_a_process or is_reading(while_it_lasts)
+    during = bench.run(30)
+    assert {fault["code"] for fault in of(during, "fault")} <= {name}
+    requested_restart = bool(of(during, "restart"))
+    assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
+    quarantined = not bench.worker.opened and not requested_restart
+    assert quarantined or requested_restart or is_reading(during)
     rule.clear()
-    if not asked_for_a_process:
+    if not requested_restart:
         assert bench.reads_again()
 
 
-@every_code
 @pytest.mark.parametrize("function", [*AT_WORK, *WHEN_FOUND])
-def test_a_gpu_goes_on_as_the_code_asks(simulated, function, code):
-    for refused in AT_WORK.get(function, ()):
-        simulated.fail(refused, NOT_SUPPORTED)
-    fails_and_passes(simulated, function, code)
-    fails_from_the_start(simulated, function, code)
+def test_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
+    def check(fake, code):
+        for unsupported in AT_WORK.get(function, ()):
+            fake.fail(unsupported, NOT_SUPPORTED)
+        fails_and_passes(fake, function, code)
+        fails_from_the_start(fake, function, code)
+
+    assert_for_every_code(check)
 
 
-@every_code
 @pytest.mark.parametrize("function", OF_A_DIVIDED_BOARD)
-def test_a_divided_board_goes_on_as_the_code_asks(simulated, function, code):
-    simulated.gpus[0].split(3, 4)
-    fails_and_passes(simulated, function, code)
-    fails_from_the_start(simulated, function, code)
+def test_partitioned_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
+    def check(fake, code):
+        fake.gpus[0].split(3, 4)
+        fails_and_passes(fake, function, code)
+        fails_from_the_start(fake, function, code)
+
+    assert_for_every_code(check)
 
 
-@every_code
 @pytest.mark.parametrize("function", OF_A_PART)
-def test_a_mig_device_goes_on_as_the_code_asks(simulated, function, code):
-    simulated.gpus[0].split(3, 4)
-    fails_and_passes(simulated, function, code, number=1)
-    fails_from_the_start(simulated, function, code, number=1)
+def test_mig_device_recovers_as_the_error_code_requires(assert_for_every_code, function):
+    def check(fake, code):
+        fake.gpus[0].split(3, 4)
+        fails_and_passes(fake, function, code, number=1)
+        fails_from_the_start(fake, function, code, number=1)
+
+    assert_for_every_code(check)
 
 
-@every_code
-def test_one_field_of_power_stands_in_for_the_other_and_without_both_there_is_a_fault(
-    simulated, code
-):
-    bench = Bench(simulated)
-    bench.run(20)
-    for field in ("field:185", "field:186"):
-        rule = simulated.fail(field, code)
-        while_it_lasts = bench.run(20)
-        assert all(reading["fields"]["power_w"] > 0 for reading in of(while_it_lasts, "reading"))
-        assert is_reading(while_it_lasts)
-        assert of(while_it_lasts, "fault") == []
+def test_power_falls_back_to_the_other_field_and_fails_without_both(assert_for_every_code):
+    def check(fake, code):
+        bench = Bench(fake)
+        bench.run(20)
+        for field in ("field:185", "field:186"):
+            rule = fake.fail(field, code)
+            during = bench.run(20)
+            assert all(reading["fields"]["power_w"] > 0 for reading in of(during, "reading"))
+            assert is_reading(during)
+            assert of(during, "fault") == []
+            rule.clear()
+        rules = [fake.fail(field, code) for field in ("field:185", "field:186")]
+        during = bench.run(40)
+        assert {fault["code"] for fault in of(during, "fault")} == (
+            set() if CODES[code][1] in PASSING else {CODES[code][0]}
+        )
+        for rule in rules:
+            rule.clear()
+        assert bench.reads_again() or of(bench.messages, "restart")
+
+    assert_for_every_code(check)
+
+
+def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(assert_for_every_code):
+    """A GPU that fell off the bus, or a driver that was unloaded."""
+
+    def check(fake, code):
+        name, reaction = CODES[code]
+        bench = Bench(fake)
+        assert is_reading(bench.run(20))
+        rule = fake.fail("*", code)
+        during = bench.run(70)
+        assert {fault["code"] for fault in of(during, "fault")} <= {name, "NOT_SUPPORTED"}
+        requested_restart = bool(of(during, "restart"))
+        assert requested_restart == (reaction in {Reaction.REINIT, Reaction.RESTART})
         rule.clear()
-    rules = [simulated.fail(field, code) for field in ("field:185", "field:186")]
-    while_it_lasts = bench.run(40)
-    assert {fault["code"] for fault in of(while_it_lasts, "fault")} == (
-        set() if CODES[code][1] in PASSING else {CODES[code][0]}
-    )
-    for rule in rules:
-        rule.clear()
-    assert bench.reads_again() or of(bench.messages, "restart")
+        if not requested_restart:
+            assert bench.reads_again()
+
+    assert_for_every_code(check)
 
 
-@every_code
-def test_a_gpu_of_which_every_call_fails_goes_on_as_the_code_asks(simulated, code):
-    """As a board answers that fell off the bus, or a driver that was taken away."""
-    name, reaction = CODES[code]
-    bench = Bench(simulated)
-    assert is_reading(bench.run(20))
-    rule = simulated.fail("*", code)
-    while_it_lasts = bench.run(70)
-    assert {fault["code"] for fault in of(while_it_lasts, "fault")} <= {name, "NOT_SUPPORTED"}
-    asked_for_a_process = bool(of(while_it_lasts, "restart"))
-    assert asked_for_a_process == (reaction in {Reaction.REINIT, Reaction.RESTART})
-    rule.clear()
-    if not asked_for_a_process:
-        assert bench.reads_again()
-
-
-@every_code
 @pytest.mark.parametrize("function", OF_THE_LIBRARY)
-def test_a_library_that_does_not_open_says_why_and_opens_later(simulated, function, code):
-    name, reaction = CODES[code]
-    rule = simulated.fail(function, code)
-    with pytest.raises(SensorFault) as caught:
-        Library().open()
-    assert (caught.value.code, caught.value.reaction) == (name, reaction)
-    rule.clear()
-    assert Library().open().gpu_count == 1
+def test_library_that_fails_to_initialize_is_reported_and_retried(assert_for_every_code, function):
+    def check(fake, code):
+        name, reaction = CODES[code]
+        rule = fake.fail(function, code)
+        with pytest.raises(SensorFault) as caught:
+            Library().open()
+        assert (caught.value.code, caught.value.reaction) == (name, reaction)
+        rule.clear()
+        assert Library().open().gpu_count == 1
+
+    assert_for_every_code(check)

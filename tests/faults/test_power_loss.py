@@ -1,10 +1,10 @@
-"""Power that fails at any moment: what of the writes since the last sync arrived is chance.
+"""A power failure at any moment: any part of the writes since the last sync may be lost.
 
 A disk that keeps its word holds what was synced, and of everything later any part, in sectors of
 512 bytes and in any order. Each image here is such a state of the store's two files.
 
-Outcome: the image opens, SQLite finds it whole, every row whose commit had returned is there (the
-store syncs its log at each commit), and the commit that was cut is there as a whole or not at all.
+Outcome: the image opens, SQLite's integrity check passes, every row whose commit had returned is
+present (the store syncs its log at each commit), and the interrupted commit is complete or absent.
 """
 
 import random
@@ -13,13 +13,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.health import is_damaged
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import parse_field_set
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.sizes import SEED, TIMEOUT_S, sized
-
-from agent.lineprotocol import parse_field_set
-from agent.model import Point
-from agent.storage.health import is_damaged
-from agent.storage.writer import Store
+from fakes.store_access import rows_after
 
 IMAGES = sized(60, 10_000)
 SECTOR_BYTES = 512
@@ -28,7 +28,7 @@ BATCH_POINTS = 20
 
 
 class Disk:
-    """The store's files, and what a power cut may leave of them."""
+    """The store's files, and their possible contents after a power failure."""
 
     def __init__(self, path):
         self.path = path
@@ -44,14 +44,14 @@ class Disk:
     @staticmethod
     def write(folder, database, log):
         folder.mkdir()
-        path = folder / "infercost.db"
+        path = folder / "costprobe.db"
         path.write_bytes(database)
         Path(f"{path}-wal").write_bytes(log)
         return path
 
 
 def partly(before, after, rng, first_byte=0):
-    """The bytes of a file of which any of the changed sectors have arrived, and any length."""
+    """A file's bytes with a random subset of changed sectors written, at a random length."""
     share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
     length = rng.choice((len(before), len(after), rng.randint(*sorted((len(before), len(after))))))
     image = bytearray(before.ljust(length, b"\0")[:length])
@@ -64,7 +64,7 @@ def partly(before, after, rng, first_byte=0):
 
 
 def append(store, number):
-    """A commit of its own, which returns once it is on the disk."""
+    """Append rows in one durable commit."""
     store.append(
         [
             Point("device", {"device": f"gpu{n % 5}"}, {"n": n, "title": "x" * (n % 900)}, n)
@@ -75,18 +75,18 @@ def append(store, number):
 
 
 def checkpoint(path):
-    """Moves the log into the file, as SQLite does by itself from time to time."""
+    """Run a checkpoint, as SQLite does periodically."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def found_in(path):
-    """The numbers that an image holds, once it was found whole."""
+    """Check the integrity of an image; return its row numbers."""
     assert not is_damaged(path)
     store = Store.open(path, FakeClock())
     with closing(store):
         numbers = sorted(
-            parse_field_set(row.line.split(" ")[1])["n"] for row in store.rows_after(0, 10**9)
+            parse_field_set(row.line.split(" ")[1])["n"] for row in rows_after(store, 0, 10**9)
         )
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -95,30 +95,30 @@ def found_in(path):
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_whatever_arrived_of_a_cut_write_the_committed_rows_are_there(tmp_path, figures):
+def test_committed_rows_survive_a_partial_write(tmp_path, figures):
     rng = random.Random(SEED)
-    disk = Disk(tmp_path / "live" / "infercost.db")
+    disk = Disk(tmp_path / "live" / "costprobe.db")
     store = Store.open(disk.path, FakeClock())
-    committed, cut_commits_kept, checkpoints_cut = append(store, 0), 0, 0
+    committed, interrupted_commits_kept, interrupted_checkpoints = append(store, 0), 0, 0
     for index in range(IMAGES):
         for _ in range(rng.randint(0, 2)):
             committed = append(store, committed)
         database, log = disk.content()
         kept = committed
         if rng.random() < 0.3:
-            # The log is synced before a checkpoint begins, and is left until it has ended.
+            # SQLite syncs the log before a checkpoint and keeps it until the checkpoint ends.
             checkpoint(disk.path)
             database = partly(database, disk.content()[0], rng)
-            checkpoints_cut += 1
+            interrupted_checkpoints += 1
         else:
             committed = append(store, committed)
-            # A log that begins anew has its header synced before anything follows it.
+            # SQLite syncs the header of a restarted log before it appends to it.
             is_anew = disk.content()[1][:WAL_HEADER_BYTES] != log[:WAL_HEADER_BYTES]
             log = partly(log, disk.content()[1], rng, WAL_HEADER_BYTES if is_anew else 0)
         image = disk.write(tmp_path / str(index), database, log)
         numbers = found_in(image)
         assert numbers in (list(range(kept)), list(range(committed)))
-        cut_commits_kept += len(numbers) > kept
+        interrupted_commits_kept += len(numbers) > kept
         for file in image.parent.iterdir():
             file.unlink()
         if committed > 4000:
@@ -128,22 +128,22 @@ def test_whatever_arrived_of_a_cut_write_the_committed_rows_are_there(tmp_path, 
             store = Store.open(disk.path, FakeClock())
             committed = append(store, 0)
     store.close()
-    assert checkpoints_cut
+    assert interrupted_checkpoints
     figures(
         "power lost while the store is written",
         images=IMAGES,
-        checkpoints_cut=checkpoints_cut,
-        cut_commits_kept_whole=cut_commits_kept,
+        interrupted_checkpoints=interrupted_checkpoints,
+        interrupted_commits_kept=interrupted_commits_kept,
         committed_rows_lost=0,
-        images_not_whole=0,
+        damaged_images=0,
     )
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_a_log_cut_at_any_byte_leaves_the_commits_before_the_cut(tmp_path):
-    """As a disk does that does not keep its word about what is synced."""
+def test_log_truncated_at_any_byte_keeps_earlier_commits(tmp_path):
+    """A disk that acknowledges syncs without performing them."""
     rng = random.Random(SEED)
-    disk = Disk(tmp_path / "live" / "infercost.db")
+    disk = Disk(tmp_path / "live" / "costprobe.db")
     store = Store.open(disk.path, FakeClock())
     checkpoint(disk.path)
     committed, ends = 0, []

@@ -1,7 +1,7 @@
-"""Probe children that take all memory, hang, shout gigabytes and fork, run after run.
+"""Probe children that exhaust memory, hang, write gigabytes or fork, repeatedly.
 
-Outcome: each comes to a fault of its kind within its deadline; nothing of it is left, neither a
-process nor a file descriptor; and this process, which stands for the daemon, does not grow.
+Outcome: each gives a fault of its kind within its deadline and leaves no process and no file
+descriptor; the memory of this process, which replaces the daemon, does not grow.
 """
 
 import gc
@@ -13,17 +13,16 @@ import time
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.probing.outcome import ProbeFault
+from costprobe.adapters.probing.request import ProbeRequest
+from costprobe.adapters.probing.runner import ProbeRunner
 from fakes.sizes import TIMEOUT_S, sized
-
-from agent.probing.outcome import ProbeFault
-from agent.probing.request import ProbeRequest
-from agent.probing.runner import ProbeRunner
 
 REQUEST = ProbeRequest("p", "transformer", "cpu", "fp32", 1, energy=True)
 GIGABYTE = 1 << 30
-SHOUTED_BYTES = sized(GIGABYTE // 4, 8 * GIGABYTE)
+FLOOD_BYTES = sized(GIGABYTE // 4, 8 * GIGABYTE)
 GROWTH_BYTES_MAX = 32 << 20
-# A limit of the child's own stands for the host's memory: the test takes no host down.
+# A limit of the child replaces the host's memory, so that the test cannot exhaust the host.
 HUNGRY = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
@@ -50,7 +49,7 @@ for descriptor in (0, 1, 2):
     os.close(descriptor)
 time.sleep(600)
 """
-SHOUTING = """
+FLOODING = """
 sys.stdin.readline()
 block = {block} * 65536
 for _ in range({times}):
@@ -66,14 +65,14 @@ for _ in range(40):
         time.sleep(600)
 time.sleep(600)
 """
-# What it left behind holds its pipes open, so that its end is seen at the deadline.
-FORKING_AND_GOING = """
+# The remaining child holds the pipes open, so the end is detected at the deadline.
+FORKING_AND_EXITING = """
 sys.stdin.readline()
 if os.fork() == 0:
     time.sleep(600)
 os._exit(3)
 """
-DAEMONS_OF_ITS_OWN = """
+DAEMONIZING = """
 sys.stdin.readline()
 for _ in range(10):
     if os.fork() == 0:
@@ -84,7 +83,7 @@ for _ in range(10):
         os._exit(0)
 time.sleep(600)
 """
-GOING_WITH_ITS_PIPES_CLOSED = """
+EXITING_WITH_CLOSED_PIPES = """
 if os.fork() == 0:
     os.closerange(0, 3)
     time.sleep(600)
@@ -92,27 +91,27 @@ os._exit(3)
 """
 
 
-def shouting(descriptor, block):
-    times = SHOUTED_BYTES // (65536 * len(block))
-    return SHOUTING.format(descriptor=descriptor, block=block, times=times)
+def flooding(descriptor, block):
+    times = FLOOD_BYTES // (65536 * len(block))
+    return FLOODING.format(descriptor=descriptor, block=block, times=times)
 
 
-MISDEEDS = {
+FAILURES = {
     "out of memory": (HUNGRY, "died", 30.0),
     "killed for memory": (KILLED_FOR_MEMORY, "died", 30.0),
     "hung": (HANGING, "deadline", 1.0),
     "hung with closed pipes": (HANGING_WITH_CLOSED_PIPES, "died", 30.0),
-    "shouting lines on its output": (shouting(1, b"x\n"), "rubbish", 60.0),
-    "shouting one line on its output": (shouting(1, b"x"), "rubbish", 60.0),
-    "shouting on its errors": (shouting(2, b"x\n"), "deadline", sized(3.0, 60.0)),
+    "flooding stdout with lines": (flooding(1, b"x\n"), "malformed", 60.0),
+    "flooding stdout with one line": (flooding(1, b"x"), "malformed", 60.0),
+    "flooding stderr": (flooding(2, b"x\n"), "deadline", sized(3.0, 60.0)),
     "forking": (FORKING, "deadline", 1.5),
-    "making daemons": (DAEMONS_OF_ITS_OWN, "deadline", 1.5),
-    "forking and going": (FORKING_AND_GOING, "deadline", 1.0),
+    "daemonizing": (DAEMONIZING, "deadline", 1.5),
+    "forking and exiting": (FORKING_AND_EXITING, "deadline", 1.0),
 }
 
 
 def descriptors():
-    """How many are open, once what earlier tests left to the collector is gone."""
+    """The number of open file descriptors after garbage collection of earlier tests' objects."""
     gc.collect()
     return len([*Path("/proc/self/fd").iterdir()])
 
@@ -123,7 +122,7 @@ def resident_bytes():
 
 
 def left_of(mark):
-    """Processes that were started with this word on their command line, and their forks."""
+    """Ids of processes with `mark` on their command line, including forks."""
     found = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -136,7 +135,7 @@ def left_of(mark):
 
 
 def is_gone(mark):
-    """Whether nothing is left, once the kernel has had the time to end what was killed."""
+    """Whether all processes with `mark` end within 10 s."""
     for _ in range(200):
         if not left_of(mark):
             return True
@@ -145,7 +144,7 @@ def is_gone(mark):
 
 
 def run(program, deadline_s, mark):
-    """What one run of a child with this program came to."""
+    """The outcome of one run of a child with this program."""
     runner = ProbeRunner(
         sys.executable,
         deadline_s,
@@ -159,11 +158,11 @@ def run(program, deadline_s, mark):
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("misdeed", MISDEEDS)
-def test_it_comes_to_a_fault_and_leaves_nothing(misdeed, figures):
-    program, kind, deadline_s = MISDEEDS[misdeed]
+@pytest.mark.parametrize("failure", FAILURES)
+def test_failing_child_gives_a_fault_and_leaves_no_process(failure, figures):
+    program, kind, deadline_s = FAILURES[failure]
     before, resident_before = descriptors(), resident_bytes()
-    mark = f"infercost-test-{os.getpid()}-{time.monotonic_ns()}"
+    mark = f"costprobe-test-{os.getpid()}-{time.monotonic_ns()}"
     outcome = run(program, deadline_s, mark)
     assert isinstance(outcome, ProbeFault)
     assert (outcome.kind, bool(outcome.title)) == (kind, True)
@@ -171,14 +170,14 @@ def test_it_comes_to_a_fault_and_leaves_nothing(misdeed, figures):
     assert descriptors() <= before
     grown = resident_bytes() - resident_before
     assert grown < GROWTH_BYTES_MAX
-    if misdeed.startswith("shouting"):
-        figures(f"probe child {misdeed}", bytes=SHOUTED_BYTES, grown_by_bytes=max(0, grown))
+    if failure.startswith("flooding"):
+        figures(f"probe child {failure}", bytes=FLOOD_BYTES, memory_growth_bytes=max(0, grown))
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_run_after_run_of_misdeeds_leaves_nothing(figures):
-    quick = [KILLED_FOR_MEMORY, "sys.exit(7)", "print('x' * 200)", GOING_WITH_ITS_PIPES_CLOSED]
-    mark = f"infercost-test-{os.getpid()}-{time.monotonic_ns()}"
+def test_repeated_failing_children_leave_no_process(figures):
+    quick = [KILLED_FOR_MEMORY, "sys.exit(7)", "print('x' * 200)", EXITING_WITH_CLOSED_PIPES]
+    mark = f"costprobe-test-{os.getpid()}-{time.monotonic_ns()}"
     runs = sized(24, 5000)
     for program in quick:
         run(program, 30.0, mark)
@@ -191,4 +190,4 @@ def test_run_after_run_of_misdeeds_leaves_nothing(figures):
     assert threading.active_count() == threads
     grown = resident_bytes() - resident_before
     assert grown < GROWTH_BYTES_MAX
-    figures("probe children misbehave", runs=runs, grown_by_bytes=max(0, grown))
+    figures("failing probe children", runs=runs, memory_growth_bytes=max(0, grown))

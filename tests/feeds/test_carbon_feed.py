@@ -1,13 +1,12 @@
-"""The carbon intensity of the daemon: followed, remembered, and said to be stale."""
+"""The carbon intensity feed: followed, kept over a restart, and reported as stale."""
 
 from decimal import Decimal
 
 import pytest
+from costprobe.app.accounting.carbon_feed import STATE, CarbonFeed
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.domain.pricing.carbon import CarbonConfig
 from fakes.clock import FakeClock
-
-from agent.config_carbon import CarbonConfig
-from agent.daemon.accounts import MemoryLedger
-from agent.daemon.carbon_feed import STATE, CarbonFeed
 
 
 class Bench:
@@ -22,7 +21,7 @@ class Bench:
         return CarbonFeed(config, self.ledger, self.clock, self.events.append)
 
     def write(self, *figures):
-        """A file of figures, each so many seconds before now."""
+        """Write a file of intensities, each with its age in seconds."""
         now_s = self.clock.time_ns() // 10**9
         self.file.write_text("".join(f"{now_s - ago_s},{g}\n" for ago_s, g in figures))
         self.feed.refresh()
@@ -37,7 +36,7 @@ def bench(tmp_path):
     return Bench(tmp_path / "carbon.csv")
 
 
-def test_intensities_are_followed_and_remembered(bench):
+def test_intensities_are_followed_and_kept_over_a_restart(bench):
     bench.write((3600, 300), (0, 280))
     assert bench.in_force() == 280
     bench.clock.move(1800)
@@ -49,13 +48,13 @@ def test_intensities_are_followed_and_remembered(bench):
     assert bench.events == []
 
 
-def test_a_file_that_nobody_writes_anew_goes_stale_however_often_it_is_read(bench):
+def test_unchanged_file_becomes_stale(bench):
     bench.write((600, 300))
     for _ in range(3):
         bench.clock.move(3600)
         bench.feed.refresh()
     assert bench.feed.status()["stale"]
-    # The last known intensity holds, and that it is old is told once.
+    # The last known intensity still applies, and its staleness is reported once.
     assert bench.in_force() == Decimal(300)
     assert [event.title for event in bench.events] == ["carbon intensity is stale"]
     bench.write((0, 310))
@@ -65,7 +64,7 @@ def test_a_file_that_nobody_writes_anew_goes_stale_however_often_it_is_read(benc
     assert len(bench.events) == 2
 
 
-def test_a_figure_without_a_time_is_of_the_moment_it_was_given(bench):
+def test_value_without_a_time_is_of_the_time_of_reading(bench):
     bench.file.write_text("300")
     for _ in range(4):
         bench.feed.refresh()
@@ -74,7 +73,7 @@ def test_a_figure_without_a_time_is_of_the_moment_it_was_given(bench):
     assert len(bench.feed.current().values) == 1
 
 
-def test_a_source_that_fails_and_returns_is_told_once_each(bench):
+def test_failure_and_recovery_of_a_source_are_one_event_each(bench):
     bench.write((0, 300))
     bench.file.unlink()
     for _ in range(3):
@@ -85,13 +84,13 @@ def test_a_source_that_fails_and_returns_is_told_once_each(bench):
     assert bench.in_force() == 300
 
 
-def test_what_is_damaged_begins_anew(bench):
+def test_damaged_state_starts_empty(bench):
     for document in ({"values": [[1, "x"]], "seen_ns": 1}, {"prices": []}, [1], "x"):
         bench.ledger.put_state(STATE, document)
         assert bench.again().current().values == ()
 
 
-def test_without_a_source_there_is_nothing_to_follow(bench):
+def test_feed_without_a_source_is_empty(bench):
     config = CarbonConfig.model_validate({"g_per_kwh": 300})
     for carbon in (None, config):
         feed = CarbonFeed(carbon, bench.ledger, bench.clock, bench.events.append)

@@ -1,4 +1,4 @@
-"""Sources of spot prices: files, commands and servers, also ones that hang, shout or lie."""
+"""Sources of spot prices: files, commands and endpoints, also failing, hanging and oversized ones."""
 
 import os
 import sys
@@ -7,35 +7,34 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.accounting.spot_feeds import SpotFeeds
+from costprobe.domain.pricing.plans.spot import SpotPlan
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 
-from agent.config_price import SpotPlanConfig
-from agent.daemon.accounts import MemoryLedger
-from agent.daemon.spot_feeds import SpotFeeds
-from agent.feeds.source import SourceError, read_source
-
 
 def plan(**keys):
-    return SpotPlanConfig.model_validate({"plan": "spot", **keys})
+    return SpotPlan.model_validate({"plan": "spot", **keys})
 
 
 def command(program):
     return plan(command=[sys.executable, "-c", program])
 
 
-def test_a_file_is_read_as_it_is_now(tmp_path):
+def test_file_is_read_each_time(tmp_path):
     file = tmp_path / "prices.csv"
     with pytest.raises(SourceError, match=r"cannot be read \(No such file"):
         read_source(plan(file=str(file)))
     file.write_text("1.5")
     assert read_source(plan(file=str(file))) == "1.5"
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(SourceError, match="no UTF-8"):
+    with pytest.raises(SourceError, match="not UTF-8"):
         read_source(plan(file=str(file)))
 
 
-def test_a_command_gives_what_it_writes():
+def test_command_provides_its_standard_output():
     assert read_source(command("print(0.75)")).strip() == "0.75"
 
 
@@ -43,18 +42,18 @@ def test_a_command_gives_what_it_writes():
     ("program", "words"),
     [
         ("import sys; sys.exit('no credentials')", "failed with code 1 (no credentials)"),
-        ("import sys; sys.exit(3)", "failed with code 3 (it said nothing)"),
+        ("import sys; sys.exit(3)", "failed with code 3 (no message on standard error)"),
         ("print('x' * (2 << 20))", "more than"),
         ("import os; os.kill(os.getpid(), 9)", "failed with code -9"),
     ],
 )
-def test_a_command_that_fails_says_why(program, words):
+def test_failed_command_is_reported_with_its_cause(program, words):
     with pytest.raises(SourceError) as caught:
         read_source(command(program))
     assert words in str(caught.value)
 
 
-def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
+def test_hanging_command_is_killed_with_its_descendants(tmp_path):
     place = tmp_path / "child"
     program = (
         "import subprocess, sys, time\n"
@@ -68,7 +67,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
     ends_s = time.monotonic() + 60
     while time.monotonic() < ends_s:
         try:
-            # A zombie that nobody reaps is dead as well.
+            # A zombie that has not been reaped counts as dead.
             os.kill(pid, 0)
             if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
                 break
@@ -76,15 +75,15 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
             break
         time.sleep(0.05)
     else:
-        raise AssertionError("what the command started goes on")
+        raise AssertionError("a process started by the command is still running")
 
 
-def test_a_command_that_is_not_there_is_named():
+def test_missing_command_is_named():
     with pytest.raises(SourceError, match="cannot be started"):
         read_source(plan(command=["/nowhere/price"]))
 
 
-def test_an_endpoint_is_asked_and_its_key_is_no_argument_and_in_no_error():
+def test_endpoint_is_read_and_its_key_is_in_no_error():
     def answer(call):
         if "good" in call.path:
             call.json({"price": 1.25})
@@ -97,21 +96,39 @@ def test_an_endpoint_is_asked_and_its_key_is_no_argument_and_in_no_error():
 
     with InferenceServer(answer) as server:
 
-        def ask(path):
+        def fetch_price(path):
             return read_source(plan(url=f"{server.url}/{path}?key=secret-key"))
 
-        assert ask("good") == '{"price": 1.25}'
-        for path, words in (("bad", "it answered 403"), ("moved", "302"), ("large", "more than")):
+        assert fetch_price("good") == '{"price": 1.25}'
+        for path, words in (("bad", "HTTP 403"), ("moved", "HTTP 302"), ("large", "more than")):
             with pytest.raises(SourceError) as caught:
-                ask(path)
+                fetch_price(path)
             assert words in str(caught.value)
-            assert "secret" not in str(caught.value)
+            assert "secret-key" not in str(caught.value)
 
 
-def test_an_endpoint_that_never_ends_is_given_up():
+def test_proxy_of_the_environment_is_used_with_its_password_except_for_no_proxy(monkeypatch):
+    def answer(call):
+        call.json({"price": 1.25, "authorization": call.headers.get("Proxy-Authorization")})
+
+    with InferenceServer(answer) as server:
+        for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv("http_proxy", server.url.replace("//", "//me:p%40ss@"))
+        assert "Basic bWU6cEBzcw==" in read_source(plan(url="http://nowhere.invalid/x"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert "null" in read_source(plan(url=server.url))
+        monkeypatch.setenv("http_proxy", "socks5://me:secret@127.0.0.1:9")
+        with pytest.raises(SourceError) as caught:
+            read_source(plan(url="http://nowhere.invalid/x"))
+        assert "secret-key" not in str(caught.value)
+
+
+def test_endpoint_that_hangs_times_out():
     with (
         InferenceServer(lambda call: call.pause(60)) as server,
-        pytest.raises(SourceError, match="took longer than 1 s"),
+        pytest.raises(SourceError, match="no response within 1 s"),
     ):
         read_source(plan(url=server.url), timeout_s=1)
 
@@ -132,7 +149,7 @@ class Feeds:
         return found and found.value
 
 
-def test_prices_are_followed_remembered_and_go_stale(tmp_path):
+def test_prices_are_followed_kept_and_become_stale(tmp_path):
     bench = Feeds(tmp_path / "price")
     bench.file.write_text("2")
     bench.feeds.refresh("spot")
@@ -146,7 +163,7 @@ def test_prices_are_followed_remembered_and_go_stale(tmp_path):
     bench.clock.move(1200)
     for _ in range(3):
         bench.feeds.refresh("spot")
-    # The last known price holds, and one event tells of the source that is gone.
+    # The last known price still applies, and one event reports the missing source.
     assert bench.price() == 3
     assert [event.severity for event in bench.events] == ["warning"]
     assert not bench.feeds.status()["spot"]["stale"]
@@ -155,16 +172,14 @@ def test_prices_are_followed_remembered_and_go_stale(tmp_path):
     bench.file.write_text("4")
     bench.feeds.refresh("spot")
     assert (bench.price(), bench.events[-1].severity) == (4, "info")
-    # A start knows what was known.
+    # A restarted daemon has the last known price.
     again = bench.again()
     assert again.current() == bench.feeds.current()
     assert [price.value for price in again.current()["spot"].values] == [2, 3, 4]
 
 
 @pytest.mark.parametrize("starts", [False, True])
-def test_a_price_of_a_calendar_that_was_ahead_is_neither_in_force_later_nor_fresh_for_ever(
-    tmp_path, starts
-):
+def test_prices_after_a_backward_clock_step_are_dropped(tmp_path, starts):
     bench = Feeds(tmp_path / "price")
     bench.file.write_text("2")
     bench.feeds.refresh("spot")
@@ -185,14 +200,14 @@ def test_a_price_of_a_calendar_that_was_ahead_is_neither_in_force_later_nor_fres
     assert bench.price() == 4
 
 
-def test_damaged_memories_begin_anew(tmp_path):
+def test_damaged_spot_state_starts_empty(tmp_path):
     bench = Feeds(tmp_path / "price")
     for document in ({"prices": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}):
         bench.ledger.put_state("spot spot", document)
         assert bench.again().current()["spot"].values == ()
 
 
-def test_what_is_no_price_leaves_the_last_one(tmp_path):
+def test_invalid_price_keeps_the_last_one(tmp_path):
     bench = Feeds(tmp_path / "price")
     bench.file.write_text("2")
     bench.feeds.refresh("spot")

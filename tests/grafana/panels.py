@@ -1,10 +1,10 @@
-"""The dashboards in the package, and their queries as Grafana's InfluxDB source fills them."""
+"""The dashboards of the package, and their queries with variables replaced as Grafana does."""
 
 import json
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "agent" / "grafana" / "dashboards"
+FOLDER = Path(__file__).parents[2] / "agent/costprobe/ui/grafana/dashboards"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 PANELS = [
     (f"{name}: {panel['title']} {target['refId']}", panel, target)
@@ -18,12 +18,12 @@ VARIABLES = {
 
 
 def range_of(start_ns, end_ns):
-    """The condition that stands for the page's range of time."""
+    """Return the condition in place of the dashboard's time range."""
     return f"time >= {start_ns} AND time <= {end_ns}"
 
 
 def filled(text, chosen, when, interval="5m"):
-    """A query with its variables, as Grafana's InfluxDB source puts them in."""
+    """Return a query with its variables replaced as Grafana's InfluxDB source does."""
     text = text.replace("$timeFilter", when).replace("$__interval", interval)
     for name, value in chosen.items():
         text = text.replace(f"${{{name}:raw}}", value)
@@ -33,13 +33,13 @@ def filled(text, chosen, when, interval="5m"):
 
 
 def as_regex(values):
-    """Chosen values as one pattern."""
+    """Return the selected values as one regular expression."""
     escaped = [re.sub(r"[\\^$*+?.()|[\]{}/]", r"\\\g<0>", value) for value in values]
     return f"({'|'.join(escaped)})" if len(escaped) > 1 else escaped[0]
 
 
 def filled_columns(found):
-    """How many values an answer has in each of its columns."""
+    """Return the number of values in each column of a response."""
     columns = {column: 0 for series in found for column in series["columns"]}
     for series in found:
         for row in series["values"]:

@@ -1,37 +1,44 @@
-"""Every query of every dashboard, as Grafana would fill it, on a real InfluxDB with a day of rows."""
+"""Every query of every dashboard, with its variables replaced as Grafana does, on a real InfluxDB.
+
+Each test checks all panels and reports every offender at once.
+"""
 
 import re
+from functools import cache
 
 import pytest
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.influx_setup.influxql import create_query
+from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import day
-from fakes.sending import send
+from fakes.sending import send, sink_of
 from fakes.servers import InfluxDB, running
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
 
-from agent.influx_setup.influxql import create_query
-from agent.influx_setup.rollup import ROLLED
-from agent.lineprotocol import render
-from agent.model import NS_PER_S
-from agent.sinks.registry import build_sink
-from agent.sinks.settings import SinkSettings
-
 END_NS = 1_780_012_800 * NS_PER_S
-DATABASE = "infercost"
+DATABASE = "costprobe"
 RANGE = range_of(END_NS - day.DAY_S * NS_PER_S, END_NS)
-# What InfluxDB 3.x and the InfluxQL of 2.x have too, beside what 1.x has.
+# InfluxQL functions that InfluxDB 2.x and 3.x have as well as 1.x.
 FUNCTIONS = {
     *("count", "max", "mean", "median", "spread", "sum"),
     *("fill", "last", "non_negative_derivative", "time"),
 }
 
 
+@cache
+def points_of_the_day():
+    """The generated rows."""
+    return list(day.points(END_NS))
+
+
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """An InfluxDB that holds the day, written by the daemon's own sink."""
+    """An InfluxDB with the day's rows, written by the daemon's sink."""
     with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
         server.query(f'CREATE DATABASE "{DATABASE}"')
-        sink = build_sink(SinkSettings(api="v1", url=server.url, database=DATABASE, timeout_s=60))
-        lines = [render(point) for point in day.points(END_NS)]
+        sink = sink_of("v1", server.url, database=DATABASE, timeout_s=60)
+        lines = [render(point) for point in points_of_the_day()]
         for first in range(0, len(lines), 5000):
             send(sink, "\n".join(lines[first : first + 5000]).encode())
         sink.close()
@@ -40,7 +47,7 @@ def database(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hourly(database):
-    """The database of rows of an hour, made from the day by the continuous queries' statements."""
+    """The database of hourly rows, computed from the day by the continuous queries' statements."""
     name = f"{DATABASE}_hourly"
     database.query(f'CREATE DATABASE "{name}"')
     for measurement in ROLLED:
@@ -57,7 +64,7 @@ def values_of(server, board, name, chosen):
 
 
 def chosen_on(server, board, *, everything):
-    """The variables of a dashboard as they are at first, or with one value, or several, each."""
+    """Return the variables of a dashboard: the defaults, one value each, several values each."""
     chosen = {}
     for variable in BOARDS[board]["templating"]["list"]:
         name = variable["name"]
@@ -87,33 +94,31 @@ def choices(database):
 
 
 @pytest.mark.parametrize("everything", [True, False], ids=["all", "some"])
-@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
-def test_a_panel_has_an_answer_with_no_empty_column(
-    database, choices, name, panel, target, everything
-):
-    chosen = choices[name.partition(":")[0], everything]
-    found = database.query(filled(target["query"], chosen, RANGE), db=DATABASE)
-    assert found
-    columns = filled_columns(found)
-    # What is absent in all rows would be a panel that shows nothing, for ever.
-    assert [column for column, count in columns.items() if not count] == []
+def test_panel_query_returns_no_empty_column(database, choices, everything):
+    offenders = []
+    for name, _, target in PANELS:
+        chosen = choices[name.partition(":")[0], everything]
+        found = database.query(filled(target["query"], chosen, RANGE), db=DATABASE)
+        columns = filled_columns(found) if found else {"every column": 0}
+        # A column that is absent in all rows would be a panel that is always empty.
+        offenders += [f"{name}: {column}" for column, count in columns.items() if not count]
+    assert not offenders
 
 
-@pytest.mark.parametrize(
-    ("name", "panel", "target"),
-    [pytest.param(*one, id=one[0]) for one in PANELS if one[1]["type"] == "timeseries"],
-)
-def test_a_graph_is_drawn_from_the_rows_of_an_hour_too(
-    database, choices, hourly, name, panel, target
-):
-    chosen = choices[name.partition(":")[0], True]
-    text = filled(target["query"], chosen, RANGE, "1h")
-    found = [row for series in database.query(text, db=hourly) for row in series["values"]]
-    assert any(row[1] is not None for row in found)
+def test_graph_query_works_on_hourly_rows(database, choices, hourly):
+    offenders = []
+    for name, panel, target in PANELS:
+        if panel["type"] == "timeseries":
+            chosen = choices[name.partition(":")[0], True]
+            text = filled(target["query"], chosen, RANGE, "1h")
+            found = [row for series in database.query(text, db=hourly) for row in series["values"]]
+            if all(row[1] is None for row in found):
+                offenders.append(name)
+    assert not offenders
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_an_annotation_has_marks_with_title_and_text(database, choices, board):
+def test_annotation_query_returns_titles_and_texts(database, choices, board):
     for annotation in BOARDS[board]["annotations"]["list"]:
         target = annotation["target"]
         (series,) = database.query(
@@ -126,7 +131,7 @@ def test_an_annotation_has_marks_with_title_and_text(database, choices, board):
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_the_variables_that_queries_name_are_those_of_the_page(board):
+def test_queries_use_only_defined_variables(board):
     there = {v["name"] for v in BOARDS[board]["templating"]["list"]}
     texts = [t["query"] for name, _, t in PANELS if name.startswith(f"{board}:")]
     texts += [a["target"]["query"] for a in BOARDS[board]["annotations"]["list"]]
@@ -134,11 +139,11 @@ def test_the_variables_that_queries_name_are_those_of_the_page(board):
     texts += [panel["title"] for panel in BOARDS[board]["panels"]]
     named = set(re.findall(r"\$\{?([a-z_]+)", " ".join(texts)))
     assert named - there <= {"timeFilter", "time", "__interval"}
-    # A variable that nothing asks for would be a choice without an effect.
+    # An unused variable would be a selection without an effect.
     assert there - named <= {"datasource"}
 
 
-def test_queries_keep_to_what_all_three_generations_answer():
+def test_queries_work_on_all_influxdb_versions():
     called = {
         function
         for _, _, target in PANELS
@@ -148,19 +153,29 @@ def test_queries_keep_to_what_all_three_generations_answer():
     assert len(called) >= 8
 
 
-@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
-def test_a_panel_has_a_unit_and_thresholds_and_a_place(name, panel, target):
+def has_unit_thresholds_and_position(panel, target):
     defaults = panel["fieldConfig"]["defaults"]
-    assert defaults["thresholds"]["steps"][0] == {"color": "green", "value": None}
-    assert panel["type"] == "table" or defaults["unit"]
-    assert panel["gridPos"]["w"] + panel["gridPos"]["x"] <= 24
-    assert target["rawQuery"] is True
-    assert target["datasource"] == {"type": "influxdb", "uid": "${datasource}"}
-    assert target["resultFormat"] == ("table" if panel["type"] == "table" else "time_series")
+    is_table = panel["type"] == "table"
+    return (
+        defaults["thresholds"]["steps"][0] == {"color": "green", "value": None}
+        and (is_table or defaults["unit"])
+        and panel["gridPos"]["w"] + panel["gridPos"]["x"] <= 24
+        and target["rawQuery"] is True
+        and target["datasource"] == {"type": "influxdb", "uid": "${datasource}"}
+        and target["resultFormat"] == ("table" if is_table else "time_series")
+    )
+
+
+def test_panel_has_unit_thresholds_and_position():
+    assert not [
+        name
+        for name, panel, target in PANELS
+        if not has_unit_thresholds_and_position(panel, target)
+    ]
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_no_two_panels_overlap_or_share_a_number(board):
+def test_panels_do_not_overlap_or_share_an_id(board):
     panels = BOARDS[board]["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken = set()
@@ -176,7 +191,7 @@ def test_no_two_panels_overlap_or_share_a_number(board):
 
 
 def answer_of(server, choices, name):
-    """The number that a figure shows, over everything."""
+    """Return the number that a panel shows, over the whole range."""
     (found,) = [target for title, _, target in PANELS if title == f"{name} A"]
     text = filled(found["query"], choices[name.partition(":")[0], True], RANGE)
     ((row,),) = [series["values"] for series in server.query(text, db=DATABASE)]
@@ -187,7 +202,7 @@ def answer_of(server, choices, name):
     ("figure", "measurement", "reduce"),
     [
         (
-            "fleet: Spent in this range ($currency)",
+            "fleet: Spend in this range ($currency)",
             "device",
             lambda rows: sum(r["cost"] for r in rows),
         ),
@@ -197,24 +212,28 @@ def answer_of(server, choices, name):
         ("production: Requests", "serving", lambda rows: sum(r.get("requests", 0) for r in rows)),
     ],
 )
-def test_a_figure_is_what_the_rows_come_to(database, choices, figure, measurement, reduce):
-    rows = [p.fields for p in day.points(END_NS) if p.measurement == measurement]
+def test_panel_value_equals_the_aggregate_of_the_rows(
+    database, choices, figure, measurement, reduce
+):
+    rows = [p.fields for p in points_of_the_day() if p.measurement == measurement]
     assert answer_of(database, choices, figure) == pytest.approx(reduce(rows))
 
 
-def test_figures_of_now_add_up_the_newest_of_each_device(database, choices):
-    newest = [p for p in day.points(END_NS) if p.measurement == "device" and p.time_ns == END_NS]
+def test_current_values_sum_the_newest_row_of_each_device(database, choices):
+    newest = [p for p in points_of_the_day() if p.measurement == "device" and p.time_ns == END_NS]
     assert answer_of(database, choices, "fleet: Devices") == len(newest) == 4
     assert answer_of(
-        database, choices, "fleet: Price of an hour, now ($currency)"
+        database, choices, "fleet: Current price per hour ($currency)"
     ) == pytest.approx(4 * 2.176)
     power_w = sum(p.fields["power_w"] for p in newest)
-    assert answer_of(database, choices, "fleet: Power, now") == pytest.approx(power_w)
+    assert answer_of(database, choices, "fleet: Current power") == pytest.approx(power_w)
 
 
 def test_what_if_prices_the_measured_throughput(database, choices):
     (target,) = [
-        t for name, _, t in PANELS if name.startswith("prices: 1,000") and "A" in t["alias"]
+        t
+        for name, _, t in PANELS
+        if name.startswith("prices: Cost per 1,000") and "A" in t["alias"]
     ]
     text = filled(target["query"], {**choices["prices", True], "price_a": "3.6"}, RANGE)
     found = {
@@ -226,7 +245,7 @@ def test_what_if_prices_the_measured_throughput(database, choices):
         (p.tags["host"], p.tags["device"], p.tags["probe"], p.time_ns): pytest.approx(
             1 / p.fields["throughput_per_s"]
         )
-        for p in day.points(END_NS)
+        for p in points_of_the_day()
         if p.measurement == "probe"
     }
     assert found == expected
@@ -236,10 +255,13 @@ MONEY = re.compile(r'"(cost\w*|price_rate_per_h|rolling_\w+)"')
 PRICED = {"device", "cost", "allocation"}
 
 
-@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
-def test_two_currencies_are_never_added(name, panel, target):
-    text = target["query"]
-    source = re.search(r'FROM "(\w+)"', text)[1]
-    selected = text.rpartition(f' FROM "{source}"')[0]
-    if source in PRICED and MONEY.search(selected):
-        assert re.search(r'"currency" =~ /\^\$currency\$/|GROUP BY .*"currency"', text), name
+def test_currencies_are_never_summed():
+    offenders = []
+    for name, _, target in PANELS:
+        text = target["query"]
+        source = re.search(r'FROM "(\w+)"', text)[1]
+        selected = text.rpartition(f' FROM "{source}"')[0]
+        by_currency = re.search(r'"currency" =~ /\^\$currency\$/|GROUP BY .*"currency"', text)
+        if source in PRICED and MONEY.search(selected) and not by_currency:
+            offenders.append(name)
+    assert not offenders

@@ -1,26 +1,29 @@
-"""Every query of every dashboard on a day of rows that a real daemon measured and pushed.
+"""Every query of every dashboard on a day of rows that a real daemon measured and sent.
 
-The daemon, its children, the driver's library, the store, the sink and InfluxDB 1.6.7 are real; its
-calendar is stepped from hour to hour (`fakes.real_day`), so that a day takes about a minute.
+The daemon, its children, the store, the sink and InfluxDB 1.6.7 are real, the NVML library is the fake.
+The wall clock is stepped from hour to hour (`fakes.real_day`), so that a day takes about a minute.
+`make soak` runs this file; test_panels.py checks the same queries on generated rows.
 """
 
 import json
 from itertools import product
 
 import pytest
+from costprobe.core.schema import SCHEMA
+from costprobe.ui.grafana.boards import boards
 from fakes.nvml import require_gcc
 from fakes.real_day import HOUR_NS, HOURS, RealDay
 from fakes.servers import InfluxDB, running
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
 
-from agent.grafana.boards import boards
-from agent.series import SCHEMA
-
-DATABASE = "infercost"
-pytestmark = pytest.mark.timeout(900)
-# What a day without a CUDA device cannot have, with the reason why.
+DATABASE = "costprobe"
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+# Columns that a day without a CUDA device cannot have, with the reason.
 MAY_BE_EMPTY = {
-    ("model: Runs A", "contended"): "is told of models on a GPU; a server's neighbour is itself",
+    (
+        "model: Runs A",
+        "contended",
+    ): "only models on a GPU have it: the neighbour of a server is itself",
 }
 
 
@@ -45,7 +48,7 @@ def when(lived):
 
 
 def choices_of(server, board, when):
-    """Every way to choose on a page: all where several may be chosen, else one after the other."""
+    """Return all combinations of a page's variables: "All" if possible, else each value."""
     ways = []
     for variable in BOARDS[board]["templating"]["list"]:
         name = variable["name"]
@@ -73,21 +76,22 @@ def choices(influxdb, when):
     return {board: choices_of(influxdb, board, when) for board in BOARDS}
 
 
-@pytest.mark.parametrize(("name", "panel", "target"), PANELS, ids=[name for name, _, _ in PANELS])
-def test_a_panel_shows_something_of_the_day(influxdb, choices, when, name, panel, target):
-    """No query errs, and of what one may choose something fills each column."""
-    total = {}
-    for chosen in choices[name.partition(":")[0]]:
-        found = influxdb.query(filled(target["query"], chosen, when), db=DATABASE)
-        for column, count in filled_columns(found).items():
-            total[column] = total.get(column, 0) + count
-    assert total
-    empty = {column for column, count in total.items() if not count}
-    assert not {column for column in empty if (name, column) not in MAY_BE_EMPTY}
+def test_panel_query_returns_rows_of_the_day(influxdb, choices, when):
+    """No query fails, and every column has a value for one of the page's combinations."""
+    offenders = []
+    for name, _, target in PANELS:
+        total = {}
+        for chosen in choices[name.partition(":")[0]]:
+            found = influxdb.query(filled(target["query"], chosen, when), db=DATABASE)
+            for column, count in filled_columns(found).items():
+                total[column] = total.get(column, 0) + count
+        empty = [column for column, count in total.items() if not count] if total else ["all"]
+        offenders += [f"{name}: {column}" for column in empty if (name, column) not in MAY_BE_EMPTY]
+    assert not offenders
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_an_annotation_marks_what_happened(influxdb, choices, when, board):
+def test_annotation_query_returns_the_events(influxdb, choices, when, board):
     for annotation in BOARDS[board]["annotations"]["list"]:
         target = annotation["target"]
         found = influxdb.query(filled(target["query"], choices[board][0], when), db=DATABASE)
@@ -99,12 +103,12 @@ def test_an_annotation_marks_what_happened(influxdb, choices, when, board):
         assert set(target["tagsColumn"].split(",")) <= set(columns)
 
 
-def test_everything_that_was_stored_was_pushed(lived, influxdb):
+def test_every_stored_row_was_sent(lived, influxdb):
     assert {measurement for measurement, _, _ in lived.stored} == set(SCHEMA)
     assert lived.stored <= set(influxdb.points(DATABASE))
 
 
-def test_the_day_has_its_hours(lived):
+def test_hourly_probe_ran_in_nearly_every_hour(lived):
     hours = {
         (row.time_ns - lived.start_ns) // HOUR_NS
         for row in lived.daemon.points("probe", probe="chat-latency")
@@ -114,31 +118,31 @@ def test_the_day_has_its_hours(lived):
     assert devices == {"cpu", "gpu0", "gpu1"}
 
 
-def test_a_calendar_that_is_stepped_is_no_trouble(lived):
-    """It was stepped two dozen times: nothing was said to be silent, and nothing broke."""
+def test_clock_steps_raise_no_alert(lived):
+    """Two dozen steps caused no silence alert and no traceback."""
     rules = {row.tags["rule"] for row in lived.daemon.points("alert")}
     assert not rules & {"device-silent", "probe-silent", "broken"}
     assert {"hot", "performance", "budget"} <= rules
     text = lived.daemon.output.read_text()
     assert "Traceback" not in text
-    # An hour that was skipped was none of a device, of a window, or of money.
+    # A skipped hour is counted in no energy, window or cost.
     for row in lived.daemon.points("device"):
         assert row.fields["energy_j"] < 400 * 20
     for row in lived.daemon.points("serving"):
         assert row.fields["window_s"] < 60
 
 
-def test_what_happened_was_found_and_its_cause_named(lived):
+def test_drift_and_price_events_are_found_with_their_causes(lived):
     events = lived.daemon.points("event")
     drifts = [row for row in events if row.tags["kind"] == "drift" and row.fields.get("change_pct")]
-    # Of cost, latency and throughput, whichever stood out from the noise of this machine.
+    # Drift of cost, latency or throughput, depending on the noise of this machine.
     found = {(row.tags["probe"], row.fields["cause"]) for row in drifts}
     assert ("chat-latency", "software: server_version") in found
     prices = [row for row in events if row.tags["kind"] == "price"]
     assert {row.tags["device"] for row in prices} == {"gpu0", "gpu1"}
 
 
-def test_the_boards_are_those_of_the_package():
+def test_tested_dashboards_are_those_of_the_package():
     assert {name: json.loads(text) for name, text in boards().items()} == {
         f"{name}.json": board for name, board in BOARDS.items()
     }

@@ -1,4 +1,4 @@
-"""The Flux tasks, judged by InfluxData's own language server: syntax, names and types."""
+"""The Flux tasks, checked by InfluxData's language server: syntax, names and types."""
 
 import json
 import os
@@ -8,10 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from agent.influx_setup.flux import deadman_task, rollup_task, string
-from agent.influx_setup.rollup import ROLLED, rolled_fields
-from agent.series import SCHEMA
+from costprobe.core.schema import SCHEMA
+from costprobe.ui.influx_setup.flux import deadman_task, rollup_task, string
+from costprobe.ui.influx_setup.rollup import ROLLED, rolled_fields
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"
@@ -22,7 +21,7 @@ ODD = 'a "quoted" \\ ${name}'
 @pytest.fixture(scope="module")
 def errors_in():
     """The errors that the language server finds; without one the tests are skipped, in CI they fail."""
-    folder = Path(os.environ.get("INFERCOST_FLUX_LSP") or SERVER)
+    folder = Path(os.environ.get("COSTPROBE_FLUX_LSP") or SERVER)
     if shutil.which("node") is None or not folder.is_dir():
         reason = "Flux is checked by npm's @influxdata/flux-lsp-node: run scripts/servers"
         if os.environ.get("CI") == "true":
@@ -43,17 +42,17 @@ def errors_in():
     return check
 
 
-def test_the_tasks_have_no_error_whatever_buckets_are_called(errors_in):
+def test_tasks_are_valid_flux_for_any_bucket_name(errors_in):
     tasks = [
-        rollup_task("infercost", "infercost_hourly", 6 * 3600),
+        rollup_task("costprobe", "costprobe_hourly", 6 * 3600),
         rollup_task(ODD, f"{ODD}_hourly", 3600),
-        deadman_task("infercost", 300),
+        deadman_task("costprobe", 300),
         deadman_task(ODD, 90),
     ]
     assert errors_in(*tasks) == [[]] * len(tasks)
 
 
-def test_the_judge_tells_a_wrong_type_and_a_wrong_name(errors_in):
+def test_language_server_finds_wrong_types_and_names(errors_in):
     good = rollup_task("b", "b_hourly", 3600)
     found = errors_in(
         good.replace('from(bucket: "b")', "from(bucket: 1)"),
@@ -64,7 +63,7 @@ def test_the_judge_tells_a_wrong_type_and_a_wrong_name(errors_in):
     assert all(found), found
 
 
-def test_each_number_of_the_series_is_rolled_up_once():
+def test_each_numeric_field_is_aggregated_once():
     text = rollup_task("b", "b_hourly", 3600)
     for measurement in ROLLED:
         numbers = [n for n, kind in SCHEMA[measurement].fields.items() if kind in (int, float)]
@@ -75,12 +74,12 @@ def test_each_number_of_the_series_is_rolled_up_once():
         assert sorted(named) == sorted(numbers)
 
 
-def test_amounts_are_added_and_readings_averaged():
+def test_amounts_are_summed_and_readings_averaged():
     device = rolled_fields("device")
     assert {"energy_j", "cost", "carbon_g", "throttle_power_s"} <= set(device["sum"])
     assert {"power_w", "util_pct", "price_rate_per_h"} <= set(device["mean"])
     assert "cost_per_inference" in rolled_fields("cost")["median"]
 
 
-def test_text_is_quoted_so_that_nothing_in_it_is_an_expression():
+def test_quoted_text_contains_no_expression():
     assert string('a"b\\c${d}$') == '"a\\"b\\\\c\\${d}$"'

@@ -1,4 +1,4 @@
-"""What the tests of notifiers share."""
+"""Fixtures of the notifier tests."""
 
 import pytest
 from fakes.servers import Alertmanager, running
@@ -14,7 +14,7 @@ def alertmanager(tmp_path_factory):
 
 @pytest.fixture
 def secret(tmp_path):
-    """Writes a secret into a file of its own."""
+    """Write a secret to a separate file and return its path."""
 
     def write(name, content):
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""Apprise tells in a process of its own, which knows the address and shows it to nobody."""
+"""Apprise sends from a child process that reads the URL from standard input and never shows it."""
 
 import os
 import sys
@@ -6,16 +6,14 @@ import threading
 import time
 from pathlib import Path
 
+import costprobe
 import pytest
+from costprobe.adapters.net.errors import Misconfigured, RetryLater
+from costprobe.adapters.notifiers.apprise import Apprise, AppriseConfig
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.mail import Mailbox
 from fakes.processes import children_of
 from fakes.servers import Scripted, Talking, free_port
-
-import agent
-from agent.config_notifier import AppriseConfig
-from agent.notifying.apprise import Apprise
-from agent.notifying.sender import Misconfigured, RetryLater
 
 CANARY = "c4nary5ecret"
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,13 +22,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def mail_url(port, password=CANARY):
     return (
         f"mailto://me:{password}@127.0.0.1:{port}/?mode=insecure&smtp=127.0.0.1"
-        "&from=infercost@example.org&to=ops@example.org"
+        "&from=costprobe@example.org&to=ops@example.org"
     )
 
 
 @pytest.fixture
 def sender(secret):
-    """A sender for an address, which tells for so long."""
+    """Build a sender for a URL with a timeout."""
 
     def build(url, timeout="30s", python=(sys.executable,)):
         path = secret("address", url)
@@ -43,30 +41,30 @@ def sender(secret):
 def failure(sender, error):
     with pytest.raises(error) as caught:
         sender.send([incident()], SINCE_NS)
-    said = f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {vars(sender)}"
-    assert CANARY not in said
+    shown = f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {vars(sender)}"
+    assert CANARY not in shown
     return caught.value
 
 
-def tellers():
-    """Command line and environment of the processes that tell a message for us now."""
+def sending_processes():
+    """Return command line and environment of the running child processes that send a message."""
     found = []
     for pid in children_of(os.getpid()):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"agent.notifying.apprise_child" in words:
+        if b"costprobe.adapters.notifiers.apprise_child" in words:
             found.append(words + Path(f"/proc/{pid}/environ").read_bytes())
     return found
 
 
-def test_a_mail_arrives_with_its_subject_and_its_lines(sender):
+def test_mail_arrives_with_subject_and_text(sender):
     ended_ns = SINCE_NS + 300 * NS_PER_S
-    told = [
+    alerts = [
         incident(severity="critical", raised_from="warning", name="drift\nBcc: me@example.org"),
         incident(state="pending"),
         incident(state="resolved", ended_ns=ended_ns),
     ]
     with Mailbox("me", CANARY) as box:
-        sender(mail_url(box.port)).send(told, SINCE_NS)
+        sender(mail_url(box.port)).send(alerts, SINCE_NS)
     fired, resolved = box.messages
     assert fired["Subject"] == "[FIRING] drift Bcc: me@example.org critical (was warning)"
     assert fired["Bcc"] is None
@@ -79,10 +77,10 @@ def test_a_mail_arrives_with_its_subject_and_its_lines(sender):
     assert "since 2026-05-28T20:26:40" in text
     assert resolved["Subject"] == "[RESOLVED] drift warning"
     assert "until 2026-05-28T20:31:40" in resolved.get_body(("plain", "html")).get_content()
-    assert tellers() == []
+    assert sending_processes() == []
 
 
-def test_apprise_is_not_loaded_here():
+def test_parent_process_does_not_load_apprise():
     assert "apprise" not in sys.modules
 
 
@@ -94,7 +92,7 @@ def test_apprise_is_not_loaded_here():
         ({"state": "resolved", "severity": "critical"}, "success"),
     ],
 )
-def test_the_type_follows_severity_and_state(sender, more, kind):
+def test_type_follows_severity_and_state(sender, more, kind):
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
         large = (symptom(text="x" * 1000),) * 60
         sender(server.url.replace("http:", "json:")).send(
@@ -107,7 +105,7 @@ def test_the_type_follows_severity_and_state(sender, more, kind):
 
 
 def ends(pid):
-    """True once a process is gone, or only waits for whoever inherited it to see so."""
+    """Wait until a process has exited; a zombie that init has not reaped counts as exited."""
     for _ in range(1000):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
@@ -120,61 +118,61 @@ def ends(pid):
 
 
 @pytest.mark.parametrize("refusal", ["451 try again", f"554 {CANARY} is refused"])
-def test_what_the_service_does_not_take_is_told_later(sender, refusal):
+def test_rejected_mail_is_retried(sender, refusal):
     with Mailbox("me", CANARY, refusal) as box:
         found = failure(sender(mail_url(box.port)), RetryLater)
-    assert "did not take" in found.reason
+    assert "did not accept" in found.reason
     assert "--config" in found.reason
 
 
-def test_a_wrong_password_is_told_later_and_not_shown(sender):
+def test_wrong_password_is_retried_and_not_shown(sender):
     with Mailbox("me", "another") as box:
         failure(sender(mail_url(box.port)), RetryLater)
     assert box.messages == []
 
 
-def test_a_service_that_says_why_is_quoted_by_its_status_alone(sender):
+def test_only_the_status_of_a_response_is_quoted(sender):
     with Scripted(lambda *_: (401, {}, CANARY.encode())) as server:
         url = server.url.replace("http:", "json:") + f"/{CANARY}"
         assert "(HTTP 401)" in failure(sender(url), RetryLater).reason
 
 
-def test_a_service_that_is_away_is_told_later(sender):
+def test_unreachable_service_is_retried(sender):
     failure(sender(mail_url(free_port())), RetryLater)
 
 
 @pytest.mark.parametrize(
     "url", [f"nonsense{CANARY}", f"no://{CANARY}", "mailto://", f"slack://{CANARY}"]
 )
-def test_an_address_that_apprise_does_not_know_is_the_operators(sender, url):
+def test_unknown_url_is_misconfigured(sender, url):
     found = failure(sender(url), Misconfigured)
-    assert "address" in found.reason
+    assert "URL" in found.reason
 
 
-def test_without_the_package_the_fix_is_named(sender, monkeypatch):
-    # Without its site-packages it finds our own modules by this alone.
-    monkeypatch.setenv("PYTHONPATH", str(Path(agent.__file__).parents[1]))
+def test_missing_package_is_named_with_its_fix(sender, monkeypatch):
+    # Without site-packages the child finds our own modules only through this path.
+    monkeypatch.setenv("PYTHONPATH", str(Path(costprobe.__file__).parents[1]))
     found = failure(sender(mail_url(9), python=(sys.executable, "-S")), Misconfigured)
     assert "pip install apprise" in found.reason
 
 
-def test_no_process_shows_the_address(sender):
+def test_no_process_list_shows_the_url(sender):
     seen = []
-    with Talking(lambda _: seen.extend(tellers())) as server:
+    with Talking(lambda _: seen.extend(sending_processes())) as server:
         failure(sender(f"json://127.0.0.1:{server.port}/{CANARY}"), RetryLater)
     assert len(seen) == 1
     assert CANARY.encode() not in seen[0]
-    assert tellers() == []
+    assert sending_processes() == []
 
 
 @pytest.mark.parametrize("script", ["sleep 300", "echo half; sleep 300", "trap '' TERM; sleep 300"])
-def test_what_hangs_is_cut_off(sender, script):
+def test_hanging_child_is_killed(sender, script):
     hung = sender("json://h", timeout="300ms", python=("/bin/sh", "-c", f"printf x; {script}"))
     failure(hung, RetryLater)
-    assert tellers() == []
+    assert sending_processes() == []
 
 
-def test_closing_ends_the_process_that_tells(sender):
+def test_close_kills_the_running_child(sender):
     reached = threading.Event()
 
     def talk(connection):
@@ -192,28 +190,28 @@ def test_closing_ends_the_process_that_tells(sender):
 
         closer = threading.Thread(target=close)
         closer.start()
-        assert "without an answer" in failure(slow, RetryLater).reason
+        assert "ended without a result" in failure(slow, RetryLater).reason
         closer.join()
-    assert tellers() == []
+    assert sending_processes() == []
 
 
-@pytest.mark.parametrize("script", ["exit 3", "echo rubbish", "yes", "echo []", "printf 1"])
-def test_a_process_that_answers_rubbish_is_tried_again(sender, script):
-    found = failure(sender("json://h", python=("/bin/sh", "-c", script)), RetryLater)
-    assert "without an answer" in found.reason
+def test_malformed_result_is_retried(sender):
+    for script in ("exit 3", "echo malformed", "yes", "echo []", "printf 1"):
+        found = failure(sender("json://h", python=("/bin/sh", "-c", script)), RetryLater)
+        assert "ended without a result" in found.reason, script
 
 
-def test_what_the_process_started_ends_with_it(sender, tmp_path):
+def test_processes_started_by_the_child_are_killed_with_it(sender, tmp_path):
     script = f'sleep 300 & echo $! >{tmp_path}/pid; echo "{{}}"'
     failure(sender("json://h", python=("/bin/sh", "-c", script)), RetryLater)
     assert ends(int((tmp_path / "pid").read_text()))
 
 
-def test_an_interpreter_that_is_not_there_is_tried_again(sender):
+def test_missing_interpreter_is_retried(sender):
     assert "No such file" in failure(sender("json://h", python=("/nowhere",)), RetryLater).reason
 
 
-def test_no_proxy_of_the_environment_is_used(sender, monkeypatch):
+def test_environment_proxy_is_not_used(sender, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
         sender(server.url.replace("http:", "json:")).send([incident()], SINCE_NS)

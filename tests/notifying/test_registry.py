@@ -1,14 +1,13 @@
-"""Each kind of notifier is built from its settings, and looked at before it is used."""
+"""Each kind of notifier is built from its section and validated before use."""
 
 import subprocess
 import sys
 
 import pytest
+from costprobe.adapters.notifiers.registry import build_notifier, check_notifier
+from costprobe.app.configuration import AnyNotifier
 from fakes.servers import TLS
 from pydantic import TypeAdapter
-
-from agent.config_notifier import NotifierConfig
-from agent.notifying.registry import build_sender, check_notifier
 
 CANARY = "c4nary-5ecret"
 SENDERS = {
@@ -20,19 +19,19 @@ SENDERS = {
 
 def config_of(kind, **more):
     values = {"name": "n", "kind": kind, **SENDERS[kind], **more}
-    return TypeAdapter(NotifierConfig).validate_python(values)
+    return TypeAdapter(AnyNotifier).validate_python(values)
 
 
 @pytest.mark.parametrize("kind", SENDERS)
 def test_each_kind_is_built_and_closed(kind):
-    sender = build_sender(config_of(kind), None)
+    sender = build_notifier(config_of(kind), None)
     assert type(sender).__name__.lower() == kind
     sender.send([], 0)
     sender.close()
     sender.close()
 
 
-def test_what_is_well_has_no_problems(secret):
+def test_valid_sections_have_no_problems(secret):
     assert check_notifier(config_of("alertmanager")) == []
     assert check_notifier(config_of("webhook", ca_file=TLS / "server.pem")) == []
     url = secret("url", "https://example.org/hook")
@@ -52,31 +51,35 @@ def test_what_is_well_has_no_problems(secret):
         ("apprise", {}, "/nowhere"),
     ],
 )
-def test_each_problem_is_named_once(kind, more, words):
+def test_each_problem_is_reported_once(kind, more, words):
     (problem,) = check_notifier(config_of(kind, **more))
     assert words in problem
 
 
-def test_an_address_in_a_file_is_looked_at_and_not_shown(secret):
+def test_invalid_url_in_a_file_is_reported_without_its_content(secret):
     path = secret("url", f"https//{CANARY}")
     (problem,) = check_notifier(config_of("webhook", url=None, url_file=path))
     assert str(path) in problem
     assert CANARY not in problem
 
 
-def test_credentials_are_looked_at_where_there_are_any(tmp_path):
+def test_credentials_are_checked_if_there_are_any(tmp_path):
     config = config_of("apprise", url_file=None, url_credential="mail")
     assert check_notifier(config) == []
     (problem,) = check_notifier(config, tmp_path)
     assert str(tmp_path / "mail") in problem
 
 
-def test_the_daemon_never_loads_apprise():
+def test_http_is_loaded_by_the_first_request_and_apprise_never():
+    """A daemon that sends no request does not import the HTTP libraries."""
     program = (
-        "import sys; from agent.notifying import registry; from agent.config_notifier import *;"
+        "import sys; from costprobe.app.configuration import Config;"
+        " from costprobe.adapters.notifiers.apprise import Apprise, AppriseConfig;"
         " config = AppriseConfig(name='n', kind='apprise', url_file='/nowhere');"
-        " registry.check_notifier(config); registry.build_sender(config, None).close();"
-        " print({'apprise', 'requests', 'yaml'} & set(sys.modules))"
+        " Apprise(config, None).problems();"
+        " import costprobe.app.delivery.notifying, costprobe.app.accounting.serving;"
+        " heavy = {'apprise', 'requests', 'yaml', 'urllib3', 'http.client', 'prometheus_client'};"
+        " print(heavy & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"set()\n"

@@ -1,30 +1,33 @@
-"""No tag takes what others choose without a bound: hostile input makes no more series."""
+"""Every tag is bounded: hostile input cannot create an unlimited number of series."""
 
 import itertools
 import random
 from decimal import Decimal
 
 import pytest
-
-from agent.alert import Fault
-from agent.alerting.defaults import effective_rules
-from agent.alerting.engine import AlertEngine
-from agent.config_alerting import AlertingConfig
-from agent.config_service import ServiceConfig
-from agent.costing.allocation import Line
-from agent.costing.points import cost_point, device_point, event_point, probe_point
-from agent.costing.serving_basis import ServedCost, ServiceCost
-from agent.costing.serving_points import allocation_points, serving_cost_points, serving_points
-from agent.lineprotocol import series_key
-from agent.model import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
-from agent.series import SCHEMA
-from agent.serving.meter import ServiceMeter
-from agent.serving.named import MAX_NAMES
+from costprobe.adapters.serving.meter import ServiceMeter
+from costprobe.adapters.serving.model_names import MAX_NAMES
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.incident import Fault
+from costprobe.core.line_protocol import series_key
+from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
+from costprobe.core.schema import SCHEMA
+from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.alerting.settings import AlertingConfig
+from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
+from costprobe.domain.costing.serving.allocation import Line
+from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost
+from costprobe.domain.costing.serving.serving_points import (
+    allocation_points,
+    serving_cost_points,
+    serving_points,
+)
 
 HOST = {"host": "gpu-node-17", "rack": "r1"}
 START_NS = 1_780_000_000 * NS_PER_S
 ROUNDS = 300
-# What bounds each tag's values on a host. A tag that is not here has not been thought about.
+# The bound of each tag's values on a host; a tag without one fails the test.
 BOUNDED_BY = {
     "device": "the host's devices, and sets of them that the configuration names",
     "kind": "a literal: kinds of devices, kinds of events",
@@ -54,7 +57,7 @@ BOUNDED_BY = {
 
 
 def hostile():
-    """Texts that are never the same."""
+    """An endless sequence of distinct texts."""
     rng = random.Random(1)
     return (f"{rng.random()}, a=b {number}\n" * 3 for number in itertools.count())
 
@@ -63,7 +66,7 @@ def series_of(points):
     return {series_key(point.measurement, point.tags) for point in points}
 
 
-def test_each_tag_of_the_schema_is_known_to_be_bounded():
+def test_every_tag_of_the_schema_is_bounded():
     assert {tag for family in SCHEMA.values() for tag in family.tags} == BOUNDED_BY.keys()
 
 
@@ -75,8 +78,8 @@ def result(texts, number):
         latency_ms={"p50": 1.0 + number, "mean": 1.0, "cv": 0.1},
         samples=300 + number,
         stop_reason=next(texts),
-        region_start_ns=number,
-        region_end_ns=number + NS_PER_S,
+        window_start_ns=number,
+        window_end_ns=number + NS_PER_S,
         inferences=100.0,
         has_energy_window=True,
         h2d_ms=0.1,
@@ -106,9 +109,11 @@ def made_by_device(texts, number):
 
 
 def made_by_event(texts, number):
-    said = {name: next(texts) for name in ("title", "detail", "before", "after", "cause")}
+    texts_of_event = {name: next(texts) for name in ("title", "detail", "before", "after", "cause")}
     own = {"device": "gpu0", "subject": {"probe": "encoder"}, "metric": "cost"}
-    event = Event("drift", "warning", time_ns=START_NS + number, change_pct=number, **said, **own)
+    event = Event(
+        "drift", "warning", time_ns=START_NS + number, change_pct=number, **texts_of_event, **own
+    )
     return [event_point(event, HOST)]
 
 
@@ -121,13 +126,13 @@ def made_by_allocation(texts, number):
     ("made", "most"),
     [(made_by_probe, 2), (made_by_device, 1), (made_by_event, 1), (made_by_allocation, 1)],
 )
-def test_texts_and_numbers_make_no_series(made, most):
+def test_texts_and_numbers_add_no_series(made, most):
     texts = hostile()
     found = series_of(point for number in range(ROUNDS) for point in made(texts, number))
     assert len(found) == most
 
 
-def test_alerts_of_the_default_rules_make_no_series_of_what_is_said():
+def test_alert_texts_add_no_series():
     texts = hostile()
     rules = effective_rules([], use_defaults=True)
     engine = AlertEngine(rules, AlertingConfig(), (), (), HOST)
@@ -143,7 +148,7 @@ def test_alerts_of_the_default_rules_make_no_series_of_what_is_said():
 
 
 class Engine:
-    """A server whose label names models of a tenant each, and which counts them all."""
+    """A server with one model label per tenant."""
 
     def __init__(self):
         self.second = 0
@@ -175,18 +180,18 @@ def served_rows(meter, number):
     ]
 
 
-def test_a_servers_labels_make_a_bounded_number_of_series():
+def test_labels_of_a_server_add_a_bounded_number_of_series():
     service = ServiceConfig.model_validate(
         {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
     )
     times = itertools.count(START_NS, NS_PER_S)
     meter = ServiceMeter(service, Engine(), lambda: next(times), lambda: next(times))
     found = series_of(row for number in range(60) for row in served_rows(meter, number))
-    # A row of each named model, of the rest and of what names none, in each of two measurements.
+    # In each of two measurements: a row per named model, one for others, one without a model.
     assert MAX_NAMES < len(found) <= 2 * (MAX_NAMES + 2)
 
 
-def test_what_the_rest_served_is_counted_in_full():
+def test_series_beyond_the_bound_are_counted_as_other():
     class Steady:
         seen = 0
 

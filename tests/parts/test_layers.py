@@ -1,135 +1,164 @@
-"""The layers of the design hold: a file imports from its own layer or from one below it."""
+"""The layers of docs/architecture.md: each test prints every offender at once."""
 
 import ast
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
-# The first entry that a module's name starts with says its layer.
-LAYERS = (
-    ("agent.__main__", 5),
-    ("agent.cli", 5),
-    ("agent.grafana", 5),
-    ("agent.influx_setup", 5),
-    ("agent.dashboard", 5),
-    ("agent.report", 5),
-    ("agent.client", 5),
-    ("agent.budgeting", 4),
-    ("agent.daemon", 4),
-    ("agent.telemetry", 3),
-    ("agent.probing", 3),
-    ("agent.storage", 3),
-    ("agent.sinks", 3),
-    ("agent.feeds", 3),
-    ("agent.serving", 3),
-    ("agent.alerting", 3),
-    ("agent.notifying", 3),
-    ("agent.pricing", 2),
-    ("agent.costing", 2),
-    ("agent.detection", 2),
-    ("agent.advising", 2),
-    ("agent.alert", 1),
-    ("agent.model", 1),
-    ("agent.series", 1),
-    ("agent.lineprotocol", 1),
-    ("agent.units", 1),
-    ("agent.weekly", 1),
-    ("agent.config", 1),
-    ("agent.calendar_step", 1),
-    ("agent.clock", 1),
-    ("agent.control_wire", 1),
-    ("agent.retry_after", 1),
-    ("agent.secret_file", 1),
-    ("agent", 0),
-)
-PARTS = 3
-FILES = sorted((ROOT / "agent").rglob("*.py"))
-# What each layer may take from beyond the standard library; parts and above take what they need.
-THIRD_PARTY = {0: set(), 1: {"pydantic"}, 2: set()}
+SOURCES = {"costprobe": ROOT / "agent", "costprobe_probes": ROOT / "probes"}
+LAYERS = ("core", "domain", "adapters", "app", "daemon", "ui")
+TOP_MODULES = {"__init__", "__main__", "client"}
+# Packages of a layer that its other packages may import.
+SHARED = {"adapters": {"net", "system"}, "ui": set()}
+THIRD_PARTY = {"core": {"pydantic"}, "domain": {"pydantic"}}
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+@cache
+def modules(package):
+    """Module name -> path of each file of a package."""
+    root = SOURCES[package]
+    found = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
-def layer_of(module: str) -> tuple[str, int]:
-    for prefix, layer in LAYERS:
-        if module == prefix or module.startswith((prefix + ".", prefix + "_")):
-            return prefix, layer
-    raise AssertionError(f"{module} belongs to no layer: add it to LAYERS")
-
-
-def imports_of(path: Path) -> set[str]:
+@cache
+def imports_of(path):
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide where a name comes from"
+            assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_a_file_imports_from_its_own_layer_or_below(path):
-    prefix, layer = layer_of(module_name(path))
-    for imported in imports_of(path):
-        if not imported.startswith("agent."):
-            continue
-        other_prefix, other = layer_of(imported)
-        assert other <= layer, f"{module_name(path)} (layer {layer}) imports {imported} ({other})"
-        if layer == other == PARTS:
-            assert other_prefix == prefix, f"{module_name(path)} imports another part: {imported}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_the_daemons_code_never_imports_torch_or_nvml(path):
-    allowed = {"pynvml"} if "telemetry" in path.parts else set()
-    roots = {name.split(".")[0] for name in imports_of(path)}
-    assert not (roots & {"torch", "probes", "numpy", "pynvml"}) - allowed
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "probes").rglob("*.py")), ids=module_name)
-def test_probes_depend_on_torch_and_the_standard_library_alone(path):
-    import sys
-
-    roots = {name.split(".")[0] for name in imports_of(path)}
-    assert roots <= set(sys.stdlib_module_names) | {"torch", "probes"}
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_the_lower_layers_take_little_from_others(path):
-    import sys
-
-    _, layer = layer_of(module_name(path))
-    roots = {name.split(".")[0] for name in imports_of(path)} - {"agent"}
-    third_party = roots - set(sys.stdlib_module_names)
-    assert third_party <= THIRD_PARTY.get(layer, third_party)
-
-
-def test_no_import_circles_between_files():
-    graph = {}
-    names = {module_name(path): path for path in FILES}
+def edges(package):
+    """(importing module, imported module), both within the package."""
+    names = modules(package)
     for name, path in names.items():
-        graph[name] = set()
         for imported in imports_of(path):
             for candidate in (imported, imported.rpartition(".")[0]):
                 if candidate in names and candidate != name:
-                    graph[name].add(candidate)
+                    yield name, candidate
                     break
-    done, path_now = set(), []
 
-    def visit(name):
-        if name in done:
-            return
-        assert name not in path_now, f"circle: {' -> '.join([*path_now, name])}"
-        path_now.append(name)
-        for other in graph[name]:
-            visit(other)
-        path_now.pop()
-        done.add(name)
 
-    for name in graph:
-        visit(name)
+def layer(name):
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in LAYERS else "ui"
+
+
+def test_old_name_does_not_occur():
+    command = ["git", "grep", "-il", "infer" + "cost", "--", ".", ":!CHANGELOG.md"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    paths = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found += "\n".join(path for path in paths.stdout.split() if "infer" + "cost" in path)
+    assert not found
+
+
+def test_tree_contains_the_layer_folders_only():
+    folder = SOURCES["costprobe"] / "costprobe"
+    loose = {path.stem for path in folder.glob("*.py")} - TOP_MODULES
+    folders = {path.name for path in folder.iterdir() if any(path.glob("*.py"))}
+    assert not loose, f"modules beside the layer folders: {loose}"
+    assert folders == set(LAYERS)
+
+
+def test_imports_point_to_the_same_or_a_lower_layer():
+    rank = {name: place for place, name in enumerate(LAYERS)}
+    offenders = [
+        f"{name} imports {other}"
+        for name, other in edges("costprobe")
+        if other != "costprobe" and rank[layer(other)] > rank[layer(name)]
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_sibling_packages_of_adapters_and_ui_do_not_import_each_other():
+    offenders = []
+    names = modules("costprobe")
+    for name, other in edges("costprobe"):
+        for parent, shared in SHARED.items():
+            prefix = f"costprobe.{parent}."
+            is_composed = name.startswith("costprobe.ui.cli.")  # commands start what they show
+            if not (name.startswith(prefix) and other.startswith(prefix)) or is_composed:
+                continue
+            package = other.removeprefix(prefix).split(".")[0]
+            is_package = names[f"{prefix}{package}"].name == "__init__.py"
+            own = name.removeprefix(prefix).split(".")[0]
+            if is_package and package != own and package not in shared:
+                offenders.append(f"{name} imports {other}")
+    assert not offenders, "\n".join(sorted(offenders))
+
+
+def test_no_import_circles_between_files_or_folders():
+    """In each package, its files and subpackages form a graph without a circle."""
+    offenders = []
+    for package in SOURCES:
+        graph = {}
+        for name, other in edges(package):
+            ours, theirs = name.split("."), other.split(".")
+            depth = next(
+                (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+                min(len(ours), len(theirs)),
+            )
+            if depth < min(len(ours), len(theirs)):
+                key = ".".join(ours[:depth])
+                link = (".".join(ours[: depth + 1]), ".".join(theirs[: depth + 1]))
+                graph.setdefault(key, {}).setdefault(link[0], {}).setdefault(link[1], []).append(
+                    f"{name} -> {other}"
+                )
+        for parent, links in graph.items():
+            offenders += _circles(parent, links)
+    assert not offenders, "\n".join(offenders)
+
+
+def _circles(parent, links):
+    reach = {}
+
+    def reachable(start):
+        if start not in reach:
+            seen, waiting = set(), [start]
+            while waiting:
+                for other in links.get(waiting.pop(), {}):
+                    if other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
+            reach[start] = seen
+        return reach[start]
+
+    for name, others in links.items():
+        for other, why in others.items():
+            if name in reachable(other):
+                yield f"circle in {parent}: {name} -> {other}: {', '.join(why)}"
+
+
+def test_costprobe_imports_neither_torch_nor_probes_and_nvml_in_the_sensor_child_only():
+    offenders = []
+    for name, path in modules("costprobe").items():
+        allowed = {"pynvml"} if name.startswith("costprobe.adapters.sensors.child.") else set()
+        roots = {imported.split(".")[0] for imported in imports_of(path)}
+        found = (roots & {"torch", "costprobe_probes", "numpy", "pynvml"}) - allowed
+        offenders += [f"{name} imports {root}" for root in found]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_lower_layers_and_probes_import_few_third_party_packages():
+    offenders = []
+    for package in SOURCES:
+        for name, path in modules(package).items():
+            allowed = {"torch"} if package == "costprobe_probes" else THIRD_PARTY.get(layer(name))
+            if allowed is None:
+                continue
+            roots = {imported.split(".")[0] for imported in imports_of(path)}
+            found = roots - set(sys.stdlib_module_names) - allowed - {package}
+            offenders += [f"{name} imports {root}" for root in found]
+    assert not offenders, "\n".join(offenders)

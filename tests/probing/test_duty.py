@@ -1,13 +1,12 @@
-"""Probing keeps to its share of a device's time, and energy windows recur within it."""
+"""Probes stay within their share of device time, which includes regular energy windows."""
 
+from costprobe.adapters.probing.duty import DutyBudget
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.probing.duty import DutyBudget
-
 
 def simulate(budget, *, every_s, full_s, latency_s, hours=6):
-    """Runs a probe by its plan; returns the plans, and the most that any hour held."""
+    """Run a probe by its plans; return the plans and the largest busy time in s within any hour."""
     plans, runs, most_s, now_s = [], [], 0.0, 0.0
     for _ in range(int(hours * 3600 / every_s)):
         known = bool(runs)
@@ -22,7 +21,7 @@ def simulate(budget, *, every_s, full_s, latency_s, hours=6):
     return plans, most_s
 
 
-def test_the_defaults_carry_energy_every_hour_and_latency_all_the_time():
+def test_default_budget_has_hourly_energy_and_frequent_latency():
     # 36 s an hour; 12 runs of 2.5 s or, with energy, 9 s.
     plans, most_s = simulate(DutyBudget(0.01), every_s=300, full_s=9.0, latency_s=2.0)
     assert most_s <= 36
@@ -32,21 +31,21 @@ def test_the_defaults_carry_energy_every_hour_and_latency_all_the_time():
     assert plans.count("skip") < len(plans) / 3
 
 
-def test_a_tight_budget_still_carries_energy_and_lengthens_the_interval():
+def test_small_budget_keeps_energy_runs_and_skips_others():
     plans, most_s = simulate(DutyBudget(0.005), every_s=60, full_s=12.0, latency_s=4.0)
     assert most_s <= 18
     assert plans.count("full") >= 5
     assert plans.count("skip") > len(plans) / 2
 
 
-def test_a_run_that_never_fits_runs_once_and_latency_goes_on():
+def test_oversized_energy_run_runs_once_and_latency_continues():
     plans, _ = simulate(DutyBudget(0.01), every_s=300, full_s=60.0, latency_s=3.0)
     assert plans[0] == "full"
     assert plans.count("full") == 1
     assert "latency" in plans
 
 
-def test_what_was_used_is_forgotten_after_the_window():
+def test_used_time_expires_after_the_window():
     budget = DutyBudget(0.01)
     budget.record("p", 0.0, 36.0, energy=True)
     assert budget.used_share(10.0) == 0.01
@@ -60,9 +59,7 @@ def test_what_was_used_is_forgotten_after_the_window():
     st.floats(5.5, 60),
     st.floats(0.5, 20),
 )
-def test_no_hour_holds_more_than_the_budget_but_for_the_first_run(
-    share, every_s, full_s, latency_s
-):
+def test_no_hour_exceeds_the_budget_except_by_the_first_run(share, every_s, full_s, latency_s):
     allowed_s = share * 3600
     _, most_s = simulate(
         DutyBudget(share), every_s=every_s, full_s=full_s, latency_s=latency_s, hours=3

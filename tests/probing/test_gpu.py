@@ -1,4 +1,4 @@
-"""On a real NVIDIA GPU, with nothing faked: run with `pytest -m gpu`."""
+"""Probes on a real NVIDIA GPU; run with `pytest -m gpu`."""
 
 import json
 import subprocess
@@ -11,10 +11,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 def probe(tmp_path, **keys):
     text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in keys.items())
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n[[probe]]\nname = "p"\n{text}\n')
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n[[probe]]\nname = "p"\n{text}\n')
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "--config", str(config), "probe", "p", "--json"],
+        [sys.executable, "-m", "costprobe", "--config", str(config), "probe", "p", "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -25,7 +25,7 @@ def probe(tmp_path, **keys):
 
 @pytest.mark.parametrize("kind", ["transformer", "cnn"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
-def test_a_probe_runs_with_energy_from_the_counter_or_from_polled_power(tmp_path, kind, dtype):
+def test_probe_has_energy_from_counter_or_polls(tmp_path, kind, dtype):
     document = probe(tmp_path, kind=kind, dtype=dtype, batch=8)
     assert document["device"].startswith("gpu")
     assert document["samples"] >= 300
@@ -36,13 +36,13 @@ def test_a_probe_runs_with_energy_from_the_counter_or_from_polled_power(tmp_path
     assert "driver" in document["software"]
 
 
-def test_throughput_agrees_with_device_time_where_launching_is_hidden(tmp_path):
+def test_throughput_agrees_with_device_time_if_launches_overlap(tmp_path):
     document = probe(tmp_path, kind="transformer", dtype="bf16", batch=256)
     by_latency_per_s = 256 / document["latency_ms"]["p50"] * 1000
     assert document["throughput_per_s"] == pytest.approx(by_latency_per_s, rel=0.1)
 
 
-def test_the_search_of_the_batch_ends_with_one_that_is_faster_than_a_single_item(tmp_path):
+def test_batch_search_finds_a_faster_batch_than_one(tmp_path):
     single = probe(tmp_path, kind="transformer", dtype="bf16", batch=1, energy=False)
     best = probe(tmp_path, kind="transformer", dtype="bf16", batch="auto", energy=False)
     assert best["batch"] > 1

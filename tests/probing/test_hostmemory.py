@@ -1,15 +1,14 @@
-"""What is free on the host, and within the control groups above a worker."""
+"""Available memory of the host and of the cgroups of a worker."""
 
 import pytest
-
-from probes.hostmemory import HostMemory
+from costprobe_probes.hostmemory import HostMemory
 
 MIB = 1 << 20
 
 
 @pytest.fixture
 def root(tmp_path):
-    """A host of 16000 MiB with 8000 MiB available; a process that holds 300 MiB."""
+    """A host with 16000 MiB, of which 8000 MiB are available; a process with 300 MiB resident."""
     write(
         tmp_path,
         {
@@ -48,21 +47,21 @@ def free_mib(root):
     return total / MIB, available / MIB
 
 
-def test_the_host_alone(root):
+def test_memory_of_a_host_without_limits(root):
     memory = HostMemory(str(root))
     assert free_mib(root) == (16000, 8000)
     assert memory.resident_bytes() == 300 * MIB
     assert memory.peak_bytes() == 400 * MIB
 
 
-def test_the_tightest_group_above_a_process_bounds_it(root):
+def test_tightest_cgroup_limits_available_memory(root):
     top = "sys/fs/cgroup"
     write(root, group(f"{top}/a", limit=1000 * MIB, used_mib=900, cache_mib=100))
     write(root, group(f"{top}/a/b", limit="max", used_mib=10, cache_mib=0))
     assert free_mib(root) == (1000, 200)
 
 
-def test_groups_of_the_first_version(root):
+def test_cgroup_v1_limits_are_read(root):
     write(root, {"proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/c\n"})
     folder = "sys/fs/cgroup/memory"
     write(root, group(folder, limit=2**63 - 4096, used_mib=9, cache_mib=0, version=1))
@@ -70,17 +69,17 @@ def test_groups_of_the_first_version(root):
     assert free_mib(root) == (500, 150)
 
 
-def test_a_group_past_its_limit_leaves_nothing(root):
+def test_cgroup_above_its_limit_has_nothing_available(root):
     write(root, group("sys/fs/cgroup/a", limit=100 * MIB, used_mib=130, cache_mib=0))
     assert free_mib(root) == (100, 0)
 
 
-def test_a_host_without_control_groups(root):
+def test_host_without_cgroups(root):
     (root / "proc/self/cgroup").unlink()
     assert free_mib(root) == (16000, 8000)
 
 
-def test_a_new_peak_is_asked_of_the_kernel_and_may_be_refused(root):
+def test_peak_reset_is_requested_and_may_be_denied(root):
     HostMemory(str(root)).reset_peak()
     assert (root / "proc/self/clear_refs").read_text() == "5"
     (root / "proc/self/clear_refs").unlink()
@@ -88,7 +87,7 @@ def test_a_new_peak_is_asked_of_the_kernel_and_may_be_refused(root):
     HostMemory(str(root)).reset_peak()
 
 
-def test_this_process_holds_something_and_its_peak_holds_that():
+def test_memory_of_this_process_is_plausible():
     memory = HostMemory()
     total, available = memory.total_and_available_bytes()
     assert 0 < available <= total

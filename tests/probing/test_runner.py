@@ -1,4 +1,4 @@
-"""A probe child may hang, die, lie or shout: its run comes to a fault, and the next starts clean."""
+"""A probe child that hangs, dies or sends invalid output gives a fault; the next run is unaffected."""
 
 import os
 import signal
@@ -8,19 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from agent.probing.lock import device_lock
-from agent.probing.outcome import (
+from costprobe.adapters.probing.lock import device_lock
+from costprobe.adapters.probing.outcome import (
     ProbeFault,
     ProbeOutcome,
     read_batch_point,
     read_outcome,
     read_progress,
 )
-from agent.probing.request import ProbeRequest
-from agent.probing.runner import ProbeRunner
+from costprobe.adapters.probing.request import ProbeRequest
+from costprobe.adapters.probing.runner import ProbeRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 REQUEST = ProbeRequest("p", "transformer", "cpu", "fp32", 1, energy=True)
 RESULT = {
@@ -30,8 +29,8 @@ RESULT = {
     "samples": 300,
     "stop_reason": "runs",
     "steady_start_ns": 1,
-    "region_start_ns": 2,
-    "region_end_ns": 6_000_000_002,
+    "window_start_ns": 2,
+    "window_end_ns": 6_000_000_002,
     "steady_end_ns": 6_000_000_003,
     "inferences": 1200,
     "has_energy_window": True,
@@ -42,24 +41,24 @@ RESULT = {
     "software": {"torch": "2"},
     "threads": 2,
 }
-# A child that answers as the worker does; {0} stands where a test puts its misdeed.
+# A child with the worker's protocol; a test inserts code that fails at {failure}.
 CHILD = """
 import json, os, signal, sys, time
 RESULT = {result!r}
-def say(**line): print(json.dumps(line), flush=True)
+def send(**line): print(json.dumps(line), flush=True)
 for line in sys.stdin:
-    {misdeed}
-    say(type="progress", phase="energy", done=0.5, note="n")
-    say(type="region_start", t_ns=2)
+    {failure}
+    send(type="progress", phase="energy", done=0.5, note="n")
+    send(type="window_start", t_ns=2)
     assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
-    say(type="region_end", t_ns=3)
+    send(type="window_end", t_ns=3)
     assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
-    say(**RESULT)
+    send(**RESULT)
 """
 
 
-def runner_of(misdeed="pass", *, deadline_s=20.0, keep_alive=False, result=None, stop=None):
-    program = CHILD.format(misdeed=misdeed, result=result or RESULT)
+def runner_of(failure="pass", *, deadline_s=20.0, keep_alive=False, result=None, stop=None):
+    program = CHILD.format(failure=failure, result=result or RESULT)
     return ProbeRunner(
         sys.executable,
         deadline_s,
@@ -73,52 +72,52 @@ def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
     return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
 
 
-def test_a_good_child_gives_a_result_and_its_edges():
+def test_successful_child_gives_a_result_and_its_edges():
     edges, phases = [], []
     outcome = run(runner_of(), lambda: edges.append(1), lambda p: phases.append(p.phase))
     assert isinstance(outcome, ProbeOutcome)
     assert (outcome.result.probe, outcome.result.device) == ("p", "gpu0")
-    assert outcome.result.region_s == pytest.approx(6.0)
+    assert outcome.result.window_s == pytest.approx(6.0)
     assert len(edges) == 2
     assert phases == ["energy"]
 
 
 @pytest.mark.parametrize(
-    ("misdeed", "kind", "words"),
+    ("failure", "kind", "words"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "died", "SIGKILL"),
         ("sys.exit(7)", "died", "exit code 7"),
         ("raise RuntimeError('boom')", "died", "exit code 1"),
-        ("say(type='error', kind='oom', message='too big')", "oom", "too big"),
-        ("say(type='error', kind='config', message='no such')", "config", "no such"),
-        ("say(type='error', kind='?', message='odd')", "crash", "odd"),
-        ("[print('x' * 99) for _ in range(5000)]", "rubbish", "no report"),
+        ("send(type='error', kind='oom', message='too big')", "oom", "too big"),
+        ("send(type='error', kind='config', message='no such')", "config", "no such"),
+        ("send(type='error', kind='?', message='odd')", "crash", "odd"),
+        ("[print('x' * 99) for _ in range(5000)]", "malformed", "malformed lines"),
         ("print('[' * 200000, flush=True); sys.exit(0)", "died", "exit code 0"),
     ],
 )
-def test_a_bad_child_is_a_fault_with_its_kind(misdeed, kind, words):
-    fault = run(runner_of(misdeed))
+def test_failed_child_gives_a_fault_of_its_kind(failure, kind, words):
+    fault = run(runner_of(failure))
     assert isinstance(fault, ProbeFault)
     assert fault.kind == kind
     assert words in fault.title
 
 
-def test_the_last_words_are_kept_and_bounded():
+def test_stderr_tail_is_bounded():
     fault = run(
         runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(500)]; sys.exit(1)")
     )
-    assert len(fault.last_words) <= 40
-    assert fault.last_words[-1].startswith("499 ")
-    assert max(len(words) for words in fault.last_words) <= 300
+    assert len(fault.stderr_tail) <= 40
+    assert fault.stderr_tail[-1].startswith("499 ")
+    assert max(len(words) for words in fault.stderr_tail) <= 300
 
 
-def test_a_hanging_child_is_killed_at_its_deadline_with_its_own_children():
-    misdeed = (
+def test_hung_child_is_killed_at_its_deadline_with_its_children():
+    failure = (
         "pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
     )
-    fault = run(runner_of(misdeed, deadline_s=1.5))
+    fault = run(runner_of(failure, deadline_s=1.5))
     assert fault.kind == "deadline"
-    grandchild = int(fault.last_words[-1].split()[1])
+    grandchild = int(fault.stderr_tail[-1].split()[1])
     for _ in range(100):
         if not _alive(grandchild):
             break
@@ -133,16 +132,16 @@ def _alive(pid):
         return False
 
 
-def test_gigabytes_on_standard_error_do_not_stop_the_run():
-    misdeed = "[sys.stderr.write('x' * 1000000) for _ in range(50)]"
-    assert isinstance(run(runner_of(misdeed)), ProbeOutcome)
+def test_large_stderr_does_not_fail_the_run():
+    failure = "[sys.stderr.write('x' * 1000000) for _ in range(50)]"
+    assert isinstance(run(runner_of(failure)), ProbeOutcome)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"inferences": 0},
-        {"region_end_ns": 1},
+        {"window_end_ns": 1},
         {"steady_end_ns": 5},
         {"latency_ms": {"p50": 1.0}},
         {"latency_ms": {"p50": float("nan"), "mean": 1.0, "cv": 0.0}},
@@ -150,13 +149,13 @@ def test_gigabytes_on_standard_error_do_not_stop_the_run():
         {"software": 3},
     ],
 )
-def test_a_result_that_cannot_be_is_refused(change):
-    # NaN travels as bare NaN, which Python's json reads.
+def test_invalid_results_are_rejected(change):
+    # NaN is sent as a bare NaN, which Python's json module accepts.
     program_result = {**RESULT, **change}
     runner = runner_of("nan = float('nan')", result=program_result)
     fault = run(runner)
     assert isinstance(fault, ProbeFault)
-    assert fault.kind in {"rubbish", "died"}
+    assert fault.kind in {"malformed", "died"}
 
 
 JSON_VALUES = st.recursive(
@@ -172,69 +171,70 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from([*RESULT, "done", "phase", "note"]), JSON_VALUES))
-def test_whatever_a_child_says_is_read_or_refused(change):
-    said = {**RESULT, **change}
+def test_any_message_of_a_child_is_parsed_or_rejected(change):
+    message = {**RESULT, **change}
     try:
-        outcome = read_outcome("p", "gpu0", said, (1,), [])
+        outcome = read_outcome("p", "gpu0", message, (1,), [])
     except ValueError:
         outcome = None
-    assert outcome is None or outcome.result.region_s > 0
-    assert 0.0 <= read_progress(said).done <= 1.0
-    assert all(isinstance(value, int | float) for value in read_batch_point(said).values())
+    assert outcome is None or outcome.result.window_s > 0
+    assert 0.0 <= read_progress(message).done <= 1.0
+    assert all(isinstance(value, int | float) for value in read_batch_point(message).values())
 
 
-@pytest.mark.parametrize("field", ["batch", "samples", "inferences", "busy_s"])
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), "x", None, []])
-def test_a_number_that_is_none_is_refused(field, value):
-    with pytest.raises(ValueError, match=r"\w"):
-        read_outcome("p", "gpu0", {**RESULT, field: value}, (1,), [])
+def test_an_invalid_number_is_rejected():
+    for field in ("batch", "samples", "inferences", "busy_s"):
+        for value in (float("inf"), float("nan"), "x", None, []):
+            with pytest.raises(ValueError, match=r"\w"):
+                read_outcome("p", "gpu0", {**RESULT, field: value}, (1,), [])
 
 
-def test_a_listener_that_raises_ends_the_child(tmp_path):
-    noted = tmp_path / "pid"
-    misdeed = f"open({str(noted)!r}, 'w').write(str(os.getpid()))"
-    runner = runner_of(misdeed, keep_alive=True)
+def test_exception_of_a_callback_ends_the_child(tmp_path):
+    pid_file = tmp_path / "pid"
+    failure = f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))"
+    runner = runner_of(failure, keep_alive=True)
 
     def fail():
         raise OSError("the sensor's pipe broke")
 
     with pytest.raises(OSError, match="pipe broke"):
         run(runner, on_edge=fail)
-    assert not _alive(int(noted.read_text()))
+    assert not _alive(int(pid_file.read_text()))
     assert isinstance(run(runner), ProbeOutcome)
     runner.close()
 
 
-def test_a_worker_behind_a_wrapper_is_known_by_its_own_word():
-    outcome = run(runner_of("say(type='hello', pid=4242)"))
+def test_worker_behind_a_wrapper_is_identified_by_its_handshake():
+    outcome = run(runner_of("send(type='handshake', pid=4242)"))
     assert len(outcome.pids) == 2
     assert outcome.pids[1] == 4242
 
 
-def test_the_search_curve_is_kept_without_what_is_no_number():
-    said = "say(type='batch_point', batch=4, latency_ms=2.5, throughput_per_s='many', more=[1])"
-    assert run(runner_of(said)).curve == ({"batch": 4, "latency_ms": 2.5},)
+def test_search_curve_omits_values_that_are_not_numbers():
+    message = "send(type='batch_point', batch=4, latency_ms=2.5, throughput_per_s='many', more=[1])"
+    assert run(runner_of(message)).curve == ({"batch": 4, "latency_ms": 2.5},)
 
 
-def test_a_python_that_is_not_there_is_named():
+def test_error_of_a_missing_python_names_its_path():
     runner = ProbeRunner("/nowhere/python", 5.0, threading.Event())
     fault = run(runner)
     assert fault.kind == "spawn"
     assert "/nowhere/python" in fault.title
 
 
-def test_a_stop_ends_a_run_at_once():
+def test_stop_event_cancels_the_run():
     stop = threading.Event()
     runner = runner_of("time.sleep(600)", deadline_s=600, stop=stop)
     threading.Timer(0.3, stop.set).start()
     assert run(runner).kind == "cancelled"
 
 
-def test_close_ends_a_run_from_another_thread():
+def test_close_from_another_thread_cancels_the_run():
     stop = threading.Event()
-    misdeed = "say(type='progress', phase='load', done=0, note=''); time.sleep(600)"
-    runner = runner_of(misdeed, deadline_s=600, stop=stop)
+    failure = "send(type='progress', phase='load', done=0, note=''); time.sleep(600)"
+    runner = runner_of(failure, deadline_s=600, stop=stop)
     got, running = [], threading.Event()
     thread = threading.Thread(
         target=lambda: got.append(run(runner, on_progress=lambda _: running.set()))
@@ -247,7 +247,7 @@ def test_close_ends_a_run_from_another_thread():
     assert got[0].kind == "cancelled"
 
 
-def test_a_kept_child_serves_again_and_a_fault_replaces_it():
+def test_kept_child_is_reused_and_replaced_after_a_fault():
     runner = runner_of("print(os.getpid(), file=sys.stderr)", keep_alive=True)
     first, second = run(runner), run(runner)
     assert first.pids == second.pids
@@ -259,12 +259,12 @@ def test_a_kept_child_serves_again_and_a_fault_replaces_it():
     assert not _alive(third.pids[0])
 
 
-def test_a_child_that_is_not_kept_is_gone_after_its_run():
+def test_child_that_is_not_kept_ends_with_its_run():
     outcome = run(runner_of())
     assert not _alive(outcome.pids[0])
 
 
-def test_one_lock_a_device(tmp_path):
+def test_each_device_has_one_lock(tmp_path):
     stop = threading.Event()
     with device_lock(tmp_path, "gpu0", stop, 1.0) as mine:
         assert mine
@@ -276,6 +276,6 @@ def test_one_lock_a_device(tmp_path):
         assert again
 
 
-def test_a_folder_that_cannot_be_written_gives_no_lock_to_wait_for(tmp_path):
+def test_unwritable_lock_folder_does_not_block_the_run(tmp_path):
     with device_lock(tmp_path / "none", "gpu0", threading.Event(), 0.2) as mine:
         assert mine

@@ -1,11 +1,10 @@
-"""Probes of servers that speak the open inference protocol, on small real ones."""
+"""Probes of servers with the Open Inference Protocol, against small HTTP servers."""
 
 import pytest
+from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.served.outcome import ServerError
+from costprobe_probes.served.session import ServedSession
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, request
-
-from probes.errors import ConfigError
-from probes.served.outcome import ServerError
-from probes.served.session import ServedSession
 
 GOOD = {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.1, 0.2, 0.7]}
 
@@ -18,27 +17,27 @@ def run(server, **more):
 
 
 @pytest.mark.parametrize("version", [None, "2"])
-def test_requests_are_counted_and_timed_and_have_no_tokens(version):
+def test_requests_are_counted_and_timed_without_tokens(version):
     with InferenceServer(answering_tensors([GOOD], pause_s=0.005)) as server:
         result = run(server, version=version, warmup_requests=1, requests=9, concurrency=3)
         inferences = server.posts("/infer")
     assert len(inferences) == 10
-    assert (result["samples"], result["region_requests"]) == (9, 9)
+    assert (result["samples"], result["window_requests"]) == (9, 9)
     assert result["latency_ms"]["p50"] >= 5
     for name in ("ttft_ms", "tpot_ms", "tokens_in", "tokens_out", "token_source"):
         assert result[name] is None
-    assert result["region_tokens_out"] is None
-    assert result["software"]["version"] == (version or "as the server chooses")
+    assert result["window_tokens_out"] is None
+    assert result["software"]["version"] == (version or "server default")
     assert inferences[0].body == {"inputs": request("", "kserve")["inputs"]}
     assert inferences[0].path == f"/v2/models/m{'/versions/2' * bool(version)}/infer"
 
 
-def test_what_the_server_says_of_itself_and_the_model_is_told():
+def test_metadata_of_server_and_model_is_reported():
     with InferenceServer(answering_tensors([GOOD])) as server:
-        told = run(server)["software"]
-    assert (told["server_name"], told["server_version"]) == ("triton", "2.50.0")
-    assert (told["platform"], told["model_versions"]) == ("onnxruntime_onnx", "['1', '2']")
-    assert len(told["inputs"]) == 12
+        software = run(server)["software"]
+    assert (software["server_name"], software["server_version"]) == ("triton", "2.50.0")
+    assert (software["platform"], software["model_versions"]) == ("onnxruntime_onnx", "['1', '2']")
+    assert len(software["inputs"]) == 12
 
 
 @pytest.mark.parametrize(
@@ -69,22 +68,22 @@ def test_tensors_may_be_flat_or_nested_and_of_any_type(outputs):
         [{**GOOD, "data": {"0": 1}}],
     ],
 )
-def test_tensors_that_are_not_whole_are_no_answer(outputs):
+def test_incomplete_tensors_are_bad_answers(outputs):
     server = InferenceServer(answering_tensors(outputs))
     with server, pytest.raises(ServerError, match="2 of 2 requests failed, mostly bad_answer"):
         run(server)
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e"])
-def test_numbers_that_are_none_are_no_json(number):
+def test_invalid_numbers_are_bad_json(number):
     body = b'{"outputs": [{"name": "y", "shape": [1], "data": [%b]}]}' % number
     server = InferenceServer(lambda call: call.whole(body))
     with server, pytest.raises(ServerError, match="bad_json"):
         run(server)
 
 
-def test_an_unknown_model_is_told_with_those_that_there_are():
+def test_error_of_an_unknown_model_lists_the_known_ones():
     server = InferenceServer(answering_tensors([GOOD]))
-    with server, pytest.raises(ConfigError, match=r"set model to one that it offers \(m, n\)"):
+    with server, pytest.raises(ProbeConfigError, match=r"set model to one of its models \(m, n\)"):
         run(server, model="x/../y")
     assert server.posts("/infer")[0].path == "/v2/models/x%2F..%2Fy/infer"

@@ -1,16 +1,15 @@
-"""What is told of servers that refuse, are not there, or are asked for what they have not."""
+"""Errors about servers that reject requests, are unreachable, or lack what was requested."""
 
 import itertools
 import socket
 import threading
 
 import pytest
+from costprobe_probes.errors import DeviceError, ProbeConfigError, kind_of
+from costprobe_probes.served.outcome import ServerError
+from costprobe_probes.served.session import ServedSession
 from fakes.inference_server import InferenceServer, Notes, generating, request
 from fakes.servers import free_port
-
-from probes.errors import ConfigError, DeviceError, kind_of
-from probes.served.outcome import ServerError
-from probes.served.session import ServedSession
 
 
 def run(url, kind="openai", **more):
@@ -21,11 +20,11 @@ def run(url, kind="openai", **more):
 
 
 def inferring(answer):
-    """A server that answers inferences by a function, and knows nothing of its models."""
+    """A server that answers inferences with `answer` and lists no models."""
     return InferenceServer(lambda c: c.json({}, 404) if c.method == "GET" else answer(c))
 
 
-def test_a_server_that_is_too_slow_is_told_with_what_to_set():
+def test_error_of_a_slow_server_suggests_a_longer_timeout():
     with (
         inferring(lambda call: call.pause(20.0)) as server,
         pytest.raises(ServerError, match="longer timeout_s"),
@@ -33,7 +32,7 @@ def test_a_server_that_is_too_slow_is_told_with_what_to_set():
         run(server.url, timeout_s=0.2)
 
 
-def test_a_run_past_its_cap_still_takes_what_is_under_way():
+def test_requests_in_flight_at_the_time_cap_are_counted():
     with inferring(generating(2, pause_s=0.1)) as server:
         result = run(server.url, warmup_requests=0, requests=1000, sample_cap_s=0.3)
     assert result["stop_reason"] == "time_cap"
@@ -42,32 +41,32 @@ def test_a_run_past_its_cap_still_takes_what_is_under_way():
 
 
 @pytest.mark.parametrize("kind", ["openai", "kserve"])
-def test_nobody_there_is_a_fault_of_the_server(kind):
-    with pytest.raises(ServerError, match=r"refused.*is the server up, and url right") as told:
+def test_refused_connection_is_a_server_error(kind):
+    with pytest.raises(ServerError, match=r"refused.*is the server up, and url correct") as raised:
         run(f"http://127.0.0.1:{free_port()}", kind)
-    assert kind_of(told.value) == "device"
-    assert isinstance(told.value, DeviceError)
+    assert kind_of(raised.value) == "device"
+    assert isinstance(raised.value, DeviceError)
 
 
-def test_a_name_that_nobody_has_is_a_fault_of_the_server():
+def test_unresolvable_host_name_is_a_server_error():
     with pytest.raises(ServerError, match="unreachable"):
-        run("http://nobody.invalid:8000", timeout_s=5.0)
+        run("http://unknown.invalid:8000", timeout_s=5.0)
 
 
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, ConfigError, "set token_path to a file that holds the server's token"),
-        (403, ConfigError, "set token_path"),
-        (404, ConfigError, r"set model to one that it offers \(m, other\)"),
-        (400, ConfigError, "no such thing"),
-        (307, ConfigError, "it redirects, which is not followed"),
+        (401, ProbeConfigError, "set token_path to a file that holds the server's token"),
+        (403, ProbeConfigError, "set token_path"),
+        (404, ProbeConfigError, r"set model to one of its models \(m, other\)"),
+        (400, ProbeConfigError, "no such thing"),
+        (307, ProbeConfigError, "it redirects, and redirects are not followed"),
         (429, ServerError, "no such thing"),
         (500, ServerError, "no such thing; see the server log"),
         (503, ServerError, "no such thing; see the server log"),
     ],
 )
-def test_a_refusal_is_told_with_what_to_do(status, error, words):
+def test_error_of_a_rejected_request_contains_its_fix(status, error, words):
     good = generating()
 
     def answer(call):
@@ -76,19 +75,19 @@ def test_a_refusal_is_told_with_what_to_do(status, error, words):
         else:
             call.whole(b"no such\n\tthing", status, Location="/elsewhere")
 
-    with InferenceServer(answer) as server, pytest.raises(error, match=words) as told:
+    with InferenceServer(answer) as server, pytest.raises(error, match=words) as raised:
         run(server.url, concurrency=1)
-    assert f"2 of 2 requests failed, mostly http_{status}: " in str(told.value)
+    assert f"2 of 2 requests failed, mostly http_{status}: " in str(raised.value)
     assert all(call.path != "/elsewhere" for call in server.calls)
 
 
-def test_a_404_of_a_server_that_lists_nothing_doubts_the_url():
+def test_404_of_a_server_without_a_model_list_suggests_checking_the_url():
     server = InferenceServer(lambda call: call.json({}, 404))
-    with server, pytest.raises(ConfigError, match="are url and model right"):
+    with server, pytest.raises(ProbeConfigError, match="are url and model correct"):
         run(server.url)
 
 
-def test_the_commonest_of_many_failures_is_named_and_their_number_is_bounded():
+def test_most_frequent_failure_is_named_and_requests_stop():
     statuses = itertools.cycle([500, 503, 500, 502])
     lock = threading.Lock()
 
@@ -100,11 +99,11 @@ def test_the_commonest_of_many_failures_is_named_and_their_number_is_bounded():
     with inferring(answer) as server:
         with pytest.raises(ServerError, match="4 of 4 requests failed, mostly http_500"):
             run(server.url, warmup_requests=0, requests=4, concurrency=1)
-        # A server that refuses is not asked on and on.
+        # No further requests are sent to a server that rejects all of them.
         assert len(server.posts()) == 4
 
 
-def test_a_server_that_closes_its_connections_is_connected_to_anew():
+def test_connection_closed_by_the_server_is_opened_again():
     body = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n'
 
     def answer(call):
@@ -118,7 +117,7 @@ def test_a_server_that_closes_its_connections_is_connected_to_anew():
     assert result["errors"] == {}
 
 
-def test_a_connection_that_stands_half_open_is_bounded_too():
+def test_half_open_connection_times_out():
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(ServerError, match="mostly timeout"):
@@ -132,19 +131,19 @@ def test_a_connection_that_stands_half_open_is_bounded_too():
     [
         ({"concurrency": 0}, "concurrency must be from 1 to 256"),
         ({"requests": 0}, "requests must be from 1"),
-        ({"kind": "grpc"}, "there are kserve, openai"),
-        ({"api": "edits"}, "there are chat, completions"),
+        ({"kind": "grpc"}, "known kinds: kserve, openai"),
+        ({"api": "edits"}, "known: chat, completions"),
         ({"token_path": "/nowhere/token"}, "cannot be read"),
         ({"url": "https://h", "ca_file": "/nowhere/ca"}, "cannot be used"),
-        ({"url": "https://h", "ca_file": __file__}, "no certificates in it"),
+        ({"url": "https://h", "ca_file": __file__}, "contains no certificates"),
     ],
 )
-def test_a_request_for_what_is_not_there_is_told(change, words):
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_requests_are_config_errors(change, words):
+    with pytest.raises(ProbeConfigError, match=words):
         ServedSession(Notes()).run({**request("http://127.0.0.1:9"), **change})
 
 
-def test_the_prompt_goes_out_as_it_is_in_any_script():
+def test_prompt_is_sent_unchanged_in_any_script():
     sent = []
 
     def answer(call):

@@ -1,13 +1,12 @@
-"""The real worker on a real server, under an interpreter that has no torch."""
+"""The worker process against an HTTP server, in an interpreter without torch."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+from costprobe.adapters.probing.child import PROBES_FOLDER, worker_command
 from fakes.inference_server import InferenceServer, answering_tensors, generating, request
-
-from agent.probing.child import PROBES_FOLDER, worker_command
 
 OUT = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
 
@@ -27,84 +26,84 @@ def worker():
         process.kill()
 
 
-def tell(worker, line):
+def send(worker, line):
     worker.stdin.write(json.dumps(line).encode() + b"\n")
     worker.stdin.flush()
 
 
-def hear(worker, last):
-    """Lines until one of the types that are last; the sensors read at each edge."""
+def lines_until(worker, last_types):
+    """The worker's lines up to one of `last_types`; the edges of the window are acknowledged."""
     lines = []
-    while not lines or lines[-1]["type"] not in last:
+    while not lines or lines[-1]["type"] not in last_types:
         lines.append(json.loads(worker.stdout.readline()))
-        if lines[-1]["type"] in {"region_start", "region_end"}:
-            tell(worker, {"cmd": "continue"})
+        if lines[-1]["type"] in {"window_start", "window_end"}:
+            send(worker, {"cmd": "continue"})
     return lines
 
 
-def test_servers_are_probed_one_after_the_other_without_torch(worker):
+def test_servers_are_probed_in_sequence_without_torch(worker):
     with (
         InferenceServer(generating()) as chat,
         InferenceServer(answering_tensors([OUT])) as tensors,
     ):
-        tell(worker, request(chat.url))
-        first = hear(worker, {"served_result", "error"})
-        tell(worker, request(tensors.url, "kserve"))
-        second = hear(worker, {"served_result", "error"})
+        send(worker, request(chat.url))
+        first = lines_until(worker, {"served_result", "error"})
+        send(worker, request(tensors.url, "kserve"))
+        second = lines_until(worker, {"served_result", "error"})
     assert first[0] == {
-        "type": "hello",
+        "type": "handshake",
         "pid": worker.pid,
         "software": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
     }
     assert (first[-1]["type"], first[-1]["samples"]) == ("served_result", 6), first[-1]
     assert (second[-1]["type"], second[-1]["samples"]) == ("served_result", 6), second[-1]
-    # Once a process.
-    assert [line for line in second if line["type"] == "hello"] == []
+    # The handshake is sent once per process.
+    assert [line for line in second if line["type"] == "handshake"] == []
     worker.stdin.close()
     imported = worker.stderr.read().decode()
-    assert "probes.served.session" in imported
+    assert "costprobe_probes.served.session" in imported
     assert "torch" not in imported
 
 
-def test_a_server_that_is_not_there_and_a_missing_torch_are_both_told_of(worker):
+def test_rejected_request_and_missing_torch_are_both_reported(worker):
     server = InferenceServer(lambda call: call.json({}, 401))
     with server:
-        tell(worker, request(server.url))
-        refused = hear(worker, {"served_result", "error"})[-1]
+        send(worker, request(server.url))
+        refused = lines_until(worker, {"served_result", "error"})[-1]
     assert (refused["type"], refused["kind"]) == ("error", "config")
     assert "http_401: set token_path" in refused["message"]
-    tell(worker, {"cmd": "probe", "probe": "p", "kind": "cnn", "torch_device": "cpu"})
-    missing = hear(worker, {"result", "error"})[-1]
+    send(worker, {"cmd": "probe", "probe": "p", "kind": "cnn", "torch_device": "cpu"})
+    missing = lines_until(worker, {"result", "error"})[-1]
     assert "torch cannot be imported" in missing["message"]
 
 
-SHORT_REGIONS = """
-from probes.served.session import ServedSession
-from probes.wire import Wire
+SHORT_WINDOW = """
+from costprobe_probes.served.session import ServedSession
+from costprobe_probes.wire import Wire
 wire = Wire()
-ServedSession(wire, least_region_s=0.2).run(wire.request())
+ServedSession(wire, min_window_s=0.2).run(wire.request())
 """
 
 
-def test_an_energy_region_ends_when_the_sensors_have_read_its_edge():
+def test_energy_window_ends_when_the_sensors_have_read_its_end():
     with (
         InferenceServer(answering_tensors([OUT], pause_s=0.005)) as server,
         subprocess.Popen(
-            (sys.executable, "-c", SHORT_REGIONS),
+            (sys.executable, "-c", SHORT_WINDOW),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=PROBES_FOLDER.parent,
         ) as process,
     ):
-        wanted = {"energy": True, "region_s": 0.2, "tail_s": 60.0, "requests": 4}
-        tell(process, request(server.url, "kserve", **wanted))
-        lines = hear(process, {"served_result"})
+        options = {"energy": True, "window_s": 0.2, "tail_s": 60.0, "requests": 4}
+        send(process, request(server.url, "kserve", **options))
+        lines = lines_until(process, {"served_result"})
     result = lines[-1]
-    edges = {x["type"]: x["t_ns"] for x in lines if x["type"].startswith("region")}
+    edges = {x["type"]: x["t_ns"] for x in lines if x["type"].startswith("window")}
     assert edges == {
-        "region_start": result["region_start_ns"],
-        "region_end": result["region_end_ns"],
+        "window_start": result["window_start_ns"],
+        "window_end": result["window_end_ns"],
     }
-    # Long before the tail was over, which a sensor that is silent would have waited for.
-    assert result["steady_end_ns"] - result["region_end_ns"] < 60e9
-    assert result["region_requests"] > 0
+    # Load ends once the end of the window is acknowledged, long before the tail's limit.
+    assert result["steady_end_ns"] - result["window_end_ns"] < 60e9
+    assert result["window_requests"] > 0

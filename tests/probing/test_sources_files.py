@@ -1,4 +1,4 @@
-"""What sources read, in this process: files, descriptions and exported programs."""
+"""Readers of model sources, in this process: files, input descriptions and exported programs."""
 
 import io
 import json
@@ -8,18 +8,18 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-
-from probes.errors import ConfigError
-from probes.sources import SOURCES, exported
-from probes.sources.described import described
-from probes.sources.files import digest_of, load_weights
-from probes.sources.packages import near, needed
-from probes.spec import Spec
-from probes.workload import load
+from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.sources import exported
+from costprobe_probes.sources.described import described
+from costprobe_probes.sources.files import digest_of, load_weights
+from costprobe_probes.sources.packages import import_package, similar_names
+from costprobe_probes.sources.registry import SOURCES
+from costprobe_probes.spec import Spec
+from costprobe_probes.workload import load
 
 
 class Payload:
-    """A program that runs when it is unpickled."""
+    """A malicious pickle, which creates a file when it is unpickled."""
 
     def __init__(self, place):
         self.place = place
@@ -29,7 +29,7 @@ class Payload:
 
 
 class Masked(torch.nn.Module):
-    """Makes a tensor on a device that its program then names."""
+    """Creates a tensor on a device, which its exported program then contains."""
 
     def forward(self, x):
         return x * torch.ones(x.shape[1], device=x.device)
@@ -41,7 +41,7 @@ def saved(path, module, args, **options):
 
 
 def as_archive(path, is_mapped):
-    """Weights in the format that can be mapped, or in that from before torch 1.6."""
+    """Weights in the memory-mappable format, or in that of torch before 1.6."""
     torch.manual_seed(1)
     net = torch.nn.Linear(3, 2)
     torch.save(net.state_dict(), path, _use_new_zipfile_serialization=is_mapped)
@@ -59,12 +59,12 @@ def test_weights_of_either_format_are_loaded(tmp_path, is_mapped):
 
 @pytest.mark.parametrize("is_mapped", [True, False])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_truncated_file_of_weights_is_named(tmp_path, is_mapped, share):
+def test_truncated_weights_file_is_named(tmp_path, is_mapped, share):
     path = tmp_path / "net.pth"
     as_archive(path, is_mapped)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ConfigError, match=r"net\.pth: is (no file of weights|damaged)"):
+    with pytest.raises(ProbeConfigError, match=r"net\.pth: (is damaged|not a weights file)"):
         load_weights(torch.nn.Linear(3, 2), str(path))
 
 
@@ -74,30 +74,30 @@ def test_a_truncated_file_of_weights_is_named(tmp_path, is_mapped, share):
         ({"weight": torch.ones(2, 3)}, "does not fit the model"),
         ({"weight": torch.ones(9, 9), "bias": torch.ones(2)}, "does not fit the model"),
         ({1: torch.ones(2)}, "does not fit the model"),
-        ([torch.ones(2)], "holds no state dict"),
-        (torch.ones(2), "holds no state dict"),
+        ([torch.ones(2)], "contains no state dict"),
+        (torch.ones(2), "contains no state dict"),
     ],
 )
-def test_weights_of_another_model_are_refused(tmp_path, content, words):
+def test_weights_of_another_model_are_rejected(tmp_path, content, words):
     path = tmp_path / "net.pth"
     torch.save(content, path)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ProbeConfigError, match=words):
         load_weights(torch.nn.Linear(3, 2), str(path))
 
 
-def test_weights_that_are_not_there_or_need_a_package_are_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.pth: the weights file cannot be read"):
+def test_missing_weights_and_missing_packages_are_named(tmp_path):
+    with pytest.raises(ProbeConfigError, match=r"none\.pth: the weights file cannot be read"):
         load_weights(torch.nn.Linear(3, 2), str(tmp_path / "none.pth"))
     path = tmp_path / "net.safetensors"
     path.write_bytes(b"no such thing")
-    words = "is no safetensors file" if find_spec("safetensors") else "safetensors cannot be"
-    with pytest.raises(ConfigError, match=words):
+    words = "not a safetensors file" if find_spec("safetensors") else "safetensors cannot be"
+    with pytest.raises(ProbeConfigError, match=words):
         load_weights(torch.nn.Linear(3, 2), str(path))
-    with pytest.raises(ConfigError, match="set python in"):
-        needed("no_such_package_of_anyone", "no-such")
+    with pytest.raises(ProbeConfigError, match="set python in"):
+        import_package("no_such_package_of_anyone", "no-such")
 
 
-def test_a_digest_is_of_contents_and_names_in_any_order(tmp_path):
+def test_digest_covers_contents_and_names_in_any_order(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_bytes(b"1")
     second.write_bytes(b"2")
@@ -109,7 +109,7 @@ def test_a_digest_is_of_contents_and_names_in_any_order(tmp_path):
     assert digest != digest_of([str(first), str(second)])
 
 
-def test_inputs_are_as_they_are_described():
+def test_inputs_match_their_description():
     torch.manual_seed(0)
     whole, half, mask = described(
         (
@@ -123,15 +123,15 @@ def test_inputs_are_as_they_are_described():
     assert (half.shape, half.dtype) == ((5, 2, 2), torch.bfloat16)
     assert (mask.shape, mask.dtype, bool(mask.all())) == ((5, 4), torch.bool, True)
     assert list(described(({"name": "x", "shape": [1]},))(2)) == ["x"]
-    with pytest.raises(ConfigError, match="all of them a name"):
+    with pytest.raises(ProbeConfigError, match="name all of them"):
         described(({"name": "x", "shape": [1]}, {"shape": [1]}))
-    with pytest.raises(ConfigError, match="no dtype 'fp8'"):
+    with pytest.raises(ProbeConfigError, match="no dtype 'fp8'"):
         described(({"shape": [1], "dtype": "fp8"},))(1)
 
 
-def test_names_that_are_near_are_told():
-    assert near("resnet5", ["alexnet", "resnet50", "vgg16"]) == "; there are resnet50"
-    assert near("zzz", ["alexnet"]) == ""
+def test_similar_names_are_suggested():
+    assert similar_names("resnet5", ["alexnet", "resnet50", "vgg16"]) == "; similar names: resnet50"
+    assert similar_names("zzz", ["alexnet"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_names_that_are_near_are_told():
         (torch.export.Dim.DYNAMIC, 2, None),
     ],
 )
-def test_an_exported_program_says_its_batches(tmp_path, dim, least, most):
+def test_batch_range_of_an_exported_program(tmp_path, dim, least, most):
     path = saved(tmp_path / "a.pt2", Masked(), (torch.ones(3, 4),), dynamic_shapes=({0: dim},))
     made = load(Spec("pt2", model=path), 0)
     assert (made.min_batch, made.max_batch) == (least, most)
@@ -151,12 +151,12 @@ def test_an_exported_program_says_its_batches(tmp_path, dim, least, most):
     assert (made.weights, len(made.digest)) == ("file", 12)
 
 
-def test_an_exported_program_is_moved_with_the_devices_that_it_names(tmp_path):
+def test_exported_program_is_moved_with_its_embedded_devices(tmp_path):
     path = saved(tmp_path / "a.pt2", Masked(), (torch.ones(3, 4),))
     made = load(Spec("pt2", model=path), 0)
     assert made.on(torch.device("cpu")).forward_pass(made.inputs(3))().device.type == "cpu"
     moved = made.on(torch.device("meta"))
-    there = made.inputs(3).each(lambda x: x.to("meta"))
+    there = made.inputs(3).map(lambda x: x.to("meta"))
     assert moved.forward_pass(there)().device.type == "meta"
 
 
@@ -173,13 +173,13 @@ class Scaled(torch.nn.Module):
         ((torch.ones(3, 4),), {"factor": torch.ones(3, 1)}),
     ],
 )
-def test_a_program_that_takes_what_has_no_batch_is_refused(tmp_path, args, kwargs):
+def test_program_with_an_input_without_a_batch_is_rejected(tmp_path, args, kwargs):
     path = saved(tmp_path / "a.pt2", Scaled(), args, kwargs=kwargs)
-    with pytest.raises(ConfigError, match="takes more than tensors with a batch"):
+    with pytest.raises(ProbeConfigError, match="takes more than tensors with a batch"):
         load(Spec("pt2", model=path), 0)
 
 
-def test_a_program_that_takes_names_is_given_them(tmp_path):
+def test_program_with_keyword_inputs_receives_them(tmp_path):
     kwargs = {"x": torch.ones(3, 4), "factor": torch.ones(3, 1)}
     path = saved(tmp_path / "a.pt2", Scaled(), (), kwargs=kwargs)
     made = load(Spec("pt2", model=path), 0)
@@ -188,7 +188,7 @@ def test_a_program_that_takes_names_is_given_them(tmp_path):
 
 
 def hostile(path, place):
-    """A copy of a program whose weights are said to be pickled, and are a payload."""
+    """A copy of a program whose weights are declared as pickled and replaced by a payload."""
     buffer = io.BytesIO()
     torch.save(Payload(place), buffer)
     place.unlink(missing_ok=True)
@@ -207,18 +207,18 @@ def hostile(path, place):
     return str(other)
 
 
-def test_a_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
-    monkeypatch.delenv(exported.TENSORS_ALONE, raising=False)
+def test_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
+    monkeypatch.delenv(exported.TENSORS_ONLY, raising=False)
     path, place = tmp_path / "a.pt2", tmp_path / "executed"
     saved(path, torch.nn.Linear(4, 2), (torch.ones(3, 4),))
     bad = hostile(path, place)
-    with pytest.raises(ConfigError, match="Unpickling"):
+    with pytest.raises(ProbeConfigError, match="Unpickling"):
         load(Spec("pt2", model=bad), 0)
     assert not place.exists()
-    assert exported.TENSORS_ALONE not in os.environ
+    assert exported.TENSORS_ONLY not in os.environ
 
 
-def test_every_source_is_a_module_that_can_be_asked():
-    for kind in SOURCES:
-        with pytest.raises(ConfigError):
+def test_sources_of_files_reject_a_missing_model():
+    for kind in SOURCES.keys() - {"transformer", "cnn"}:  # built in: they have no files
+        with pytest.raises(ProbeConfigError):
             load(Spec(kind, model="/no/such/thing"), 0)

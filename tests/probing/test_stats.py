@@ -1,13 +1,12 @@
-"""What is reported of timed runs, and when there are enough of them."""
+"""Statistics of timed runs, and the rule that stops them."""
 
 import math
 import random
 
 import pytest
+from costprobe_probes.stats import StopRule, quantile, rel_std_err, summary
 from hypothesis import given
 from hypothesis import strategies as st
-
-from probes.stats import StopRule, quantile, rel_std_err, summary
 
 
 def test_median_mean_and_spread():
@@ -28,7 +27,7 @@ def test_median_mean_and_spread():
         (662, {"p50", "mean", "cv", "p90", "p99"}),
     ],
 )
-def test_a_percentile_appears_only_where_the_samples_support_it(samples, names):
+def test_percentile_needs_enough_samples(samples, names):
     assert set(summary([float(i + 1) for i in range(samples)])) == names
 
 
@@ -38,18 +37,18 @@ def test_quantiles_interpolate():
 
 
 @given(st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=800))
-def test_order_of_what_is_reported(latencies_ms):
+def test_percentiles_are_ordered_and_within_the_samples(latencies_ms):
     found = summary(latencies_ms)
     ordered = [found[name] for name in ("p50", "p90", "p99") if name in found]
     assert ordered == sorted(ordered)
     assert min(latencies_ms) <= found["p50"] <= max(latencies_ms)
 
 
-def test_few_blocks_say_nothing_of_the_error():
+def test_error_of_few_blocks_is_unknown():
     assert rel_std_err([1.0, 1.1, 0.9]) == math.inf
 
 
-def test_the_error_of_correlated_runs_is_not_flattered():
+def test_batch_means_account_for_correlated_runs():
     rng = random.Random(4)
     level, runs = 100.0, []
     for index in range(2000):
@@ -69,14 +68,14 @@ def feed(rule, block_means, runs_a_block=10, seconds_a_block=0.1):
     return "", len(block_means) * runs_a_block
 
 
-def test_quiet_runs_end_after_the_least_number():
+def test_runs_with_little_noise_stop_at_the_minimum():
     rng = random.Random(1)
     means = [rng.gauss(10, 0.05) for _ in range(500)]
     assert feed(StopRule(300, 60), means) == ("runs", 300)
 
 
-def test_noise_that_more_runs_do_not_help_ends_as_settled():
-    # A level that wanders for ever: the mean gets no better known.
+def test_nonstationary_noise_stops_as_settled():
+    # A random walk: more runs do not reduce the error of the mean.
     rng = random.Random(2)
     level, means = 10.0, []
     for _ in range(500):
@@ -87,5 +86,5 @@ def test_noise_that_more_runs_do_not_help_ends_as_settled():
     assert runs >= 600
 
 
-def test_the_time_cap_ends_it_in_any_case():
+def test_time_cap_stops_the_runs():
     assert feed(StopRule(300, 0.5), [1.0] * 100) == ("time_cap", 50)

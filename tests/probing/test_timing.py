@@ -1,4 +1,4 @@
-"""Warm-up, sampling and the steady-state region, on a scripted device and on the CPU."""
+"""Warm-up, sampling and the steady-state window, on a scripted device and on the CPU."""
 
 import gc
 import itertools
@@ -7,18 +7,18 @@ import time
 
 import pytest
 import torch
-
-from probes.device import CpuDevice, reserved_bytes
-from probes.hostmemory import HostMemory
-from probes.region import Edges, steady_region
-from probes.stats import StopRule
-from probes.timing import copy_to_device_ms, quiet_collector, sample, warm_up
+from costprobe_probes.device import CpuDevice, reserved_bytes
+from costprobe_probes.hostmemory import HostMemory
+from costprobe_probes.stats import StopRule
+from costprobe_probes.steady_window import run_steady_window
+from costprobe_probes.timing import copy_to_device_ms, garbage_collection_paused, sample, warm_up
+from costprobe_probes.window import WindowSettings
 
 GIB = 1 << 30
 
 
 class Scripted:
-    """A device whose runs take what a list says, block by block; the last goes on for ever."""
+    """A device with a scripted latency for each block; the last repeats indefinitely."""
 
     def __init__(self, *block_latencies_ms):
         self.latencies_ms = itertools.chain(
@@ -41,16 +41,16 @@ def nothing():
     return None
 
 
-def test_warm_up_goes_on_until_two_blocks_agree():
+def test_warm_up_ends_when_two_blocks_agree():
     device = Scripted(80.0, 40.0, 20.0, 20.1, 20.1)
     shares = []
     assert warm_up(device, nothing, shares.append) == 20.1
-    # Three runs first; then blocks of about a tenth of a second, as the last median has it.
+    # Three runs first; then blocks of about 0.1 s, by the last median.
     assert device.blocks == [3, 5, 5, 5]
     assert all(0 <= share <= 1 for share in shares)
 
 
-def test_sampling_keeps_every_run_and_the_wall_time_beside_them():
+def test_sampling_keeps_every_run_and_the_wall_time():
     device = Scripted(2.0)
     rule = StopRule(300, 60.0)
     sampled = sample(
@@ -63,7 +63,7 @@ def test_sampling_keeps_every_run_and_the_wall_time_beside_them():
     assert sampled.start_ns <= sampled.end_ns
 
 
-def test_the_collector_rests_during_timed_blocks_and_is_as_before_afterwards():
+def test_garbage_collection_is_paused_during_timed_blocks_and_restored():
     device = Scripted(2.0)
     sample(
         device,
@@ -77,14 +77,14 @@ def test_the_collector_rests_during_timed_blocks_and_is_as_before_afterwards():
     assert gc.isenabled()
     gc.disable()
     try:
-        with quiet_collector():
+        with garbage_collection_paused():
             pass
         assert not gc.isenabled()
     finally:
         gc.enable()
 
 
-def test_a_run_that_raises_leaves_the_collector_as_it_was():
+def test_garbage_collection_is_restored_after_an_exception():
     def fail():
         raise RuntimeError("out of memory")
 
@@ -100,7 +100,7 @@ def test_a_run_that_raises_leaves_the_collector_as_it_was():
     assert gc.isenabled()
 
 
-def test_the_region_counts_the_passes_between_its_edges_and_load_goes_on_behind_it():
+def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
     marked, passes, edges = threading.Event(), [], {}
 
     def run():
@@ -111,56 +111,58 @@ def test_the_region_counts_the_passes_between_its_edges_and_load_goes_on_behind_
         edges[edge] = (t_ns, len(passes))
         marked.set()
 
-    region = steady_region(
+    window, completed = run_steady_window(
         CpuDevice(HostMemory()),
         run,
         latency_ms=2.0,
-        edges=Edges(region_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
+        settings=WindowSettings(window_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
         on_progress=lambda _: None,
     )
-    (start_ns, before), (end_ns, after) = edges["region_start"], edges["region_end"]
-    assert (region.start_ns, region.end_ns) == (start_ns, end_ns)
-    assert region.runs == after - before
-    assert region.runs == sum(start_ns <= t_ns < end_ns for t_ns in passes)
-    assert region.end_ns - region.start_ns >= 0.2e9
-    # Load leads in, and goes on until after the mark; the mark ends the tail early.
+    (start_ns, before), (end_ns, after) = edges["window_start"], edges["window_end"]
+    assert (window.start_ns, window.end_ns) == (start_ns, end_ns)
+    assert completed == after - before
+    assert completed == sum(start_ns <= t_ns < end_ns for t_ns in passes)
+    assert window.end_ns - window.start_ns >= 0.2e9
+    # Load starts before the window and continues until `marked`, which ends the tail early.
     assert before > 0
     assert len(passes) > after
-    assert region.steady_start_ns < region.start_ns
-    assert region.end_ns < region.steady_end_ns
+    assert window.steady_start_ns < window.start_ns
+    assert window.end_ns < window.steady_end_ns
 
 
-def test_a_mark_that_never_comes_ends_the_tail_in_its_time():
-    region = steady_region(
+def test_tail_ends_at_its_limit_if_marked_is_never_set():
+    window, _ = run_steady_window(
         CpuDevice(HostMemory()),
         nothing,
         latency_ms=0.001,
-        edges=Edges(region_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None),
+        settings=WindowSettings(
+            window_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None
+        ),
         on_progress=lambda _: None,
     )
-    assert region.steady_end_ns - region.end_ns >= 0.05e9
+    assert window.steady_end_ns - window.end_ns >= 0.05e9
 
 
-def test_single_runs_of_a_cpu_add_up_to_the_blocks_time():
+def test_cpu_runs_sum_to_the_block_time():
     latencies_ms, wall_ms = CpuDevice(HostMemory()).time_block(nothing, 100)
     assert len(latencies_ms) == 100
     assert sum(latencies_ms) == pytest.approx(wall_ms)
 
 
-def test_a_cpu_has_no_copy_to_time():
+def test_cpu_has_no_copy_time():
     assert copy_to_device_ms(CpuDevice(HostMemory()), [torch.ones(1)]) is None
 
 
-def test_a_tenth_of_memory_is_left_to_neighbours_and_at_least_two_gib():
+def test_reserve_is_a_tenth_of_memory_and_at_least_two_gib():
     assert reserved_bytes(8 * GIB) == 2 * GIB
     assert reserved_bytes(80 * GIB) == 8 * GIB
 
 
-def test_the_headroom_of_a_host_holds_what_is_ours_and_free_less_the_reserve(tmp_path):
+def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
     (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
     device = CpuDevice(HostMemory(str(tmp_path)))
-    # 1 GiB held, 16 GiB free, less a tenth of 40 GiB.
+    # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
     assert device.headroom_bytes() == 13 * GIB
     assert device.peak_bytes() == 2 * GIB

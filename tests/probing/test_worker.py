@@ -1,4 +1,4 @@
-"""The real worker, on the CPU, through the real runner."""
+"""The probe worker on the CPU, started by the daemon's runner."""
 
 import json
 import os
@@ -10,23 +10,42 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from costprobe.adapters.probing.child import worker_command
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
+from costprobe.adapters.probing.request import ProbeRequest
+from costprobe.adapters.probing.runner import ProbeRunner
 from fakes.kept_worker import KeptWorker
 
-from agent.probing.child import worker_command
-from agent.probing.outcome import ProbeFault, ProbeOutcome
-from agent.probing.request import ProbeRequest
-from agent.probing.runner import ProbeRunner
-
 QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 70, "sample_cap_s": 0.6, "threads": 1}
-# Modules of an operator's that hold no factory, the path that is set, and what is said of it.
+# Operator modules without a valid factory, the configured path, and the error's text.
 WRONG = (
     ("", "nowhere:make", "set python"),
-    ("", "own:make", "cannot give make"),
+    ("", "own:make", "has no make"),
     ("def make(): return 3, torch.ones(1)\n", "own:make", "torch.nn.Module"),
     ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "dict of tensors"),
     ("def make(): return torch.nn.ReLU(), {}\n", "own:make", "dict of tensors"),
     ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "row"),
     ("make = 3\n", "own:make", "not a function"),
+    ("def make(): return 3\n", "own:make", "must return"),
+)
+# Factories that raise, the kind of the fault, and its text.
+RAISING = (
+    ("def make(): raise MemoryError\n", "oom", "memory_cap"),
+    ("def make(): raise KeyError('boom')\n", "crash", "boom"),
+)
+PRINTING = (
+    "def make():\n"
+    '    print(\'{"type": "result"}\')\n'
+    "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
+)
+FULL_FROM_FOUR = (
+    "import time\n"
+    "class Net(torch.nn.Module):\n"
+    "    def forward(self, x):\n"
+    "        if len(x) >= 4: raise RuntimeError('CUDA out of memory. Tried to allocate')\n"
+    "        time.sleep(0.002)\n"
+    "        return x\n"
+    "def make(): return Net(), torch.ones(1, 4)\n"
 )
 
 
@@ -35,7 +54,7 @@ def request_for(kind="cnn", *, energy=False, **more):
 
 
 def run(kind="cnn", *, on_edge=lambda: None, **more):
-    """By a worker of its own."""
+    """Run one request in a new worker process."""
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
     request = request_for(kind, **more)
     return runner.run(request, "cpu", on_edge=on_edge, on_progress=lambda _: None)
@@ -43,17 +62,20 @@ def run(kind="cnn", *, on_edge=lambda: None, **more):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Runs requests by one worker, which finds the factories of WRONG."""
+    """Runs requests in one worker that imports torch once and can import all factories."""
     folder = tmp_path_factory.mktemp("factories")
-    for number, (body, _, _) in enumerate(WRONG):
-        (folder / f"own{number}.py").write_text("import torch\n" + body)
+    bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
+    bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
+    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR}
+    for name, body in bodies.items():
+        (folder / f"{name}.py").write_text("import torch\n" + body)
     with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
         yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
 
 
 @pytest.fixture
 def factory(tmp_path, monkeypatch):
-    """Writes a module of an operator's own and puts it where the worker's Python looks."""
+    """Writes an operator module into a folder on the worker's import path."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def write(body):
@@ -62,43 +84,43 @@ def factory(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize("kind", ["transformer", "cnn"])
-def test_a_built_in_model_is_timed(kept, kind):
-    outcome = kept(kind)
-    assert isinstance(outcome, ProbeOutcome), outcome
-    result = outcome.result
-    assert result.samples >= 70 or result.stop_reason == "time_cap"
-    assert result.inferences == result.samples * 2
-    assert result.threads == 1
-    assert not result.has_energy_window
-    assert result.h2d_ms is None
-    # Without a window the region is the sampling itself: the runs' time is within it.
-    assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.region_s
+def test_built_in_models_are_timed(kept):
+    for kind in ("transformer", "cnn"):
+        outcome = kept(kind)
+        assert isinstance(outcome, ProbeOutcome), outcome
+        result = outcome.result
+        assert result.samples >= 70 or result.stop_reason == "time_cap"
+        assert result.inferences == result.samples * 2
+        assert result.threads == 1
+        assert not result.has_energy_window
+        assert result.h2d_ms is None
+        # Without energy the window is the sampling itself.
+        assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
 
 
-def test_the_energy_region_lasts_and_lies_within_steady_load():
+def test_energy_window_has_its_duration_within_steady_load():
     edges = []
-    outcome = run(energy=True, region_s=5.0, on_edge=lambda: edges.append(1))
+    outcome = run(energy=True, window_s=5.0, on_edge=lambda: edges.append(1))
     assert isinstance(outcome, ProbeOutcome), outcome
     result = outcome.result
     assert len(edges) == 2
-    assert result.region_s >= 5.0
-    assert outcome.steady_start_ns < result.region_start_ns
-    assert result.region_end_ns < outcome.steady_end_ns
+    assert result.window_s >= 5.0
+    assert outcome.steady_start_ns < result.window_start_ns
+    assert result.window_end_ns < outcome.steady_end_ns
     # Only whole passes, of two items each, are counted.
     assert result.inferences >= 2
     assert result.inferences % 2 == 0
-    assert result.throughput_per_s == pytest.approx(result.inferences / result.region_s)
+    assert result.throughput_per_s == pytest.approx(result.inferences / result.window_s)
 
 
-def test_the_same_software_has_the_same_fingerprint_and_another_dtype_another(kept):
+def test_fingerprint_depends_on_software_and_dtype(kept):
     first, second, other = kept(), run(), kept(dtype="bf16")
     assert first.result.fingerprint == second.result.fingerprint
     assert other.result.fingerprint != first.result.fingerprint
     assert first.result.software["torch"]
 
 
-def test_a_known_batch_of_the_same_software_is_not_searched_again(kept):
+def test_known_batch_of_the_same_software_is_reused(kept):
     searched = kept(batch="auto", max_batch=4)
     assert len(searched.curve) >= 1
     again = kept(
@@ -114,44 +136,33 @@ def test_a_known_batch_of_the_same_software_is_not_searched_again(kept):
     assert stale.result.batch != 3
 
 
-def test_an_operators_factory_is_measured_and_what_it_prints_is_no_report(factory):
-    factory(
-        "def make():\n"
-        '    print(\'{"type": "result"}\')\n'
-        "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
-    )
-    outcome = run("module", module="own:make")
+def test_stdout_of_a_factory_is_not_parsed_as_messages(kept):
+    outcome = kept("module", module="printing:make")
     assert isinstance(outcome, ProbeOutcome), outcome
-    assert outcome.result.software["model"] == "own:make"
+    assert outcome.result.software["model"] == "printing:make"
 
 
-@pytest.mark.parametrize("number", range(len(WRONG)))
-def test_a_factory_that_is_none_is_refused_with_what_to_do(kept, number):
-    _, path, words = WRONG[number]
-    fault = kept("module", module=path.replace("own", f"own{number}"))
-    assert isinstance(fault, ProbeFault)
-    assert fault.kind == "config"
-    assert words in fault.title
+def test_failing_factories_are_faults_with_their_fix(kept):
+    cases = [
+        (path.replace("own", f"own{number}"), "config", text)
+        for number, (_, path, text) in enumerate(WRONG)
+    ]
+    cases += [(f"raising{number}:make", *expected) for number, (_, *expected) in enumerate(RAISING)]
+    for path, kind, text in cases:
+        fault = kept("module", module=path)
+        assert isinstance(fault, ProbeFault), path
+        assert fault.kind == kind, path
+        assert text in fault.title, path
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "words"),
-    [
-        ("def make(): return 3\n", "config", "must return"),
-        ("def make(): raise MemoryError\n", "oom", "memory_cap"),
-        ("def make(): raise KeyError('boom')\n", "crash", "boom"),
-        ("import os\ndef make(): os._exit(3)\n", "died", "exit code 3"),
-    ],
-)
-def test_a_factory_that_fails_is_a_fault_that_says_what_to_do(factory, body, kind, words):
-    factory(body)
+def test_factory_that_exits_is_a_fault_with_its_exit_code(factory):
+    factory("import os\ndef make(): os._exit(3)\n")
     fault = run("module", module="own:make")
     assert isinstance(fault, ProbeFault)
-    assert fault.kind == kind
-    assert words in fault.title
+    assert (fault.kind, "exit code 3" in fault.title) == ("died", True)
 
 
-def test_a_dict_of_inputs_is_passed_by_name_and_the_factory_called_once(factory):
+def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(factory):
     factory(
         "import sys\n"
         "class Net(torch.nn.Module):\n"
@@ -180,19 +191,10 @@ def test_a_dict_of_inputs_is_passed_by_name_and_the_factory_called_once(factory)
     assert result["software"]["inputs"].startswith("ids (1, 8) torch.int64")
 
 
-def test_a_step_of_the_search_that_runs_out_of_memory_leaves_the_batch_before_it(factory):
-    factory(
-        "import time\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        if len(x) >= 4: raise RuntimeError('CUDA out of memory. Tried to allocate')\n"
-        "        time.sleep(0.002)\n"
-        "        return x\n"
-        "def make(): return Net(), torch.ones(1, 4)\n"
-    )
-    outcome = run("module", module="own:make", batch="auto", max_batch=16)
+def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
+    outcome = kept("module", module="full_from_four:make", batch="auto", max_batch=16)
     assert isinstance(outcome, ProbeOutcome), outcome
-    # Batch 4 ran out of memory: what lies between is tried.
+    # Batch 4 ran out of memory: the batches between 2 and 4 are tried.
     assert outcome.result.batch == 3
     assert [point["batch"] for point in outcome.curve] == [1, 2, 3]
 
@@ -204,33 +206,30 @@ def test_a_step_of_the_search_that_runs_out_of_memory_leaves_the_batch_before_it
         ("def make(): ctypes.string_at(0)\n", "died", "in make"),
     ],
 )
-def test_a_factory_that_hangs_or_crashes_leaves_its_stack_as_last_words(factory, body, kind, words):
+def test_stack_of_a_hung_or_crashed_factory_is_in_the_stderr_tail(factory, body, kind, words):
     factory("import ctypes, time\n" + body)
     request = ProbeRequest("p", "module", "cpu", energy=False, module="own:make", **QUICK)
-    # Long enough for torch to be imported beside other tests.
+    # The deadline includes the import of torch beside other tests.
     runner = ProbeRunner(sys.executable, 10.0, threading.Event())
     fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
     assert fault.kind == kind
-    assert any(line.endswith(words) for line in fault.last_words), fault
+    assert any(line.endswith(words) for line in fault.stderr_tail), fault
 
 
-@pytest.mark.parametrize("phase", ["latency", "energy"])
-def test_a_worker_killed_in_any_phase_is_a_fault_and_the_next_run_starts_clean(
-    factory, tmp_path, phase
-):
-    noted = tmp_path / "pid"
+def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
+    pid_file = tmp_path / "pid"
     factory(
         "import os\n"
         "def make():\n"
-        f"    open({str(noted)!r}, 'w').write(str(os.getpid()))\n"
+        f"    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
         "    return torch.nn.Linear(512, 512), torch.ones(64, 512)\n"
     )
     request = ProbeRequest("p", "module", "cpu", energy=True, module="own:make", **QUICK)
     runner = ProbeRunner(sys.executable, 100.0, threading.Event(), keep_alive=True)
 
     def kill(progress):
-        if progress.phase == phase:
-            os.kill(int(noted.read_text()), signal.SIGKILL)
+        if progress.phase == "energy":
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
     fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=kill)
     assert isinstance(fault, ProbeFault)
@@ -241,7 +240,7 @@ def test_a_worker_killed_in_any_phase_is_a_fault_and_the_next_run_starts_clean(
     runner.close()
 
 
-def test_a_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
+def test_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     request = ProbeRequest("p", "cnn", "cuda:0", "fp32", 1, energy=False)
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
@@ -250,7 +249,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
     assert "CUDA" in fault.title
 
 
-def test_the_worker_sees_the_probes_package_and_nothing_else_of_ours():
+def test_isolated_worker_reports_missing_torch():
     program = worker_command(sys.executable)
     isolated = (program[0], "-I", "-S", *program[1:])
     # Without site-packages there is no torch.
@@ -266,13 +265,13 @@ def test_the_worker_sees_the_probes_package_and_nothing_else_of_ours():
     assert "set python" in message["message"]
 
 
-def test_the_worker_ends_when_its_daemon_does():
+def test_worker_ends_when_its_stdin_closes():
     with subprocess.Popen(
         worker_command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as worker:
         request = ProbeRequest("p", "cnn", "cpu", energy=False, **QUICK)
         worker.stdin.write(request.to_wire().encode() + b"\n")
         worker.stdin.flush()
-        assert json.loads(worker.stdout.readline())["type"] == "hello"
+        assert json.loads(worker.stdout.readline())["type"] == "handshake"
         worker.stdin.close()
         assert worker.wait(60) == 0

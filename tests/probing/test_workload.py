@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-
-from probes.digest import fingerprint
-from probes.errors import ConfigError, DeviceError, kind_of, words_on
-from probes.fingerprint import model_facts, software
-from probes.models import KINDS
-from probes.spec import Spec
-from probes.timing import block_runs
-from probes.workload import Inputs, Workload, load
+from costprobe_probes.digest import fingerprint
+from costprobe_probes.errors import DeviceError, ProbeConfigError, describe, kind_of
+from costprobe_probes.fingerprint import model_facts, software
+from costprobe_probes.models import KINDS
+from costprobe_probes.spec import Spec
+from costprobe_probes.timing import block_runs
+from costprobe_probes.workload import Inputs, Workload, load
 
 CPU = torch.device("cpu")
 
@@ -28,7 +27,7 @@ def test_every_built_in_model_runs_in_every_dtype(kind, dtype):
     assert torch.isfinite(out.float()).all()
 
 
-def test_seeds_make_weights_and_inputs():
+def test_seed_determines_weights_and_inputs():
     first, same, other = (load(Spec("cnn", module=None, dtype="fp32"), seed) for seed in (0, 0, 1))
     assert torch.equal(first.inputs(4).args[0], same.inputs(4).args[0])
     assert not torch.equal(first.inputs(4).args[0], other.inputs(4).args[0])
@@ -42,7 +41,7 @@ def test_seeds_make_weights_and_inputs():
 
 @pytest.fixture
 def factory(tmp_path, monkeypatch):
-    """Writes an operator's module of a name of its own; returns its path."""
+    """Writes an operator module with a unique name; returns its factory path."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(body):
@@ -60,7 +59,7 @@ def test_rows_are_repeated_to_the_batch(factory):
     assert inputs(5).args[0].flatten().tolist() == [1, 2, 1, 2, 1]
 
 
-def test_a_function_of_the_batch_makes_inputs_that_are_not_repeated(factory):
+def test_inputs_of_a_batch_function_are_not_repeated(factory):
     path = factory(
         "def make(): return torch.nn.Bilinear(2, 3, 1), "
         "lambda batch: (torch.ones(batch, 2), torch.ones(batch, 3))\n"
@@ -72,7 +71,7 @@ def test_a_function_of_the_batch_makes_inputs_that_are_not_repeated(factory):
     assert workload.forward_pass(inputs)().shape == (7, 1)
 
 
-def test_without_a_dtype_an_operators_module_stays_as_it_was_made(factory):
+def test_module_without_a_dtype_is_unchanged(factory):
     path = factory(
         "def make(): return torch.nn.Linear(2, 2).double(), "
         "{'input': torch.ones(1, 2, dtype=torch.float64)}\n"
@@ -82,7 +81,7 @@ def test_without_a_dtype_an_operators_module_stays_as_it_was_made(factory):
     assert model_facts(workload, name=path, dtype=None)["dtype"] == "as made"
 
 
-def test_integers_are_left_alone_where_floats_are_brought_to_the_dtype(factory):
+def test_dtype_applies_to_floats_and_not_to_integers(factory):
     path = factory(
         "def make(): return torch.nn.Embedding(4, 2), torch.ones(1, 3, dtype=torch.int64)\n"
     )
@@ -99,17 +98,17 @@ def test_integers_are_left_alone_where_floats_are_brought_to_the_dtype(factory):
         ("module", None, "fp32", "package.mod:factory"),
         ("module", ":make", "fp32", "package.mod:factory"),
         ("module", "nowhere:make", "fp32", "set python"),
-        ("module", "math:make", "fp32", "math cannot give make"),
+        ("module", "math:make", "fp32", "math has no make"),
         ("module", "math:pi", "fp32", "not a function"),
     ],
 )
-def test_what_is_not_there_is_said(kind, module, dtype, words):
-    with pytest.raises(ConfigError, match=words):
+def test_unknown_kinds_dtypes_and_modules_are_reported(kind, module, dtype, words):
+    with pytest.raises(ProbeConfigError, match=words):
         load(Spec(kind, module=module, dtype=dtype), 0)
 
 
 class Odd(torch.nn.Module):
-    """Weights of the kinds that sums of floats stumble over."""
+    """Weights of the kinds for which a sum of floats fails."""
 
     def __init__(self, level):
         super().__init__()
@@ -135,7 +134,7 @@ def test_weights_of_any_kind_enter_the_fingerprint():
     assert odd_weights(1.0) != odd_weights(2.0)
 
 
-def test_the_number_of_threads_does_not_change_the_weights():
+def test_weights_do_not_depend_on_the_number_of_threads():
     workload = load(Spec("transformer", module=None, dtype="fp32"), 0)
     threads = torch.get_num_threads()
     facts = []
@@ -148,7 +147,7 @@ def test_the_number_of_threads_does_not_change_the_weights():
     assert facts[0] == facts[1]
 
 
-def test_other_inputs_are_another_measurement():
+def test_inputs_are_part_of_the_fingerprint():
     module = torch.nn.ReLU()
     short = Workload(module, lambda batch: Inputs((torch.ones(batch, 8),), {}))
     long = Workload(module, lambda batch: Inputs((torch.ones(batch, 512),), {}))
@@ -157,13 +156,13 @@ def test_other_inputs_are_another_measurement():
     assert facts[0]["inputs"] == "(1, 8) torch.float32"
 
 
-def test_a_fingerprint_is_that_of_the_facts_in_any_order():
+def test_fingerprint_does_not_depend_on_the_order_of_facts():
     assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
     # The first 12 hex digits of sha256 of '{"a": "1", "b": "2"}'.
     assert fingerprint({"a": "1", "b": "2"}) == "0e09eeab5bde"
 
 
-def test_the_processor_is_named_by_the_kernel_or_by_its_architecture(tmp_path):
+def test_processor_name_is_from_cpuinfo_or_the_architecture(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nflags\t: sse\n")
     assert software(CPU, cpuinfo_file=str(cpuinfo))["device_name"] == "AMD EPYC 7B13"
@@ -175,7 +174,7 @@ def test_the_processor_is_named_by_the_kernel_or_by_its_architecture(tmp_path):
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (ConfigError("no such"), "config", "no such"),
+        (ProbeConfigError("no such"), "config", "no such"),
         (DeviceError("no CUDA"), "device", "no CUDA"),
         (MemoryError(), "oom", "memory_cap"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "oom", "batch 8"),
@@ -187,16 +186,16 @@ def test_the_processor_is_named_by_the_kernel_or_by_its_architecture(tmp_path):
         (ValueError("two\nlines"), "crash", "two lines"),
     ],
 )
-def test_what_is_raised_has_a_kind_and_a_line_that_helps(error, kind, words):
+def test_errors_have_a_kind_and_a_one_line_description(error, kind, words):
     assert kind_of(error) == kind
-    assert words in words_on(error, 8)
-    assert "\n" not in words_on(error, 8)
+    assert words in describe(error, 8)
+    assert "\n" not in describe(error, 8)
 
 
 @pytest.mark.parametrize(
     ("latency_ms", "runs"),
     [(0.0, 500), (0.1, 500), (1.0, 100), (20.0, 5), (199.0, 5), (400.0, 2), (60_000.0, 1)],
 )
-def test_a_block_lasts_a_tenth_of_a_second_and_slow_runs_do_not_make_it_endless(latency_ms, runs):
+def test_block_lasts_a_tenth_of_a_second_within_run_limits(latency_ms, runs):
     assert block_runs(latency_ms) == runs
     assert math.isfinite(block_runs(latency_ms) * latency_ms)

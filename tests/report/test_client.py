@@ -1,4 +1,4 @@
-"""Tables for notebooks, and the terminal's own commands."""
+"""Tables for notebooks, and the terminal commands."""
 
 import os
 import pty
@@ -8,9 +8,8 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from costprobe.client import open_store
 from fakes.reported import HOUR_NS, end_ns, month
-
-from agent.client import open_store
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture
 def store(config):
-    with open_store(config.parent / "infercost.db") as opened:
+    with open_store(config.parent / "costprobe.db") as opened:
         yield opened
 
 
@@ -42,7 +41,7 @@ def test_arrow_has_the_same_rows(store):
     assert set(table["power_w"].to_pylist()) == {300.0}
 
 
-def test_a_range_may_be_given_in_every_way(store):
+def test_time_range_accepts_every_format(store):
     since_ns = end_ns() - 10 * HOUR_NS
     moment = datetime.fromtimestamp(since_ns // 10**9, UTC)
     lengths = {
@@ -58,16 +57,16 @@ def test_a_range_may_be_given_in_every_way(store):
         store.pandas("cost", since="yesterday")
 
 
-def test_top_shows_one_look_without_a_terminal(config):
+def test_top_prints_once_without_a_terminal(config):
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "-c", str(config), "top"],
+        [sys.executable, "-m", "costprobe", "-c", str(config), "top"],
         capture_output=True,
         text=True,
         check=True,
     )
     assert "gpu0" in done.stdout
     assert "ranker" in done.stdout
-    assert "no alert fires" in done.stdout
+    assert "no alert is firing" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -75,7 +74,7 @@ def test_top_ends_on_q_on_a_terminal(config):
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color"}
     with subprocess.Popen(
-        [sys.executable, "-m", "agent", "-c", str(config), "top", "--every", "1"],
+        [sys.executable, "-m", "costprobe", "-c", str(config), "top", "--every", "1"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -83,7 +82,7 @@ def test_top_ends_on_q_on_a_terminal(config):
     ) as process:
         os.close(theirs)
         seen = b""
-        while b"q ends" not in seen:
+        while b"q quits" not in seen:
             ready, _, _ = select.select([ours], [], [], 60)
             assert ready
             seen += os.read(ours, 65536)
@@ -99,11 +98,11 @@ def test_top_ends_on_q_on_a_terminal(config):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_for_the_shell(shell):
+def test_completion_prints_a_script_for_the_shell(shell):
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "completion", shell],
+        [sys.executable, "-m", "costprobe", "completion", shell],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "_INFERCOST_COMPLETE" in done.stdout
+    assert "_COSTPROBE_COMPLETE" in done.stdout

@@ -1,4 +1,4 @@
-"""`infercost report` on a store with two months of a small host."""
+"""`costprobe report` on a store with two months of a small host."""
 
 import csv
 import io
@@ -20,13 +20,13 @@ def config(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def infercost(config):
+def costprobe(config):
     return lambda *arguments: called(config, *arguments).stdout
 
 
 @pytest.fixture(scope="module")
-def found(infercost):
-    return json.loads(infercost("report", "--json"))
+def found(costprobe):
+    return json.loads(costprobe("report", "--json"))
 
 
 class Seen(HTMLParser):
@@ -50,7 +50,7 @@ class Seen(HTMLParser):
 def test_spend_adds_up_and_keeps_its_currency(found):
     (spend,) = found["spend"]
     assert spend["currency"] == "EUR"
-    # Rows of five minutes at 3.60 an hour over 30 days, an edge of less than an hour aside.
+    # Rows of five minutes at 3.60 an hour over 30 days, except less than an hour at the edges.
     assert float(spend["total"]) == pytest.approx(3.6 * 24 * 30, abs=4)
     assert float(spend["before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
     assert sum(Decimal(one["amount"]) for one in spend["by_device"]) == Decimal(spend["total"])
@@ -65,12 +65,12 @@ def test_models_trends_and_their_drift(found):
     assert list(trends) == ["encoder on gpu0", "ranker on gpu0", "shop"]
     assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand"] == pytest.approx(0.001)
     assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand"] == pytest.approx(0.0012)
-    # Every other window is idle and its cost is borne by the others.
+    # Every other window is idle; its cost is included in the cost per request.
     assert trends["shop"]["cost_per_thousand"] == pytest.approx(7.2, rel=0.01)
     assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
 
 
-def test_changes_have_causes_and_repeated_ones_are_told_once(found):
+def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
     drift, fault, price = found["changes"]
     assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
     assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
@@ -78,26 +78,26 @@ def test_changes_have_causes_and_repeated_ones_are_told_once(found):
     assert (price["before"], price["after"]) == ("3.2 EUR", "3.6 EUR")
 
 
-def test_budgets_are_those_of_forecast(infercost, found):
+def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     (budget,) = found["budgets"]
-    (forecast,) = json.loads(infercost("forecast", "--json"))
+    (forecast,) = json.loads(costprobe("forecast", "--json"))
     assert (budget["name"], budget["planned"]) == ("gpus", "50.0")
     assert float(budget["spent"]) == pytest.approx(forecast["spent"], abs=0.5)
     # 3.60 an hour for a day.
     assert float(budget["expected"]) == pytest.approx(86.4, rel=0.1)
     assert float(budget["low"]) <= float(budget["expected"]) <= float(budget["high"])
-    assert "Budget gpus is" in infercost("report", "--format", "md")
+    assert "Budget gpus is" in costprobe("report", "--format", "md")
 
 
-def test_savings_are_those_of_advise(infercost, found):
-    advised = json.loads(infercost("advise", "--json"))["hints"]
+def test_savings_equal_those_of_the_advise_command(costprobe, found):
+    advised = json.loads(costprobe("advise", "--json"))["hints"]
     assert [one["action"] for one in found["savings"]] == [one["action"] for one in advised]
     assert found["savings"]
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(config, tmp_path):
+def test_html_page_is_one_file_without_external_resources(config, tmp_path):
     file = tmp_path / "report.html"
-    command = [sys.executable, "-m", "agent", "--config", config, "report", "--out", file]
+    command = [sys.executable, "-m", "costprobe", "--config", config, "report", "--out", file]
     subprocess.run(command, capture_output=True, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     text = file.read_text()
@@ -113,18 +113,18 @@ def test_the_page_is_one_file_that_asks_for_nothing(config, tmp_path):
     assert "\x1b" not in text
 
 
-def test_text_of_others_is_escaped_in_every_form(infercost, found):
+def test_untrusted_text_is_escaped_in_every_format(costprobe, found):
     assert any(change["title"].startswith("<script>") for change in found["changes"])
-    page = infercost("report")
+    page = costprobe("report")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    text = infercost("report", "--format", "md")
+    text = costprobe("report", "--format", "md")
     assert "<script" not in text.replace("\\<script", "")
     assert "\x1b" not in text
 
 
-def test_csv_has_the_same_figures(infercost, found):
-    rows = list(csv.DictReader(io.StringIO(infercost("report", "--format", "csv"))))
+def test_csv_has_the_same_figures(costprobe, found):
+    rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
     (total,) = [row for row in rows if (row["section"], row["figure"]) == ("spend", "total")]
     assert float(total["value"]) == pytest.approx(float(found["spend"][0]["total"]), abs=4)
     assert total["unit"] == "EUR"
@@ -132,7 +132,7 @@ def test_csv_has_the_same_figures(infercost, found):
         assert not row["name"].startswith(("=", "+", "-", "@"))
 
 
-def test_what_cannot_be_reported_is_said(config, tmp_path):
+def test_invalid_requests_have_clear_errors(config, tmp_path):
     wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
     assert "--since must be before" in wrong.stderr
     unwritten = called(config, "report", "--out", str(tmp_path / "no" / "r"), code=1)

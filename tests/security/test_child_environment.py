@@ -1,14 +1,13 @@
-"""What a child gets of the environment: all that shapes what it measures, and no secret."""
+"""The environment of a child: all variables that affect its measurement, and no secret."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+from costprobe.adapters.system.child_environment import child_environment, is_withheld
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.child_environment import child_environment, is_withheld
 
 SECRETS = [
     "ALERTS_WEBHOOK",
@@ -59,12 +58,12 @@ NEEDED = [
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_variable_with_the_name_of_a_secret_is_withheld(name):
+def test_variable_named_like_a_secret_is_removed(name):
     assert is_withheld(name, "whatever it holds")
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_variable_that_shapes_the_measurement_is_passed(name):
+def test_variable_that_affects_the_measurement_is_passed(name):
     assert not is_withheld(name, "/some/where:1")
 
 
@@ -77,31 +76,31 @@ def test_a_variable_that_shapes_the_measurement_is_passed(name):
         "one two postgresql://me:word@db/x",
     ],
 )
-def test_an_address_with_a_user_in_it_is_withheld_under_any_name(value):
+def test_url_with_credentials_is_removed_under_any_name(value):
     assert is_withheld("UPSTREAM", value)
 
 
 @pytest.mark.parametrize("value", ["http://proxy:3128", "https://host/a@b", "me@host", "a:b@c"])
-def test_an_address_without_a_user_is_passed(value):
+def test_url_without_credentials_is_passed(value):
     assert not is_withheld("UPSTREAM", value)
 
 
 @pytest.mark.parametrize(
     "name", ["CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "LISTEN_FDS", "WATCHDOG_USEC"]
 )
-def test_what_systemd_tells_the_service_is_the_services_own(name):
+def test_variables_of_systemd_are_removed(name):
     assert is_withheld(name, "1")
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_nothing_is_added_or_changed(environ):
+def test_environment_is_a_subset(environ):
     given_on = child_environment(environ)
     assert given_on.items() <= environ.items()
     withheld = environ.keys() - given_on.keys()
     assert all(is_withheld(name, environ[name]) for name in withheld)
 
 
-def test_it_is_what_a_real_process_needs_to_start():
+def test_process_starts_with_the_reduced_environment():
     environ = child_environment({**os.environ, "MY_API_KEY": "canary"})
     command = [sys.executable, "-c", "import os, ssl; print(sorted(os.environ))"]
     shown = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""A child's mark finds what left its group, and nothing else."""
+"""The mark of a child finds processes that left its group, and no others."""
 
 import os
 import subprocess
@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from agent.child_mark import NAME, kill_marked, new_mark
+from costprobe.adapters.system.child_reaper import NAME, kill_marked, new_mark
 
-# Says the id of a process that is nobody's child and in no group that we know.
+# Prints the pid of an orphaned process in a process group of its own.
 DAEMON = """
 import os, time
 if os.fork() == 0:
@@ -31,7 +31,7 @@ def started_daemon(mark):
 
 
 def is_alive(pid):
-    """Whether it runs; one that nobody waits for yet does not."""
+    """Whether the process runs; a zombie does not."""
     for _ in range(200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -43,7 +43,7 @@ def is_alive(pid):
     return True
 
 
-def test_a_process_that_made_itself_a_daemon_is_found_by_its_mark_alone():
+def test_daemonized_process_is_found_by_its_mark():
     mark, other = new_mark(), new_mark()
     pid, spared = started_daemon(mark), started_daemon(other)
     assert kill_marked(mark) == {pid}
@@ -52,7 +52,7 @@ def test_a_process_that_made_itself_a_daemon_is_found_by_its_mark_alone():
     assert not is_alive(spared)
 
 
-def test_a_word_that_only_contains_the_mark_is_no_mark(tmp_path):
+def test_argument_that_contains_the_mark_does_not_match(tmp_path):
     mark = new_mark()
     environ = tmp_path / str(os.getpid()) / "environ"
     environ.parent.mkdir()
@@ -60,7 +60,7 @@ def test_a_word_that_only_contains_the_mark_is_no_mark(tmp_path):
     assert kill_marked(mark, tmp_path) == set()
 
 
-def test_what_may_not_be_read_or_is_gone_is_passed_over(tmp_path):
+def test_unreadable_and_ended_processes_are_skipped(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "999999999").mkdir()
     (tmp_path / "self").mkdir()

@@ -1,4 +1,4 @@
-"""No crash leaves the memory of a process with secrets on a disk."""
+"""No crash writes the memory of a process with secrets to a disk."""
 
 import resource
 import signal
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FORBID = "from agent.core_dumps import forbid_core_dumps; forbid_core_dumps()\n"
+FORBID = "from costprobe.adapters.system.core_dumps import forbid_core_dumps; forbid_core_dumps()\n"
 SHOW = (
     "import resource\n"
     "print(resource.getrlimit(resource.RLIMIT_CORE),"
@@ -27,33 +27,33 @@ def with_dumps_allowed():
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
 
-def test_neither_a_file_nor_memory_is_left_for_a_dump():
+def test_core_limit_and_dump_filter_are_zero():
     assert run(FORBID + SHOW).stdout == "(0, 0) 00000000\n"
 
 
-def test_children_inherit_it_and_keep_it_through_exec():
+def test_children_inherit_the_limit_through_exec():
     program = f"{FORBID}import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SHOW!r}])\n"
     assert run(program).stdout == "(0, 0) 00000000\n"
 
 
-def test_nobody_can_raise_the_limit_again():
+def test_limit_cannot_be_raised_again():
     raised = "resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096))\n"
-    # Root may raise any limit: another user is played where the test is root's.
+    # Root may raise any limit, so a test run by root changes to another user.
     leave = "import os\nif os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\nimport resource\n"
     assert "ValueError" in run(FORBID + leave + raised).stderr
 
 
-def test_a_crash_leaves_no_file(tmp_path):
+def test_crash_leaves_no_file(tmp_path):
     crash = "import os\nos.kill(os.getpid(), 6)\n"
     done = run(FORBID + crash, cwd=tmp_path, preexec_fn=with_dumps_allowed)
     assert done.returncode == -signal.SIGABRT
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kernel_without_the_filter_is_no_fault(tmp_path):
+def test_kernel_without_dump_filter_is_accepted(tmp_path):
     program = (
         "from pathlib import Path\n"
-        "from agent.core_dumps import forbid_core_dumps\n"
+        "from costprobe.adapters.system.core_dumps import forbid_core_dumps\n"
         f"forbid_core_dumps(Path({str(tmp_path / 'none' / 'filter')!r}))\n"
     )
     done = run(program + SHOW)
@@ -61,17 +61,17 @@ def test_a_kernel_without_the_filter_is_no_fault(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["config", "--help"]])
-def test_commands_start_with_it(arguments):
-    command = [sys.executable, "-m", "agent", *arguments]
+def test_commands_set_the_limit_first(arguments):
+    command = [sys.executable, "-m", "costprobe", *arguments]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def test_a_command_forbids_them_before_it_reads_anything(tmp_path):
-    """What a spot price's command inherits from `infercost`, it has from the daemon too."""
+def test_command_sets_the_limit_before_it_reads_a_file(tmp_path):
+    """A price command inherits the same limits from `costprobe` and from the daemon."""
     program = (
         "import resource, sys\n"
         "from click.testing import CliRunner\n"
-        "from agent.cli.main import main\n"
+        "from costprobe.ui.cli.main import main\n"
         f"CliRunner().invoke(main, ['-c', {str(tmp_path / 'none')!r}, 'config', 'check'])\n"
         "print(resource.getrlimit(resource.RLIMIT_CORE))\n"
     )

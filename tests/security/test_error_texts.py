@@ -1,4 +1,4 @@
-"""What is said of a configuration that cannot be used holds nothing of a secret in it."""
+"""The errors of an invalid configuration contain no part of a secret."""
 
 import pytest
 from fakes.command import called
@@ -8,7 +8,7 @@ WEBHOOK = '[[notifier]]\nname = "n"\nkind = "webhook"\n'
 V1 = '[[sink]]\napi = "v1"\ndatabase = "d"\n'
 CHAT = '[[probe]]\nname = "p"\nkind = "openai"\nmodel = "m"\n'
 SPOT = '[[price]]\nplan = "spot"\n'
-# Secrets where they do not belong, from files that somebody wrote in a hurry.
+# Configuration files with secrets in wrong places.
 FILES = {
     "a user in a sink's address": V1 + f'url = "http://me:{CANARY}@h:8086"\n',
     "a key in a sink's address": V1 + f'url = "http://h:8086/?token={CANARY}"\n',
@@ -45,8 +45,8 @@ USERS = {
 }
 
 
-def said(tmp_path, text, *arguments):
-    config = tmp_path / "infercost.toml"
+def output_of(tmp_path, text, *arguments):
+    config = tmp_path / "costprobe.toml"
     config.write_text(text)
     done = called(config, *arguments, code=None)
     assert "Traceback" not in done.output
@@ -54,21 +54,21 @@ def said(tmp_path, text, *arguments):
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
-def test_a_configuration_that_holds_a_secret_is_refused_without_it(tmp_path, text):
-    code, words = said(tmp_path, text, "config", "check")
+def test_error_of_a_configuration_does_not_contain_its_secret(tmp_path, text):
+    code, words = output_of(tmp_path, text, "config", "check")
     assert code == 2
     assert words
     assert CANARY not in words
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_a_secret_that_cannot_be_used_is_named_by_its_file(tmp_path, content):
+def test_invalid_secret_is_named_by_its_file(tmp_path, content):
     file = tmp_path / "secret"
     file.write_bytes(content)
     text = '[telemetry]\ngpus = false\ncpu = false\n[store]\npath = "' + f'{tmp_path}/s.db"\n'
     for number, user in enumerate(USERS.values()):
         section = user.replace("{file}", str(file)).replace('name = "n"', f'name = "n{number}"')
         text += section.replace("[[sink]]", f'[[sink]]\nname = "s{number}"')
-    _, words = said(tmp_path, text, "doctor")
+    _, words = output_of(tmp_path, text, "doctor")
     assert CANARY not in words
     assert str(file) in words

@@ -19,17 +19,17 @@ def exemptions():
                         yield str(path.relative_to(ROOT)), rule, found["reason"]
 
 
-def test_each_has_its_reason_in_the_code():
+def test_each_exemption_has_a_reason_in_the_code():
     assert [(file, rule) for file, rule, reason in exemptions() if not reason] == []
 
 
-def test_those_on_the_page_are_those_in_the_code():
+def test_exemptions_on_the_page_match_the_code():
     page = (ROOT / "docs" / "security.md").read_text()
     listed = {(found["file"], found["rule"]) for found in LISTED.finditer(page)}
     assert listed == {(file, rule) for file, rule, _ in exemptions()}
 
 
-def test_the_page_names_tests_that_are_there():
+def test_page_names_existing_tests():
     page = (ROOT / "docs" / "security.md").read_text()
     named = re.findall(r"`((?:tests/\w+/)?test_\w+\.py)`", page)
     assert len(named) >= 8

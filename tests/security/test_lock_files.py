@@ -1,4 +1,4 @@
-"""The lock files hold what pyproject.toml asks for, each package in one version and with hashes."""
+"""The lock files contain the dependencies of pyproject.toml, each in one version and with hashes."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {"run": [], "dev": PROJECT["project"]["optional-dependencies"]["dev"]}
-MEND = "run scripts/lock and commit what it wrote"
+FIX = "run scripts/lock and commit what it wrote"
 
 
 def locked(name):
@@ -33,7 +33,7 @@ def locked(name):
 
 
 @pytest.mark.parametrize(("name", "more"), LOCKS.items(), ids=LOCKS)
-def test_every_dependency_is_locked_within_what_is_asked(name, more):
+def test_every_dependency_is_locked_within_its_range(name, more):
     versions = locked(name)
     wanted = [*PROJECT["project"]["dependencies"], *more, *PROJECT["build-system"]["requires"]]
     for text in wanted:
@@ -41,15 +41,15 @@ def test_every_dependency_is_locked_within_what_is_asked(name, more):
         if requirement.name == "torch":
             continue
         found = [v for (package, _), v in versions.items() if package == requirement.name]
-        assert found, f"{text} is not in the lock: {MEND}"
-        assert all(version in requirement.specifier for version in found), f"{text}: {MEND}"
+        assert found, f"{text} is not in the lock: {FIX}"
+        assert all(version in requirement.specifier for version in found), f"{text}: {FIX}"
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_torch_and_what_it_brings_follow_the_machine(name):
+def test_torch_and_its_dependencies_are_not_locked(name):
     packages = {package for package, _ in locked(name)}
     assert not [one for one in packages if one in ("torch", "triton") or one.startswith("nvidia-c")]
 
 
-def test_the_tests_run_with_what_the_daemon_runs_with():
-    assert locked("run").items() <= locked("dev").items(), MEND
+def test_tests_use_the_locked_versions_of_the_daemon():
+    assert locked("run").items() <= locked("dev").items(), FIX

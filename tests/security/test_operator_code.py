@@ -1,4 +1,4 @@
-"""An operator's own module runs in a probe child, and nowhere else."""
+"""A module of the user runs in a probe child, and nowhere else."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.watched_daemon import WatchedDaemon
 
-# Tells of the process that it is imported in, then is a model.
+# Records the process that imports it, then defines a model.
 MODULE = """
 import json, os, sys
 from pathlib import Path
@@ -24,7 +24,7 @@ with NOTES.open("a") as notes:
         "environ": dict(os.environ),
         "files": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
                   if os.path.exists(f"/proc/self/fd/{fd}")},
-        "modules": [name for name in sys.modules if name.partition(".")[0] == "agent"],
+        "modules": [name for name in sys.modules if name.partition(".")[0] == "costprobe"],
     }) + "\\n")
 
 import torch
@@ -54,7 +54,7 @@ when_busy = "run"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """The daemon after a run of the module, and what the module saw each time."""
+    """The daemon after a run of the module, and the module's records."""
     folder = tmp_path_factory.mktemp("operator")
     own = folder / "own"
     own.mkdir()
@@ -71,45 +71,45 @@ def ran(tmp_path_factory):
     return daemon
 
 
-def test_it_is_imported_once_by_one_child_of_the_daemon(ran):
+def test_module_is_imported_once_by_one_child(ran):
     (note,) = ran.notes
     assert note["parent"] == ran.pid
     assert note["pid"] != ran.pid
     assert b"probes" in ran.seen[note["pid"]].command
 
 
-def test_the_daemon_loads_neither_it_nor_torch(ran):
+def test_daemon_loads_neither_the_module_nor_torch(ran):
     assert "operators_own" not in ran.maps
     assert "torch" not in ran.maps
 
 
-def test_the_child_is_the_services_user_in_a_group_and_session_of_its_own(ran):
+def test_child_has_the_user_of_the_service_and_a_session_of_its_own(ran):
     (note,) = ran.notes
     assert note["uid"] == os.geteuid()
     assert note["group"] == note["session"] == note["pid"]
     assert note["group"] != ran.group
 
 
-def test_it_sees_what_shapes_a_measurement_and_no_secret(ran):
+def test_module_receives_measurement_variables_and_no_secret(ran):
     (note,) = ran.notes
     assert note["environ"]["OMP_DYNAMIC"] == "1"
     assert "PATH" in note["environ"]
     assert not {"CREDENTIALS_DIRECTORY", "DB_PASSWORD"} & note["environ"].keys()
 
 
-def test_it_inherits_no_open_file_of_the_daemon(ran):
+def test_child_inherits_no_open_file(ran):
     (note,) = ran.notes
     held = note["files"].values()
     assert {"0", "1", "2"} <= note["files"].keys()
-    # Its pipes to the daemon, and what its own libraries opened.
+    # Its pipes to the daemon and the files of its own libraries.
     assert not [name for name in held if name.startswith("socket:")]
     assert not [name for name in held if str(ran.folder / "state") in name]
 
 
-def test_none_of_the_daemons_code_is_in_its_process(ran):
+def test_child_loads_no_code_of_the_daemon(ran):
     assert ran.notes[0]["modules"] == []
 
 
-def test_nothing_of_it_is_left_once_the_daemon_has_ended(ran):
+def test_no_process_is_left_after_the_daemon(ran):
     listed = subprocess.run(["ps", "-eo", "pgid="], capture_output=True, text=True, check=True)
     assert str(ran.notes[0]["group"]) not in listed.stdout.split()

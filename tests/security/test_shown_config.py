@@ -1,4 +1,4 @@
-"""What is shown of a configuration may be put into a ticket."""
+"""The printed configuration contains no secret and can be attached to a ticket."""
 
 import tomllib
 from decimal import Decimal
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from costprobe.app.configuration import load
+from costprobe.core.config.load import as_toml_tables
+from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support.shown_config import MASK, shown
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.cli.main import main
-from agent.cli.shown_config import MASK, shown
-from agent.config_file import as_toml_tables, load
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ from agent.config_file import as_toml_tables, load
         ("http://canary@h/p", "http://***@h/p"),
         ("http://me:canary@h/p", "http://***@h/p"),
         ("what? a=b", "what? a=b"),
-        ("/etc/infercost/token?x=1", "/etc/infercost/token?x=1"),
+        ("/etc/costprobe/token?x=1", "/etc/costprobe/token?x=1"),
     ],
 )
-def test_addresses_are_shown_without_what_may_be_a_key(value, seen):
+def test_urls_are_shown_without_possible_keys(value, seen):
     assert shown(value, "url") == seen
 
 
-def test_a_commands_arguments_are_hidden_and_its_program_is_not():
+def test_arguments_of_a_command_are_hidden_and_its_program_is_shown():
     tables = {"price": [{"command": ["/bin/price", "--key", "canary"], "per": 3}]}
     assert shown(tables) == {"price": [{"command": ["/bin/price", MASK, MASK], "per": 3}]}
 
@@ -45,7 +45,7 @@ TABLES = st.recursive(
 
 
 @given(TABLES)
-def test_the_shape_is_kept(tables):
+def test_structure_of_the_configuration_is_kept(tables):
     def shape(value):
         if isinstance(value, dict):
             return {name: shape(held) for name, held in value.items()}
@@ -68,7 +68,7 @@ command = ["/opt/price", "--key=canary-2"]
 name = "hook"
 kind = "webhook"
 url = "https://hook/x?key=canary-3#canary-4"
-key_file = "/etc/infercost/hook.key"
+key_file = "/etc/costprobe/hook.key"
 [[notifier]]
 name = "am"
 kind = "alertmanager"
@@ -77,14 +77,14 @@ generator_url = "https://grafana/d?token=canary-5"
 """
 
 
-def test_config_show_hides_them_and_names_the_files_of_secrets(tmp_path):
-    path = tmp_path / "infercost.toml"
+def test_config_show_hides_keys_and_names_secret_files(tmp_path):
+    path = tmp_path / "costprobe.toml"
     path.write_text(CONFIG)
     done = CliRunner().invoke(main, ["-c", str(path), "config", "show"])
     assert done.exit_code == 0, done.output
     assert "canary" not in done.output
-    assert 'key_file = "/etc/infercost/hook.key"' in done.output
-    # What is shown is still a file of the same settings.
+    assert 'key_file = "/etc/costprobe/hook.key"' in done.output
+    # The output is a valid configuration with the same settings.
     again = tomllib.loads(done.output, parse_float=Decimal)
     own = as_toml_tables(load(Path(path)))
     assert again.keys() == own.keys()

@@ -1,6 +1,6 @@
-"""Nothing is imported from the folder that a command is run in, which may be anybody's.
+"""Nothing is imported from the working directory, which may belong to another user.
 
-An administrator who runs `infercost doctor` in /tmp must not run what another user left there.
+An administrator who runs `costprobe doctor` in /tmp must not run what another user left there.
 """
 
 import os
@@ -9,39 +9,31 @@ import sys
 
 import pytest
 
-# What the children import first, of ours, of the standard library and of others.
+# The first imports of the children: our modules, the standard library and others.
 NAMES = ["apprise", "faulthandler", "json", "runpy", "torch", "urllib"]
 PREPARE = "import logging, sys\nfrom pathlib import Path\n"
 STARTS = {
     "the sensor": """
-from agent.cli.discovery import discovered_devices
+from costprobe.ui.cli.support.discovery import discovered_devices
 discovered_devices()
 """,
     "the check of torch": """
-from agent.cli.checks import torch_checks
-from agent.config import TRY_OUT
-print(list(torch_checks(TRY_OUT.probe)))
+from costprobe.ui.cli.support.checks import torch_checks
+from costprobe.app.configuration import DEMO
+print(list(torch_checks(DEMO.probe)))
 """,
     "a probe": """
-from agent.probing.child import ProbeChild, worker_command
-from agent.probing.request import ProbeRequest
+from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.request import ProbeRequest
 child = ProbeChild(worker_command(sys.executable), {})
 child.send(ProbeRequest("p", "module", "cpu", None, 1, energy=False, module="own:make").to_wire())
 print(child.receive(60))
 child.kill()
 """,
-    "a spot price's endpoint": """
-from agent.config_price import SpotPlanConfig
-from agent.feeds.source import SourceError, read_source
-try:
-    read_source(SpotPlanConfig(plan="spot", url="http://127.0.0.1:9/"))
-except SourceError as error:
-    print(error)
-""",
     "a message": """
-from agent.config_notifier import AppriseConfig
-from agent.notifying.apprise import Apprise
-from agent.notifying.sender import RetryLater
+from costprobe.adapters.notifiers.apprise import AppriseConfig
+from costprobe.adapters.notifiers.apprise import Apprise
+from costprobe.adapters.net.errors import RetryLater
 from fakes.incidents import incident
 Path("url").write_text("json://127.0.0.1:9/x")
 try:
@@ -54,20 +46,21 @@ except RetryLater as error:
 
 @pytest.fixture
 def trapped(tmp_path):
-    """A folder full of modules that leave a note when they are imported."""
+    """A folder of modules that each write a file when imported."""
     note = tmp_path / "note"
     trap = f"open({str(note)!r}, 'a').write(__name__ + ' ')\n"
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(trap)
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "__init__.py").write_text(trap)
+    for package in ("costprobe", "costprobe_probes"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(trap)
     (tmp_path / "own.py").write_text(trap)
     return tmp_path
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_a_child_imports_nothing_from_the_working_folder(trapped, start):
-    # As an installed script runs: without the working folder among the places to import from.
+def test_child_imports_nothing_from_the_working_folder(trapped, start):
+    # An installed script runs without the working directory on the import path.
     command = [sys.executable, "-P", "-c", PREPARE + start]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
@@ -78,8 +71,8 @@ def test_a_child_imports_nothing_from_the_working_folder(trapped, start):
     assert not note.exists(), note.read_text()
 
 
-def test_the_traps_do_snap(trapped):
-    """Run as an interpreter looks by itself, the traps are found."""
+def test_traps_are_imported_without_protection(trapped):
+    """With the interpreter's default import path, the modules are imported."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     command = [sys.executable, "-c", "import torch, own"]
     subprocess.run(command, cwd=trapped, env=environ, check=True)

@@ -1,4 +1,4 @@
-"""A host of its own for the service: Debian under systemd, with the wheels and no network to need."""
+"""A host for the service: a Debian container under systemd, with wheels instead of a network."""
 
 import fcntl
 import os
@@ -9,19 +9,36 @@ from fakes.container import Container, NoContainersError, debian_root, missing_t
 from fakes.wheels import TORCH, VERSION, make_wheels
 
 WHEELS = "/opt/wheels"
-OFFLINE = ("PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}", f"INFERCOST_TORCH={TORCH}")
+# Without PIP_COMPILE pip would compile everything that it installs, most of which is never imported.
+OFFLINE = (
+    "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}", f"COSTPROBE_TORCH={TORCH}", "PIP_COMPILE=0",
+)  # fmt: skip
+
+LAST = "test_upgrade_and_uninstallation_keep_data_and_purge_leaves_nothing"
+# Files that the system writes for any service or on a command's first use.
+OF_THE_SYSTEM = (
+    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock",
+    "/etc/.updated", "/var/log", "/var/lib/systemd", "/var/cache/ldconfig",
+    "/opt/first", "/root",
+)  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Run the test that uninstalls the service last, so that no other has to install it again."""
+    items.sort(key=lambda item: item.name == LAST)
 
 
 def pytest_collection_finish(session):
-    """Makes the root directory while the tests before these run: it takes a minute."""
-    wants_it = any("boot" in getattr(item, "fixturenames", ()) for item in session.items)
+    """Create the root directory, which takes a minute, while other tests run."""
+    wants_it = any("installed" in getattr(item, "fixturenames", ()) for item in session.items)
     if wants_it and not missing_tools() and os.geteuid() == 0:
         Thread(target=debian_root, daemon=True).start()
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory):
-    """The wheels, built once for all workers of a run."""
+    """A folder of wheels, built once for all workers of a run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "built"
     folder.mkdir(exist_ok=True)
@@ -35,11 +52,11 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def debian():
-    """The root directory; without the tools the tests are skipped, and fail where CI=true."""
+    """The root directory of the container; without the tools the tests are skipped, or fail if CI=true."""
     missing = missing_tools()
     if missing or os.geteuid() != 0:
         reason = (
-            f"systemd is booted by root, with {', '.join(missing) or 'all there'}:"
+            f"booting systemd needs root and {', '.join(missing) or 'its tools'}:"
             " apt-get install debootstrap systemd-container"
         )
         if os.environ.get("CI") == "true":
@@ -49,64 +66,66 @@ def debian():
 
 
 class Host:
-    """A booted host with a Python environment that infercost was installed into by pip."""
+    """A booted host on which a user has installed costprobe by pip."""
 
     def __init__(self, container):
         self.container = container
         self.run, self.read, self.write = container.run, container.read, container.write
         self.exists, self.wait_for = container.exists, container.wait_for
 
-    def bootstrap(self):
-        """As a user begins: pip install infercost."""
-        self.run("python3", "-m", "venv", "/opt/first")
-        wanted = (TORCH, f"infercost=={VERSION}")
-        self.run("/opt/first/bin/pip", "install", "--quiet", "--no-compile", *wanted, env=OFFLINE)
+    def pip_install(self, *arguments):
+        """Install into the environment of the user."""
+        pip = ("/opt/first/bin/pip", "install", "--quiet")
+        self.run(*pip, *arguments, env=OFFLINE)
 
     def service(self, *arguments, check=True):
-        """infercost service ..."""
-        return self.run("/opt/first/bin/infercost", "service", *arguments, check=check, env=OFFLINE)
+        """Run `costprobe service` with arguments."""
+        return self.run("/opt/first/bin/costprobe", "service", *arguments, check=check, env=OFFLINE)
+
+    def paths(self):
+        """All paths on the disk that belong to the service."""
+        found = self.run(
+            "find", "/etc", "/usr/local", "/opt", "/var", "/home", "/root", "-xdev",
+            "-not", "-path", f"{WHEELS}*",
+        ).stdout.splitlines()  # fmt: skip
+        return {path for path in found if not path.startswith(OF_THE_SYSTEM)}
 
     def systemctl(self, *arguments, check=True):
         return self.run("systemctl", *arguments, check=check)
 
     def property(self, name):
-        return self.systemctl("show", "-P", name, "infercost").stdout.strip()
+        return self.systemctl("show", "-P", name, "costprobe").stdout.strip()
 
-    def infercost(self, *arguments, check=True):
-        """The installed command, as root types it."""
-        config = "--config=/etc/infercost/infercost.toml"
-        return self.run("infercost", config, *arguments, check=check)
+    def costprobe(self, *arguments, check=True):
+        """The installed command, run by root."""
+        config = "--config=/etc/costprobe/costprobe.toml"
+        return self.run("costprobe", config, *arguments, check=check)
 
     def drop_in(self, name, text):
-        self.write(f"/etc/systemd/system/infercost.service.d/{name}.conf", text)
+        self.write(f"/etc/systemd/system/costprobe.service.d/{name}.conf", text)
         self.systemctl("daemon-reload")
 
     def configure(self, text):
-        """Writes the configuration as an operator does, who keeps the file's owner and mode."""
-        script = 'printf %s "$1" >/etc/infercost/infercost.toml'
+        """Write the configuration, keeping the owner and mode of the file."""
+        script = 'printf %s "$1" >/etc/costprobe/costprobe.toml'
         self.run("sh", "-c", script, "sh", text)
 
 
 @pytest.fixture(scope="session")
-def boot(debian, wheels, tmp_path_factory):
-    """Boots hosts."""
-    booted = []
-
-    def start():
-        try:
-            container = Container(
-                debian, {WHEELS: wheels}, tmp_path_factory.mktemp("host") / "console"
-            )
-        except NoContainersError as reason:
-            # A kernel that forbids it cannot be mended by installing anything.
-            pytest.skip(f"this machine boots no containers: {reason}")
-        booted.append(container)
-        host = Host(container)
-        host.bootstrap()
-        return host
-
-    yield start
-    for container in booted:
+def host_before(debian, wheels, tmp_path_factory):
+    """A booted host with the environment of a user, without the service."""
+    log = tmp_path_factory.mktemp("host") / "console"
+    try:
+        container = Container(debian, {WHEELS: wheels}, log)
+    except NoContainersError as reason:
+        pytest.skip(f"the kernel of this machine boots no containers: {reason}")
+    host = Host(container)
+    try:
+        host.run("python3", "-m", "venv", "/opt/first")
+        host.pip_install(TORCH, f"costprobe=={VERSION}")
+        host.run("useradd", "--create-home", "guest")
+        yield host
+    finally:
         container.stop()
 
 
@@ -119,10 +138,16 @@ cpu = true
 
 
 @pytest.fixture(scope="session")
-def installed(boot):
-    """A host on which the service runs; tests leave it running."""
-    host = boot()
-    host.service("install", "--no-start")
+def installed(host_before):
+    """A host with the running service.
+
+    Attributes:
+        paths_before: What was on its disk before the installation.
+        first_output: The output of the installation.
+    """
+    host = host_before
+    host.paths_before = host.paths()
+    host.first_output = host.service("install", "--no-start").stdout
     host.configure(CONFIG)
-    host.systemctl("start", "infercost")
+    host.systemctl("start", "costprobe")
     return host

@@ -1,23 +1,92 @@
-"""What the installation asks pip for."""
+"""The arguments for pip, and the wheel of the running program."""
+
+import zipfile
+from importlib.metadata import PathDistribution
 
 import pytest
-
-from agent.cli.service_venv import with_page
-
-
-@pytest.mark.parametrize(
-    ("source", "asked"),
-    [
-        ("infercost==0.1.0", "infercost[dashboard]==0.1.0"),
-        ("infercost", "infercost[dashboard]"),
-        ("infercost>=1,<2", "infercost[dashboard]>=1,<2"),
-        ("infercost[dashboard,forecast]==1", "infercost[dashboard,forecast]==1"),
-        ("infercost @ https://h/x.whl", "infercost[dashboard] @ https://h/x.whl"),
-    ],
-)
-def test_a_requirement_gets_what_the_page_needs(source, asked):
-    assert with_page(source) == asked
+from costprobe.ui.cli.support import service_wheel
+from costprobe.ui.cli.support.service_steps import StepError
+from costprobe.ui.cli.support.service_venv import torch_requirement, with_page
+from costprobe.ui.cli.support.service_wheel import running_wheel
 
 
-def test_a_tree_or_a_wheel_too(tmp_path):
-    assert with_page(str(tmp_path)) == f"{tmp_path}[dashboard]"
+def test_requirements_and_paths_get_the_extra_of_the_dashboard(tmp_path):
+    wanted = {
+        "costprobe==0.1.0": "costprobe[dashboard]==0.1.0",
+        "costprobe": "costprobe[dashboard]",
+        "costprobe>=1,<2": "costprobe[dashboard]>=1,<2",
+        "costprobe[dashboard,forecast]==1": "costprobe[dashboard,forecast]==1",
+        "costprobe @ https://h/x.whl": "costprobe[dashboard] @ https://h/x.whl",
+        str(tmp_path): f"{tmp_path}[dashboard]",
+    }
+    assert {source: with_page(source) for source in wanted} == wanted
+
+
+def test_pytorch_build_is_that_of_the_running_program(monkeypatch):
+    module = "costprobe.ui.cli.support.service_venv.version"
+    monkeypatch.delenv("COSTPROBE_TORCH", raising=False)
+    monkeypatch.setattr(module, lambda _: "2.13.0")
+    assert torch_requirement() == ["torch==2.13.0"]
+    # PyPI has no version with a local label: it cannot replace this one by its CUDA build.
+    monkeypatch.setattr(module, lambda _: "2.13.0+cpu")
+    *options, requirement = torch_requirement()
+    assert requirement == "torch==2.13.0+cpu"
+    assert options[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+    monkeypatch.setenv("COSTPROBE_TORCH", "torch==2.9.1 --index-url https://mirror/cu128")
+    assert torch_requirement() == ["torch==2.9.1", "--index-url", "https://mirror/cu128"]
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    """An installed distribution in a virtual environment, as pip leaves it."""
+    site = tmp_path / "lib/python3.11/site-packages"
+    info = site / "costprobe-1.2.3.dist-info"
+    files = {
+        "lib/python3.11/site-packages/costprobe/__init__.py": "__version__ = '1.2.3'\n",
+        "lib/python3.11/site-packages/costprobe/__pycache__/__init__.cpython-311.pyc": "code",
+        "lib/python3.11/site-packages/costprobe_probes/__init__.py": "",
+        "lib/python3.11/site-packages/costprobe-1.2.3.dist-info/METADATA": "Name: costprobe\n"
+        "Version: 1.2.3\n",
+        "lib/python3.11/site-packages/costprobe-1.2.3.dist-info/INSTALLER": "pip\n",
+        "share/costprobe/systemd/costprobe.service": "[Unit]\n",
+        "bin/costprobe": "#!/usr/bin/python3\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    prefix = "lib/python3.11/site-packages/"
+    names = [
+        name.removeprefix(prefix) if name.startswith(prefix) else f"../../../{name}"
+        for name in files
+    ]
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    monkeypatch.setattr(service_wheel, "distribution", lambda _: PathDistribution(info))
+    monkeypatch.setattr(service_wheel.sysconfig, "get_path", lambda _: str(tmp_path))
+    return tmp_path
+
+
+def test_wheel_of_the_running_program_contains_its_own_files(installation, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    path = running_wheel(folder)
+    assert path.name == "costprobe-1.2.3-py3-none-any.whl"
+    with zipfile.ZipFile(path) as wheel:
+        assert set(wheel.namelist()) == {
+            "costprobe/__init__.py",
+            "costprobe_probes/__init__.py",
+            "costprobe-1.2.3.dist-info/METADATA",
+            "costprobe-1.2.3.dist-info/RECORD",
+            "costprobe-1.2.3.data/data/share/costprobe/systemd/costprobe.service",
+        }
+        record = wheel.read("costprobe-1.2.3.dist-info/RECORD").decode()
+    assert "costprobe/__init__.py,sha256=" in record
+
+
+def test_incomplete_installation_is_an_error(installation, tmp_path):
+    (installation / "lib/python3.11/site-packages/costprobe/__init__.py").unlink()
+    with pytest.raises(StepError, match="install costprobe again"):
+        running_wheel(tmp_path)
+    (installation / "lib/python3.11/site-packages/costprobe-1.2.3.dist-info/RECORD").write_text("")
+    with pytest.raises(StepError, match="no record of its files"):
+        running_wheel(tmp_path)

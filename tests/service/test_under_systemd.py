@@ -1,6 +1,6 @@
-"""The service at work under a real systemd: it says when it is ready, and is watched, killed, mended.
+"""The service under a real systemd: installed, watched, killed, restarted, upgraded, uninstalled.
 
-Every test that needs no host of its own is here, so that one worker of a run installs it once.
+All tests that boot a host are in this file, so that one worker of a run boots and installs once.
 """
 
 import json
@@ -8,25 +8,33 @@ import socket
 
 import pytest
 from fakes.servers import Scripted
+from fakes.wheels import NEXT_VERSION, VERSION
 
 pytestmark = pytest.mark.timeout(900)
+DROP_INS = "/etc/systemd/system/costprobe.service.d"
 
 
 @pytest.fixture
 def host(installed):
-    """The service as it was installed; what a test adds to it goes with the test."""
-    before = installed.read("/etc/infercost/infercost.toml")
+    """The installed service; the changes of a test are reverted after it."""
+    before = installed.read("/etc/costprobe/costprobe.toml")
     yield installed
+    if installed.exists(DROP_INS):
+        installed.run("rm", "-rf", DROP_INS)
+        installed.systemctl("daemon-reload")
+    elif (
+        installed.read("/etc/costprobe/costprobe.toml") == before
+        and installed.property("ActiveState") == "active"
+    ):
+        return
     installed.configure(before)
-    installed.run("rm", "-rf", "/etc/systemd/system/infercost.service.d")
-    installed.systemctl("daemon-reload")
-    installed.systemctl("reset-failed", "infercost", check=False)
-    installed.systemctl("restart", "infercost")
+    installed.systemctl("reset-failed", "costprobe", check=False)
+    installed.systemctl("restart", "costprobe")
 
 
 def journal(host, *matches):
-    """Entries of the service's log as their fields."""
-    lines = host.run("journalctl", "-u", "infercost", "-o", "json", "--no-pager", *matches).stdout
+    """The entries in the log of the service, each as its fields."""
+    lines = host.run("journalctl", "-u", "costprobe", "-o", "json", "--no-pager", *matches).stdout
     return [json.loads(line) for line in lines.splitlines()]
 
 
@@ -35,47 +43,98 @@ def is_measuring(host):
 
 
 def running_pid(host):
-    """Of the service that is up; None while it is not."""
+    """The process id of the running service; None while it is not running."""
     is_up = host.property("ActiveState") == "active" and host.property("SubState") == "running"
     return int(host.property("MainPID")) if is_up else None
 
 
 def status(host):
-    return json.loads(host.infercost("status", "--json", check=False).stdout)
+    return json.loads(host.costprobe("status", "--json", check=False).stdout)
 
 
-def test_a_bad_configuration_is_said_and_leaves_what_runs(installed):
+def device_rows(host):
+    """The device rows of the store, as lines."""
+    rows = host.costprobe("export", "--measurement", "device", "--since", "1h")
+    return set(rows.stdout.splitlines())
+
+
+def version(host):
+    return status(host)["version"]
+
+
+def test_installation_writes_an_example_and_restrictive_modes(host):
+    assert "an example; add your prices" in host.first_output
+    assert host.property("User") == "costprobe"
+    assert host.systemctl("is-enabled", "costprobe").stdout.strip() == "enabled"
+    paths = "/etc/costprobe/costprobe.toml /var/lib/costprobe /var/lib/costprobe/costprobe.db"
+    modes = f"stat -c '%a %U %G' {paths} /run/costprobe"
+    assert host.run("sh", "-c", modes).stdout.splitlines() == [
+        "640 root costprobe",
+        "750 costprobe costprobe",
+        "640 costprobe costprobe",
+        "700 costprobe costprobe",
+    ]
+
+
+def test_other_users_need_the_group_and_run_a_demo_of_their_own(host):
+    def as_guest(*command):
+        user = ("runuser", "-u", "guest", "--", "env", "HOME=/home/guest")
+        return host.run(*user, *command, check=False)
+
+    commands = [["status"], ["trend", "--field", "device.power_w"], ["top"]]
+    for command in commands:
+        refused = as_guest("costprobe", *command)
+        assert refused.returncode == 2, command
+        assert "permission denied; use sudo, or join the group costprobe" in refused.stderr
+    demo = as_guest("timeout", "--signal=INT", "4", "costprobe", "run").stdout
+    assert "demo mode (this user may not write the store of /etc/costprobe/" in demo
+    assert "/home/guest/.local/state/costprobe/costprobe.db" in demo
+    host.run("usermod", "--append", "--groups", "costprobe", "guest")
+    try:
+        for state in ("start", "stop"):
+            host.systemctl(state, "costprobe")
+            for command in commands[: 1 if state == "stop" else None]:
+                allowed = as_guest("costprobe", *command)
+                assert allowed.returncode == (3 if state == "stop" else 0), allowed.stderr
+    finally:
+        host.run("gpasswd", "--delete", "guest", "costprobe")
+        host.run("rm", "-rf", "/home/guest/.local")
+
+
+def test_installing_again_with_a_configuration_error_changes_and_restarts_nothing(installed):
     pid = installed.property("MainPID")
-    good = installed.read("/etc/infercost/infercost.toml")
+    good = installed.read("/etc/costprobe/costprobe.toml")
     installed.configure('[telemetry]\nevery = "never"\n')
     done = installed.service("install", check=False)
     installed.configure(good)
     assert done.returncode == 1
+    assert "costprobe.toml: kept" in done.stdout
+    assert "costprobe.service: unchanged" in done.stdout
     assert "telemetry.every" in done.stdout + done.stderr
-    assert "mend the configuration" in done.stderr
+    assert "fix the configuration" in done.stderr
     assert installed.property("MainPID") == pid
 
 
-def test_it_is_put_into_an_image_without_starting_anything(installed):
+def test_installation_into_an_image_starts_nothing(installed):
     installed.run("mkdir", "-p", "/srv/image/etc", "/srv/image/usr", "/srv/image/run")
     installed.run("sh", "-c", "touch /srv/image/etc/passwd /srv/image/etc/group")
-    said = installed.service("install", "--root", "/srv/image").stdout
-    assert "/srv/image/etc/infercost/infercost.toml: written" in said
-    assert "infercost:" in installed.read("/srv/image/etc/passwd")
-    assert installed.exists("/srv/image/usr/local/lib/systemd/system/infercost.service")
+    output = installed.service("install", "--root", "/srv/image").stdout
+    assert "/srv/image/etc/costprobe/costprobe.toml: written" in output
+    assert "costprobe:" in installed.read("/srv/image/etc/passwd")
+    assert installed.exists("/srv/image/usr/local/lib/systemd/system/costprobe.service")
     installed.service("uninstall", "--root", "/srv/image", "--purge")
     left = installed.run("find", "/srv/image", "-type", "f", "-not", "-path", "*/etc/*").stdout
     assert left == ""
-    assert "infercost" not in installed.read("/srv/image/etc/passwd")
+    assert "costprobe" not in installed.read("/srv/image/etc/passwd")
 
 
-def test_it_is_ready_when_its_devices_are_known(host):
+def test_service_is_ready_once_its_devices_are_known(host):
     assert host.property("Type") == "notify"
-    assert host.property("StatusText") == "measuring 1 devices with 0 probes"
+    assert host.property("StatusText") == "measuring 1 device with 0 probes"
     assert status(host)["devices"][0]["name"] == "cpu"
 
 
-def test_it_runs_with_no_more_than_it_needs(host):
+def test_service_runs_without_capabilities(host):
     pid = host.property("MainPID")
     fields = dict(
         line.split(":\t", 1)
@@ -85,97 +144,97 @@ def test_it_runs_with_no_more_than_it_needs(host):
     assert fields["NoNewPrivs"] == "1"
     assert fields["Seccomp"] == "2"
     assert {int(fields[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
-    assert "infercost" in host.run("ps", "-o", "user:20=", "-p", pid).stdout
+    assert "costprobe" in host.run("ps", "-o", "user:20=", "-p", pid).stdout
     limits = host.read(f"/proc/{pid}/limits")
     (core,) = (line for line in limits.splitlines() if line.startswith("Max core file size"))
     assert core.split()[4:6] == ["0", "0"]
-    # The sensor child lives in the same sandbox, and it is the only one without probes.
-    assert len(host.run("pgrep", "-u", "infercost").stdout.split()) == 2
+    # The daemon and the sensor child; without probes there is no other.
+    assert len(host.run("pgrep", "-u", "costprobe").stdout.split()) == 2
 
 
-def test_a_reload_takes_a_new_file_and_refuses_one_with_an_error(host):
+def test_reload_applies_a_new_file_and_rejects_one_with_an_error(host):
     pid = running_pid(host)
-    good = host.read("/etc/infercost/infercost.toml")
+    good = host.read("/etc/costprobe/costprobe.toml")
     host.configure(good + '[host]\nname = "renamed"\n')
-    host.systemctl("reload", "infercost")
+    host.systemctl("reload", "costprobe")
     host.wait_for(lambda: status(host)["host"] == "renamed")
     host.configure(good + "[host]\nnam = 1\n")
-    assert host.systemctl("reload", "infercost", check=False).returncode != 0
+    assert host.systemctl("reload", "costprobe", check=False).returncode != 0
     assert any("host.nam" in str(entry["MESSAGE"]) for entry in journal(host))
     host.configure(good)
     assert running_pid(host) == pid
     assert status(host)["host"] == "renamed"
 
 
-def test_killed_it_comes_back_and_nothing_stored_is_lost(host):
+def test_killed_service_restarts_and_keeps_every_row(host):
     pid = running_pid(host)
-    rows = host.infercost("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
+    rows = host.costprobe("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
     host.run("kill", "-9", pid)
     host.wait_for(lambda: running_pid(host) not in {None, pid} and is_measuring(host))
     assert set(rows) <= set(
-        host.infercost("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
+        host.costprobe("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
     )
-    assert host.infercost("store", "check").returncode == 0
-    # Its children went with it.
-    assert len(host.run("pgrep", "-u", "infercost").stdout.split()) == 2
+    assert host.costprobe("store", "check").returncode == 0
+    # Its children were killed, too.
+    assert len(host.run("pgrep", "-u", "costprobe").stdout.split()) == 2
 
 
-def test_one_that_hangs_is_ended_by_the_watchdog_and_started_again(host):
+def test_watchdog_restarts_a_hung_service(host):
     host.drop_in("quick", "[Service]\nWatchdogSec=3s\nTimeoutAbortSec=1s\nRestartSec=100ms\n")
-    host.systemctl("restart", "infercost")
+    host.systemctl("restart", "costprobe")
     pid = running_pid(host)
     host.run("kill", "-STOP", pid)
     host.wait_for(lambda: running_pid(host) not in {None, pid} and is_measuring(host))
-    said = host.run("journalctl", "-u", "infercost", "--no-pager").stdout
-    assert "Watchdog timeout" in said
+    output = host.run("journalctl", "-u", "costprobe", "--no-pager").stdout
+    assert "Watchdog timeout" in output
 
 
-def test_it_stops_of_itself_in_five_seconds(host):
+def test_service_stops_within_five_seconds(host):
     host.drop_in("strict", "[Service]\nTimeoutStopSec=5s\n")
-    host.systemctl("stop", "infercost")
-    # One that had to be killed would have ended by its timeout.
+    host.systemctl("stop", "costprobe")
+    # systemd would have reported a kill as a timeout.
     assert host.property("Result") == "success"
     assert host.property("ExecMainStatus") == "0"
-    assert host.run("pgrep", "-u", "infercost", check=False).stdout == ""
+    assert host.run("pgrep", "-u", "costprobe", check=False).stdout == ""
 
 
-def test_its_log_has_levels_and_fields(host):
-    host.configure(host.read("/etc/infercost/infercost.toml") + "[host]\nnam = 1\n")
-    host.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "infercost")
-    host.wait_for(lambda: journal(host, "INFERCOST_PART=daemon.service", "PRIORITY=3"))
-    entry = journal(host, "INFERCOST_PART=daemon.service", "PRIORITY=3")[-1]
+def test_log_entries_have_levels_and_fields(host):
+    host.configure(host.read("/etc/costprobe/costprobe.toml") + "[host]\nnam = 1\n")
+    host.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "costprobe")
+    host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3"))
+    entry = journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3")[-1]
     assert "not reloaded" in entry["MESSAGE"]
-    assert entry["SYSLOG_IDENTIFIER"] == "infercost"
-    assert entry["CODE_FILE"].endswith("agent/daemon/service.py")
+    assert entry["SYSLOG_IDENTIFIER"] == "costprobe"
+    assert entry["CODE_FILE"].endswith("costprobe/daemon/lifecycle.py")
 
 
-def test_a_secret_that_belongs_to_root_alone_reaches_the_service_and_no_log(host):
+def test_credential_of_root_reaches_the_service_and_no_log(host):
     with Scripted(lambda *_: (204, {}, b"")) as server:
-        host.write("/etc/infercost/influxdb.token", "canary-of-a-token")
+        host.write("/etc/costprobe/influxdb.token", "canary-of-a-token")
         host.drop_in(
-            "token", "[Service]\nLoadCredential=influxdb-token:/etc/infercost/influxdb.token\n"
+            "token", "[Service]\nLoadCredential=influxdb-token:/etc/costprobe/influxdb.token\n"
         )
         host.configure(
-            host.read("/etc/infercost/infercost.toml")
+            host.read("/etc/costprobe/costprobe.toml")
             + f'[[sink]]\napi = "v2"\nurl = "{server.url}"\norg = "o"\nbucket = "b"\n'
             'token_credential = "influxdb-token"\nflush_every = "1s"\n'
         )
-        host.systemctl("restart", "infercost")
+        host.systemctl("restart", "costprobe")
         host.wait_for(lambda: server.requests)
         host.wait_for(lambda: status(host)["sinks"]["influxdb"]["sent"])
         (_, _, headers, _), *_ = server.requests
         assert headers["Authorization"] == "Token canary-of-a-token"
         assert "canary" not in host.run("journalctl", "--no-pager").stdout
-        host.systemctl("stop", "infercost")
+        host.systemctl("stop", "costprobe")
 
 
-def test_health_is_served_on_the_loopback_where_it_is_asked_for(host):
+def test_health_endpoint_listens_on_the_configured_port(host):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     host.configure(
-        host.read("/etc/infercost/infercost.toml") + f'[http]\nlisten = "127.0.0.1:{port}"\n'
+        host.read("/etc/costprobe/costprobe.toml") + f'[http]\nlisten = "127.0.0.1:{port}"\n'
     )
-    host.systemctl("reload", "infercost")
+    host.systemctl("reload", "costprobe")
     host.wait_for(lambda: status(host)["http"]["port"] == port)
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -183,25 +242,25 @@ def test_health_is_served_on_the_loopback_where_it_is_asked_for(host):
     assert answer.startswith((b"HTTP/1.0 200", b"HTTP/1.0 503"))
 
 
-def test_the_page_is_served_from_its_own_unit_and_can_write_nothing(host):
-    host.systemctl("start", "infercost-dashboard")
+def test_dashboard_runs_in_its_own_unit_with_a_read_only_file_system(host):
+    host.systemctl("start", "costprobe-dashboard")
     try:
         host.wait_for(lambda: page_of(9470).startswith(b"HTTP/1.1 200"))
-        assert b"infercost" in page_of(9470)
-        pid = host.run("systemctl", "show", "-P", "MainPID", "infercost-dashboard").stdout.strip()
+        assert b"costprobe" in page_of(9470)
+        pid = host.run("systemctl", "show", "-P", "MainPID", "costprobe-dashboard").stdout.strip()
         mounts = host.read(f"/proc/{pid}/mountinfo")
         (store,) = (line for line in mounts.splitlines() if " / / " in line)
         assert store.split()[5].startswith("ro")
     finally:
-        host.systemctl("stop", "infercost-dashboard")
+        host.systemctl("stop", "costprobe-dashboard")
     assert (
-        host.run("systemctl", "show", "-P", "Result", "infercost-dashboard").stdout.strip()
+        host.run("systemctl", "show", "-P", "Result", "costprobe-dashboard").stdout.strip()
         == "success"
     )
 
 
 def page_of(port):
-    """What the loopback, which the host shares with us, answers there."""
+    """The response of a port on the loopback interface, which the host shares with the tests."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -211,3 +270,46 @@ def page_of(port):
             return answer
     except OSError:
         return b""
+
+
+def test_upgrade_and_uninstallation_keep_data_and_purge_leaves_nothing(installed):
+    """conftest.py runs this test last, because it removes the service."""
+    host = installed
+    config = host.read("/etc/costprobe/costprobe.toml")
+    host.drop_in("own", "[Service]\nEnvironment=OWN=1\n")
+    rows = device_rows(host)
+    assert version(host) == VERSION
+
+    host.pip_install("--no-deps", f"costprobe=={NEXT_VERSION}")
+    host.service("install")
+    host.wait_for(lambda: version(host) == NEXT_VERSION)
+    assert host.read("/etc/costprobe/costprobe.toml") == config
+    assert "OWN=1" in host.property("Environment")
+    assert rows <= device_rows(host)
+
+    output = host.service("uninstall").stdout
+    for path in ("/etc/costprobe", "/var/lib/costprobe", DROP_INS):
+        assert f"{path}: kept" in output
+        assert host.exists(path)
+    for path in ("/opt/costprobe", "/usr/local/bin/costprobe", "/var/cache/costprobe"):
+        assert not host.exists(path)
+    assert host.systemctl("status", "costprobe", check=False).returncode == 4
+    assert host.run("pgrep", "-u", "costprobe", check=False).stdout == ""
+    assert (
+        host.run(
+            "runuser",
+            "-u",
+            "costprobe",
+            "--",
+            "/opt/first/bin/costprobe",
+            "--config=/etc/costprobe/costprobe.toml",
+            "store",
+            "check",
+        ).returncode
+        == 0
+    )
+
+    host.service("uninstall", "--purge")
+    assert host.paths() == host.paths_before
+    assert host.run("id", "costprobe", check=False).returncode != 0
+    assert "uninstalled" in host.service("uninstall").stdout

@@ -1,15 +1,14 @@
-"""Hostile and odd expositions end in one clear error; good ones in exact counts."""
+"""Parsing expositions: exact counts, and one clear error for hostile or malformed ones."""
 
 import subprocess
 import sys
 
 import pytest
+from costprobe.adapters.serving import exposition
+from costprobe.adapters.serving.errors import ScrapeError
+from costprobe.adapters.serving.exposition import parse_exposition
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agent.serving import exposition
-from agent.serving.errors import ScrapeError
-from agent.serving.exposition import parse_exposition
 
 WANTED = frozenset({"hits_total", "time_seconds_sum"})
 
@@ -18,7 +17,7 @@ def parse(text):
     return parse_exposition(text if isinstance(text, bytes) else text.encode(), WANTED, "hi")
 
 
-def test_only_the_wanted_counters_are_looked_at():
+def test_only_wanted_counters_are_parsed():
     found = parse(
         "# HELP hits_total Hits.\n# TYPE hits_total counter\n"
         'hits_total{model="a b",x="}\\"{"} 12 1700000000000\n'
@@ -26,7 +25,7 @@ def test_only_the_wanted_counters_are_looked_at():
         'hits_created{model="c"} 1.7e9\n'
         "time_seconds_sum 1.5\n"
         "process_start_time_seconds 1.6e9\n"
-        "other NaN\nother NaN\nrubbish { that no one asked for\n"
+        "other NaN\nother NaN\nmalformed { of an unused counter\n"
     )
     hits = {dict(sample.labels)["model"]: sample for sample in found.samples["hits_total"]}
     assert hits["a b"].value == 12
@@ -45,19 +44,19 @@ def test_only_the_wanted_counters_are_looked_at():
         ("hits_total +Inf\n", "hits_total is inf"),
         ("hits_total -3\n", "hits_total is -3"),
         ("hits_total 1e300\n", "hits_total is 1e+300"),
-        ("\nhits_total 1\nhits_total 2\n", "hits_total is there twice"),
-        ('hits_total{a="1",b="2"} 1\nhits_total{b="2",a="1"} 1\n', "there twice"),
-        ("hits_total one\n", 'is not as Prometheus writes it: "hits_total one"'),
-        ("hits_total\n", "is not as Prometheus"),
-        ('hits_total{a="1" 5\n', "is not as Prometheus"),
-        ('hits_total{a="1",a="2"} 5\n', "is not as Prometheus"),
-        ("hits_total " + "9" * 400 + "\n", "is not as Prometheus"),
-        ("hits_total 12", "breaks off within a line"),
-        ("<html>no metrics here</html>", "no Prometheus metrics"),
-        (b"hits_total 1\n\xff\xfe\n", "no UTF-8 text"),
-        ("x" * (exposition.MAX_LINE_BYTES + 1) + "\n", "a line of its answer has more than"),
+        ("\nhits_total 1\nhits_total 2\n", "hits_total appears twice"),
+        ('hits_total{a="1",b="2"} 1\nhits_total{b="2",a="1"} 1\n', "appears twice"),
+        ("hits_total one\n", 'is not in the Prometheus text format: "hits_total one"'),
+        ("hits_total\n", "is not in the Prometheus text format"),
+        ('hits_total{a="1" 5\n', "is not in the Prometheus text format"),
+        ('hits_total{a="1",a="2"} 5\n', "is not in the Prometheus text format"),
+        ("hits_total " + "9" * 400 + "\n", "is not in the Prometheus text format"),
+        ("hits_total 12", "ends within a line"),
+        ("<html>no metrics here</html>", "not in the Prometheus text format"),
+        (b"hits_total 1\n\xff\xfe\n", "not UTF-8 text"),
+        ("x" * (exposition.MAX_LINE_BYTES + 1) + "\n", "a line of the response is longer than"),
         (f'hits_total{{a="{"x" * 3000}"}} 1\n', "characters for one series"),
-        (b"\n" * (exposition.MAX_BYTES + 1), f"more than {exposition.MAX_BYTES} bytes"),
+        (b"\n" * (exposition.MAX_BYTES + 1), f"larger than {exposition.MAX_BYTES} bytes"),
         (b"\n" * (exposition.MAX_LINES + 1), f"more than {exposition.MAX_LINES} lines"),
         (
             "".join(f'hits_total{{a="{i}"}} 1\n' for i in range(exposition.MAX_SERIES + 1)),
@@ -66,7 +65,7 @@ def test_only_the_wanted_counters_are_looked_at():
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_what_no_counter_can_be_is_refused_in_one_line(text, words):
+def test_invalid_exposition_is_rejected_in_one_line(text, words):
     with pytest.raises(ScrapeError) as caught:
         parse(text)
     assert words in str(caught.value)
@@ -75,7 +74,7 @@ def test_what_no_counter_can_be_is_refused_in_one_line(text, words):
 
 
 @given(st.text(max_size=200), st.binary(max_size=200))
-def test_whatever_comes_is_read_or_refused(text, raw):
+def test_any_bytes_are_parsed_or_rejected(text, raw):
     for body in (raw, f"hits_total{text}\n".encode("utf-8", "replace")):
         try:
             found = parse(body)
@@ -85,7 +84,9 @@ def test_whatever_comes_is_read_or_refused(text, raw):
             assert all(sample.value >= 0 for sample in samples)
 
 
-def test_a_daemon_without_a_service_does_not_carry_the_parser():
-    program = "import sys, agent.serving.meter; print('prometheus_client' in sys.modules)"
+def test_parser_is_not_loaded_without_a_service():
+    program = (
+        "import sys, costprobe.adapters.serving.meter; print('prometheus_client' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"False\n"

@@ -1,20 +1,19 @@
-"""How much counters grew: resets by series, restarts, and series that come and go."""
+"""The increase of counters: resets per series, restarts, and series that disappear and return."""
 
 import pytest
+from costprobe.adapters.serving.increase import CounterHistory
+from costprobe.adapters.serving.reading import CounterReading, MeasureSeries, SeriesValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.serving.increase import CounterHistory
-from agent.serving.reading import Counted, Reading, Value
-
 
 def reading(started_s=None, counter="requests_total", created=(), **values):
-    """Series by the name of their model."""
+    """Return series by model name."""
     series = {
-        (("model", model),): Value(float(value), model, dict(created).get(model))
+        (("model", model),): SeriesValue(float(value), model, dict(created).get(model))
         for model, value in values.items()
     }
-    return Reading({"requests": Counted(counter, series)}, (), started_s)
+    return CounterReading({"requests": MeasureSeries(counter, series)}, (), started_s)
 
 
 def steps(*readings, counts_begin_at_zero=True):
@@ -26,7 +25,7 @@ def grown(step):
     return {model: value for (_, model), value in step.increases.items() if value}
 
 
-def test_the_first_reading_is_what_the_next_is_held_against():
+def test_first_reading_is_the_baseline():
     first, second = steps(reading(a=1000), reading(a=1007))
     assert grown(first) == {}
     assert grown(second) == {"a": 7}
@@ -34,70 +33,70 @@ def test_the_first_reading_is_what_the_next_is_held_against():
     assert not second.restarted
 
 
-def test_a_reset_is_seen_by_series_before_anything_is_summed():
-    # The sum rises from 110 to 120 and hides that b began anew.
+def test_resets_are_detected_per_series():
+    # The sum rises from 110 to 120 and hides the reset of b.
     _, step = steps(reading(a=10, b=100), reading(a=90, b=30))
     assert grown(step) == {"a": 80, "b": 30}
     assert step.restarted
     assert not step.problems
 
 
-def test_a_process_that_began_anew_and_overtook_the_old_counts_from_zero():
+def test_restarted_process_with_higher_counts_counts_from_zero():
     _, step = steps(reading(started_s=50, a=10), reading(started_s=90, a=25))
     assert grown(step) == {"a": 25}
     assert step.restarted
 
 
-def test_a_start_time_that_was_corrected_is_no_restart():
+def test_small_change_of_the_start_time_is_not_a_restart():
     _, step = steps(reading(started_s=50.0, a=10), reading(started_s=50.4, a=25))
     assert grown(step) == {"a": 15}
     assert not step.restarted
 
 
-def test_a_series_that_says_it_was_created_anew_counts_from_zero():
+def test_series_with_a_new_creation_time_counts_from_zero():
     before, after = reading(a=10, created={"a": 5.0}), reading(a=25, created={"a": 60.0})
     assert grown(steps(before, after)[1]) == {"a": 25}
 
 
-def test_a_series_that_comes_with_its_first_count():
+def test_series_that_appears_with_its_first_count():
     readings = (reading(a=10), reading(a=11, b=4))
     assert grown(steps(*readings)[1]) == {"a": 1, "b": 4}
-    # Of a server that nothing is known of, b may have counted for a year behind another name.
+    # Without an earlier reading of the server, b may have counted for a year before.
     assert grown(steps(*readings, counts_begin_at_zero=False)[1]) == {"a": 1}
 
 
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        # Every series that had counted fell: the process began anew.
+        # Every non-zero series decreased: the process restarted.
         (reading(a=3, b=4), {"a": 3, "b": 4}),
-        # It says so.
+        # The process start time shows it.
         (reading(started_s=90, a=11, b=4), {"a": 11, "b": 4}),
-        # b says that it is younger than the last reading, at 0 s.
+        # The creation time of b is after the last reading, at 0 s.
         (reading(a=11, b=4, created={"b": 40.0}), {"a": 1, "b": 4}),
     ],
 )
-def test_a_new_series_counts_from_zero_where_something_says_so(second, expected):
+def test_new_series_counts_from_zero_if_its_creation_is_known(second, expected):
     first = reading(started_s=50, a=10)
     assert grown(steps(first, second, counts_begin_at_zero=False)[1]) == expected
 
 
-def test_a_series_that_is_gone_is_told_and_remembered():
+def test_disappeared_series_is_reported_and_kept():
     _, gone, back, _ = steps(
         reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)
     )
-    assert gone.problems == ("a series of requests_total is gone",)
+    assert gone.problems == ("a series of requests_total disappeared",)
     assert grown(back) == {"a": 1, "b": 8}
-    assert back.problems == ("a series of requests_total was away for a while",)
+    assert back.problems == ("a series of requests_total disappeared for a while",)
 
 
-def test_a_model_that_was_loaded_again_counts_from_zero():
+def test_reloaded_model_counts_from_zero():
     _, _, back = steps(reading(a=1, b=50), reading(a=2), reading(a=3, b=6))
     assert grown(back) == {"a": 1, "b": 6}
     assert not back.problems
 
 
-def test_a_measure_that_is_read_from_another_counter_is_not_counted_twice():
+def test_change_of_counter_is_not_counted_twice():
     _, changed, after = steps(
         reading(counter="finished_total", a=100),
         reading(counter="live_total", a=130),
@@ -109,7 +108,7 @@ def test_a_measure_that_is_read_from_another_counter_is_not_counted_twice():
     assert not after.problems
 
 
-def test_several_processes_behind_one_address_are_found_out_each_time():
+def test_several_processes_at_one_url_are_detected():
     _, newer, older, again, same, later = steps(
         reading(started_s=50, a=10),
         reading(started_s=90, a=5),
@@ -120,7 +119,7 @@ def test_several_processes_behind_one_address_are_found_out_each_time():
     )
     assert newer.restarted
     for step in (older, again):
-        assert "give each replica its own address" in step.problems[0]
+        assert "give each replica its own url" in step.problems[0]
         assert grown(step) == {}
     assert (grown(same), same.problems) == ({"a": 2}, ())
     assert (grown(later), later.restarted) == ({"a": 3}, True)
@@ -131,8 +130,8 @@ def test_several_processes_behind_one_address_are_found_out_each_time():
         st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), max_size=6), max_size=6
     )
 )
-def test_what_was_read_is_never_more_than_what_was_served(lives):
-    """Over any lives of a process, read at any time, in which it tells when it began."""
+def test_increase_is_never_more_than_what_was_served(lives):
+    """For any restarts and reading times of a process that exposes its start time."""
     history = CounterHistory(counts_begin_at_zero=True)
     served, counted = 0, 0.0
     history.take(reading(started_s=1.0), 0.0)

@@ -1,19 +1,18 @@
-"""A service's meter over real HTTP: an hour of traffic, with restarts, outages and replicas."""
+"""The meter of a service over real HTTP: an hour of traffic, with restarts, outages and replicas."""
 
 import random
 
 import pytest
+from costprobe.adapters.serving.errors import ScrapeError
+from costprobe.adapters.serving.fetch import MetricsFetcher
+from costprobe.adapters.serving.meter import ServiceMeter
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.records import NS_PER_S
 from fakes.serving_engine import ServingEngine
-
-from agent.config_service import ServiceConfig
-from agent.model import NS_PER_S
-from agent.serving.errors import ScrapeError
-from agent.serving.fetch import Access, Fetcher
-from agent.serving.meter import ServiceMeter
 
 
 class Time:
-    """Seconds that pass when a test says so; UTC and the monotonic clock agree."""
+    """A manual clock in seconds; UTC and the monotonic clock agree."""
 
     def __init__(self):
         self.s = 1000.0
@@ -26,40 +25,40 @@ def meter(urls, time, **keys):
     service = ServiceConfig.model_validate(
         {"name": "chat", "url": urls, "engine": "vllm", "devices": ["gpu0"], **keys}
     )
-    return ServiceMeter(service, Fetcher(Access(timeout_s=5.0)), time.now_ns, time.now_ns)
+    return ServiceMeter(service, MetricsFetcher(service, None), time.now_ns, time.now_ns)
 
 
-@pytest.mark.parametrize("tells_start", [True, False])
-def test_an_hour_of_traffic_with_restarts(tells_start):
+@pytest.mark.parametrize("exposes_start", [True, False])
+def test_an_hour_of_traffic_with_restarts(exposes_start):
     random_ = random.Random(7)
-    time, engine = Time(), ServingEngine(tells_start=tells_start)
+    time, engine = Time(), ServingEngine(exposes_start=exposes_start)
     windows = []
     with engine.over_http() as server:
         reader = meter(server.url, time)
         assert reader.scrape().problems == ()
         for tick in range(1, 241):
             time.s += 15
-            # A restart is seen at the next reading; what is served meanwhile counts from zero.
+            # A restart is detected at the next reading; requests since then count from zero.
             if tick in (50, 51, 130):
                 engine.restart(time.s - 5)
             for model in ("base", "tuned"):
                 engine.serve(model, random_.randrange(1, 9), errors=random_.randrange(2))
             windows.append(reader.close_window()) if tick % 20 == 0 else reader.scrape()
     assert len(windows) == 12
-    assert all(window.is_complete for window in windows)
+    assert [window.problems for window in windows if not window.is_complete] == []
     assert sum(window.restarts for window in windows) == 3
     assert [window.end_ns - window.start_ns for window in windows] == [300 * NS_PER_S] * 12
     for model, truth in engine.served.items():
         for measure, served in truth.items():
             counted = sum(getattr(window.models[model], measure) for window in windows)
-            if tells_start:
+            if exposes_start:
                 assert counted == pytest.approx(served), (model, measure)
             else:
-                # A new process that overtook the old one's few counts hides them: never more.
+                # A new process with higher counts hides the old one's counts: never an overcount.
                 assert served * 0.9 < counted <= served * (1 + 1e-9), (model, measure)
 
 
-def test_a_reading_that_failed_makes_the_window_incomplete():
+def test_failed_scrape_makes_the_window_incomplete():
     time, engine = Time(), ServingEngine()
     with engine.over_http() as server:
         reader = meter(server.url, time)
@@ -77,7 +76,7 @@ def test_a_reading_that_failed_makes_the_window_incomplete():
         assert reader.close_window().is_complete
 
 
-def test_an_edge_that_failed_makes_the_windows_on_both_sides_incomplete():
+def test_failed_scrape_at_an_edge_makes_both_windows_incomplete():
     time, engine = Time(), ServingEngine()
     with engine.over_http() as server:
         reader = meter(server.url, time)
@@ -88,36 +87,34 @@ def test_an_edge_that_failed_makes_the_windows_on_both_sides_incomplete():
         engine.is_away = False
         engine.serve(requests=1)
         after = reader.close_window()
-        # It holds the requests of the window before and would look cheap.
+        # It contains requests of the window before and would have too low a cost per request.
         assert after.models["m"].requests == 101
         assert not before.is_complete
-        assert after.problems == ("its beginning could not be read",)
+        assert after.problems == ("the scrape at its beginning failed",)
         assert reader.close_window().is_complete
 
 
-def test_counters_that_begin_anew_again_and_again_are_not_counted_across():
+def test_repeated_resets_make_the_window_incomplete():
     time, bodies = Time(), []
     service = ServiceConfig.model_validate(
         {"name": "s", "url": "http://a", "engine": "kserve", "devices": ["gpu0"]}
     )
     reader = ServiceMeter(service, lambda _: bodies.pop(0), time.now_ns, time.now_ns)
-    # Two processes behind one address, neither of which tells when it began.
+    # Two processes behind one address, both without a start time.
     bodies += [b"request_predict_seconds_count %d\n" % n for n in (900, 50) * 5]
     for _ in range(9):
         reader.scrape()
     window = reader.close_window()
     assert window.restarts == 5
-    assert "do several processes answer at one address?" in window.problems[0]
+    assert "do several processes share one address?" in window.problems[0]
 
 
-def test_a_window_without_a_reading_at_its_beginning_is_incomplete():
+def test_window_without_a_scrape_at_its_beginning_is_incomplete():
     with ServingEngine().over_http() as server:
-        assert meter(server.url, Time()).close_window().problems == (
-            "nothing was read before its end",
-        )
+        assert meter(server.url, Time()).close_window().problems == ("no scrape before its end",)
 
 
-def test_one_of_two_replicas_that_is_away_makes_the_window_incomplete():
+def test_unavailable_replica_makes_the_window_incomplete():
     time, one, two = Time(), ServingEngine(), ServingEngine(started_s=500.0)
     with one.over_http() as first, two.over_http() as second:
         reader = meter([first.url, second.url], time)
@@ -130,11 +127,11 @@ def test_one_of_two_replicas_that_is_away_makes_the_window_incomplete():
         two.is_away = True
         one.serve(requests=5)
         window = reader.close_window()
-        assert window.problems == (f"{second.url}/metrics: HTTP 503",)
+        assert window.problems == (f"{second.url}/metrics: HTTP 503: starting",)
         assert window.models["m"].requests == 5
 
 
-def test_one_of_two_replicas_that_lacks_a_measure_leaves_it_unknown():
+def test_measure_that_one_replica_lacks_is_unknown():
     texts = {
         "http://a/metrics": "vllm:request_success_total 5\nvllm:prompt_tokens_total 9\n"
         "vllm:generation_tokens_total 9\n",
@@ -153,7 +150,7 @@ def test_one_of_two_replicas_that_lacks_a_measure_leaves_it_unknown():
     assert window.missing == ("http://b/metrics: vllm:prompt_tokens_total (tokens_in)",)
 
 
-def test_what_names_no_model_is_a_lone_models_and_otherwise_of_the_whole():
+def test_series_without_a_model_belong_to_the_only_model():
     def text(errors, **models):
         rows = [f"Requests5XX {errors}\n"]
         rows += [
@@ -177,7 +174,7 @@ def test_what_names_no_model_is_a_lone_models_and_otherwise_of_the_whole():
     assert models[""].errors == 3
 
 
-def test_a_server_that_fails_without_end_fills_no_memory():
+def test_problems_of_a_window_are_bounded():
     time = Time()
     calls = iter(range(10_000))
 

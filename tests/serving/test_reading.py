@@ -1,13 +1,12 @@
-"""What each engine counts, by expositions in its shape."""
+"""The counters of each engine, in recorded expositions."""
 
 from pathlib import Path
 
 import pytest
-
-from agent.config_service import ServiceConfig
-from agent.serving.errors import ScrapeError
-from agent.serving.exposition import parse_exposition
-from agent.serving.reading import engine_of, read_counters, wanted_names
+from costprobe.adapters.serving.errors import ScrapeError
+from costprobe.adapters.serving.exposition import parse_exposition
+from costprobe.adapters.serving.reading import engine_of, read_counters, wanted_names
+from costprobe.adapters.serving.settings import ServiceConfig
 
 RECORDED = Path(__file__).parent / "exposition"
 
@@ -85,7 +84,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("engine", EXPECTED)
-def test_an_engines_counters_are_found_in_its_own_shape(engine):
+def test_counters_of_each_engine_are_found(engine):
     reading = read(recorded(engine), engine)
     assert reading.missing == ()
     found = by_model(reading)
@@ -94,7 +93,7 @@ def test_an_engines_counters_are_found_in_its_own_shape(engine):
         assert found[model] == pytest.approx(counts)
 
 
-def test_a_suffix_more_or_less_and_an_underscore_for_the_colon_are_taken():
+def test_name_variants_are_matched():
     text = recorded("vllm").replace("_total", "").replace("vllm:", "vllm_")
     assert by_model(read(text)) == by_model(read(recorded("vllm")))
     text = recorded("triton").replace("nv_inference_count{", "nv_inference_count_total{")
@@ -102,7 +101,7 @@ def test_a_suffix_more_or_less_and_an_underscore_for_the_colon_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("engine", "name", "told"),
+    ("engine", "name", "missing_name"),
     [
         ("vllm", "vllm:prompt_tokens", "vllm:prompt_tokens_total (tokens_in)"),
         ("vllm", "vllm:request_success", "vllm:request_success_total (requests)"),
@@ -114,18 +113,16 @@ def test_a_suffix_more_or_less_and_an_underscore_for_the_colon_are_taken():
         ("triton", "nv_inference_count", "nv_inference_count (inferences)"),
     ],
 )
-def test_a_renamed_counter_is_named_and_the_rest_still_counts(engine, name, told):
+def test_missing_counter_is_named_and_the_rest_is_counted(engine, name, missing_name):
     reading = read(recorded(engine).replace(name, f"{name}_renamed"), engine)
-    assert reading.missing == (told,)
+    assert reading.missing == (missing_name,)
     assert reading.measures
 
 
-def test_another_servers_metrics_are_missing_all_that_counts():
+def test_metrics_of_another_server_are_reported_as_missing():
     reading = read(recorded("tgi"), "vllm")
     assert len(reading.missing) == 3
-    assert "vllm:request_success_total (requests); nothing there begins with vllm:" in (
-        reading.missing
-    )
+    assert "vllm:request_success_total (requests); no metric begins with vllm:" in (reading.missing)
 
 
 @pytest.mark.parametrize(
@@ -143,26 +140,26 @@ def test_another_servers_metrics_are_missing_all_that_counts():
         ("kserve", "# TYPE request_predict_seconds histogram\n"),
     ],
 )
-def test_a_counter_that_comes_with_its_first_count_is_zero_before(engine, text):
+def test_counter_before_its_first_count_is_zero(engine, text):
     reading = read(text, engine)
     assert reading.missing == ()
     assert reading.measures["requests"].series == {}
 
 
-def test_a_gauge_is_no_counter():
+def test_gauge_is_rejected():
     text = "# TYPE served gauge\nserved 5\n"
-    with pytest.raises(ScrapeError, match="served is a gauge, which is no count"):
+    with pytest.raises(ScrapeError, match="served is a gauge; name a counter"):
         read(text, "generic", counters={"requests": "served"})
 
 
-def test_sglang_without_live_tokens_is_read_by_finished_requests():
+def test_sglang_without_realtime_tokens_uses_finished_requests():
     text = recorded("sglang").replace("realtime_tokens", "gone")
     (counts,) = by_model(read(text, "sglang")).values()
     assert (counts["tokens_in"], counts["tokens_out"]) == (8.128902e6, 7.557572e6)
     assert counts["cached_tokens"] == 1.3e6
 
 
-def test_ranks_that_repeat_a_count_are_read_once_also_beyond_nine():
+def test_repeated_counts_of_ranks_are_read_once():
     row = 'sglang:realtime_tokens_total{{mode="decode",dp_rank="{}",tp_rank="{}"}} {}\n'
     rows = [row.format(dp, tp, 100 + tp) for dp, tp in ((0, 10), (0, 9), (1, 12), (1, 11))]
     reading = read("sglang:num_requests_total 1\n" + "".join(rows), "sglang")
@@ -170,7 +167,7 @@ def test_ranks_that_repeat_a_count_are_read_once_also_beyond_nine():
     assert sorted(value.value for value in counted) == [109, 111]
 
 
-def test_an_operators_own_counters():
+def test_generic_engine_reads_configured_counters():
     text = (
         "# TYPE http_requests_total counter\n"
         'http_requests_total{status="200",model="a"} 70\n'
@@ -192,18 +189,18 @@ def test_an_operators_own_counters():
     assert read(text, "generic", counters=counters).missing == ("tokens_read_total (tokens_in)",)
 
 
-def test_only_the_named_models_count_so_that_an_ensemble_counts_once():
+def test_only_configured_models_are_counted():
     found = by_model(read(recorded("triton"), "triton", models=["detector"]))
     assert found.keys() == {"detector"}
     reading = read(recorded("triton"), "triton", models=["detector", "fraud"])
     assert reading.missing == ("nv_inference_request_success of the model fraud",)
 
 
-def test_a_server_that_names_no_model_gets_the_operators_name():
+def test_configured_model_name_is_used_if_the_server_has_none():
     assert by_model(read(recorded("tgi"), "tgi", model="llama")).keys() == {"llama"}
 
 
-def test_odd_names_are_made_plain():
+def test_unprintable_model_names_are_cleaned():
     odd = read('vllm:request_success_total{model_name="a\\nb\x07' + "x" * 500 + '"} 1\n')
     (model,) = by_model(odd)
     assert model.startswith("a?b?x")

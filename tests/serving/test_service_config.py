@@ -1,9 +1,8 @@
-"""The configuration of a service: what it takes, and what it says of what it does not."""
+"""The configuration of a service: defaults, and errors with their key and fix."""
 
 import pytest
+from costprobe.adapters.serving.settings import ServiceConfig
 from pydantic import ValidationError
-
-from agent.config_service import ServiceConfig
 
 PLAIN = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
 
@@ -12,7 +11,7 @@ def service(**keys):
     return ServiceConfig.model_validate({**PLAIN, **keys})
 
 
-def test_what_is_left_out_has_its_default():
+def test_omitted_keys_have_defaults():
     found = service()
     assert found.url == ("http://127.0.0.1:8000/metrics",)
     assert (found.every_s, found.window_s, found.timeout_s) == (15, 300, 5)
@@ -20,7 +19,7 @@ def test_what_is_left_out_has_its_default():
     assert found.share is None
 
 
-def test_several_replicas_each_with_its_address():
+def test_several_replicas_each_with_its_url():
     found = service(url=["http://a:1/", "https://[::1]:2/deep/metrics"])
     assert found.url == ("http://a:1/metrics", "https://[::1]:2/deep/metrics")
 
@@ -28,14 +27,14 @@ def test_several_replicas_each_with_its_address():
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"url": "ftp://a"}, "an address is http"),
+        ({"url": "ftp://a"}, "a URL is http"),
         ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
         ({"url": "http://a/metrics?token=1"}, "without user, query or fragment"),
-        ({"url": []}, "name 1 to 64 addresses"),
-        ({"url": 5}, "write an address"),
-        ({"url": ["http://a", "http://a/metrics"]}, "an address is there twice"),
+        ({"url": []}, "name 1 to 64 URLs"),
+        ({"url": 5}, "write a URL"),
+        ({"url": ["http://a", "http://a/metrics"]}, "a URL appears twice"),
         ({"devices": []}, "at least 1 item"),
-        ({"devices": ["gpu0", "gpu0"]}, "a device is there twice"),
+        ({"devices": ["gpu0", "gpu0"]}, "a device appears twice"),
         ({"engine": "llama"}, "'vllm', 'sglang', 'tgi'"),
         ({"engine": "generic"}, "needs counters"),
         ({"counters": {"requests": "a_total"}}, 'counters are not for engine = "vllm"'),
@@ -43,7 +42,7 @@ def test_several_replicas_each_with_its_address():
         ({"engine": "generic", "counters": {"requests": "rate(a)"}}, "write the counter's name"),
         ({"engine": "generic", "counters": {"requests": 'a{b=~"x"}'}}, "write the counter's name"),
         ({"token_file": "/a", "token_credential": "b"}, "token_file or token_credential"),
-        ({"weight_in": 0, "weight_out": 0}, "nothing would bear the cost"),
+        ({"weight_in": 0, "weight_out": 0}, "no token would be allocated"),
         ({"weight_out": float("nan")}, "weight_out"),
         ({"share": 1.5}, "share"),
         ({"timeout": "30s"}, "timeout must not be longer than every"),
@@ -58,7 +57,7 @@ def test_an_error_names_the_key_and_the_fix(keys, words):
     assert words in str(caught.value)
 
 
-def test_secrets_of_an_address_are_not_repeated_in_the_words():
+def test_error_does_not_quote_secrets_of_a_url():
     with pytest.raises(ValidationError) as caught:
         service(url="http://user:hunter2@a/metrics")
     assert all("hunter2" not in error["msg"] for error in caught.value.errors())

@@ -1,7 +1,7 @@
-"""Whose processes are whose, by their names in a recorded /proc."""
+"""The processes of services, by their names in a recorded /proc."""
 
-from agent.config_service import ServiceConfig
-from agent.serving.processes import busy_by_service, service_pids
+from costprobe.adapters.serving.processes import busy_by_service, service_pids
+from costprobe.adapters.serving.settings import ServiceConfig
 
 
 def service(name, *processes):
@@ -16,7 +16,7 @@ def service(name, *processes):
     )
 
 
-def test_processes_are_found_by_their_names_of_which_the_kernel_keeps_fifteen(tmp_path):
+def test_processes_are_matched_by_truncated_names(tmp_path):
     for pid, comm in ((10, "VLLM::EngineCor"), (11, "tritonserver"), (12, "python3")):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "comm").write_text(f"{comm}\n")
@@ -30,6 +30,6 @@ def test_processes_are_found_by_their_names_of_which_the_kernel_keeps_fifteen(tm
 
     busy, other_s = busy_by_service({10: 5.0, 12: 2.0, 13: 1.0, 99: 0.5}, pids, frozenset({13}))
     assert busy == {"chat": 5.0, "rank": 0}
-    # Named otherwise than it is: then nothing is known, and it does not look idle.
+    # Without a process of the configured name, busy time is unknown rather than zero.
     assert busy_by_service({10: 5.0}, {"chat": frozenset()}, frozenset()) == ({"chat": None}, 5.0)
     assert other_s == 2.5

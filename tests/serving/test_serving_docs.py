@@ -1,17 +1,17 @@
-"""The guide's configuration is one that is taken, and names the counters that are read."""
+"""The guide to serving: its configuration is valid, and it names the counters that are read."""
 
 import re
 import tomllib
 from pathlib import Path
 
-from agent.config_file import parse
-from agent.config_service import ServiceConfig
-from agent.serving.engines import ENGINES
+from costprobe.adapters.serving.engines import ENGINES
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.configuration import parse
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text()
 
 
-def test_the_guides_configuration_is_taken():
+def test_configuration_of_the_guide_is_valid():
     blocks = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
     services = [
         ServiceConfig.model_validate(table)
@@ -21,12 +21,12 @@ def test_the_guides_configuration_is_taken():
     assert [service.engine for service in services] == ["vllm", "vllm", "generic"]
 
 
-def test_the_guides_rule_is_taken():
+def test_rule_of_the_guide_is_valid():
     (rule,) = re.findall(r"```toml\n(\[\[rule\]\].*?)```", GUIDE, re.DOTALL)
-    assert parse(rule, Path("infercost.toml")).rule[0].match["basis"] == "serving"
+    assert parse(rule, Path("costprobe.toml")).rule[0].match["basis"] == "serving"
 
 
-def test_the_guide_names_every_counter_of_requests_and_every_engine():
+def test_guide_names_every_engine_and_request_counter():
     for engine in ENGINES.values():
         for measure in ("requests", "tokens_in", "compute_s", "prefill_s"):
             for counter in engine.counters.get(measure, ())[:1]:

@@ -1,46 +1,40 @@
-"""Against real databases: what is stored arrives, once, whatever happens in between."""
+"""Delivery to real databases: what is stored arrives once, through outages."""
 
-import random
 import signal
 import threading
 import time
 
 import pytest
+from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.sinks.registry import build_sink
+from costprobe.adapters.sinks.sink_check import check_sink as check
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
-from fakes.sending import send
+from fakes.sending import config_of, send, worker_of
 from fakes.servers import InfluxDB, running
-
-from agent.lineprotocol import render
-from agent.model import Point
-from agent.sinks.errors import Misconfigured
-from agent.sinks.pusher import Pusher
-from agent.sinks.registry import build_sink, check_sink
-from agent.sinks.settings import SinkSettings
-from agent.storage.writer import Store
+from fakes.store_access import rows_after
 
 FIELDS = {"f": 1.5, "i": 3, "b": True, "s": 'a "quoted" \\ text, with = all'}
 
 
 def v1(server, database, **more):
-    return SinkSettings(api="v1", url=server.url, database=database, **more)
+    return config_of("v1", server.url, database=database, **more)
 
 
 def v2(url, **more):
-    return SinkSettings(api="v2", url=url, org="o", bucket="b", **more)
+    return config_of("v2", url, **more)
 
 
-def pusher_of(outbox, sink):
-    return Pusher(
-        "s",
-        outbox,
-        sink,
-        threading.Event(),
-        batch_points=500,
-        flush_every_s=0.01,
-        drain_points_per_s=10**6,
-        rng=random.Random(1),
-    )
+def check_sink(config):
+    return check(config, SystemClock())
+
+
+def small_batches(outbox, sink):
+    return worker_of(outbox, sink, batch_points=500)
 
 
 def outbox_of(store, sink):
@@ -54,8 +48,8 @@ def lines(count, start=0):
     ]
 
 
-def test_types_and_odd_text_come_back_equal(influxdb):
-    sink = build_sink(v1(influxdb, influxdb.database))
+def test_types_and_text_are_read_back_unchanged(influxdb):
+    sink = build_sink(v1(influxdb, influxdb.database), SystemClock())
     tags = {"host": "a b,c=d", "rack": "ü/é"}
     send(sink, render(Point("probe run", tags, FIELDS, 1_700_000_000_000_000_123)).encode())
     found = influxdb.points(influxdb.database)
@@ -64,28 +58,28 @@ def test_types_and_odd_text_come_back_equal(influxdb):
     sink.close()
 
 
-def test_a_refused_point_is_put_aside_with_the_servers_reason(influxdb):
+def test_refused_point_is_quarantined_with_the_reason_of_the_server(influxdb):
     stored = lines(900)
     stored[333] = 'm,host=h4 v="text where a number was" 333000000'
     outbox = MemoryOutbox(stored)
-    pusher = pusher_of(outbox, build_sink(v1(influxdb, influxdb.database)))
+    worker = small_batches(outbox, build_sink(v1(influxdb, influxdb.database), SystemClock()))
     while outbox.live.done_seq < len(stored):
-        pusher.step()
+        worker.step()
     ((line, reason),) = outbox.rejected
     assert line == stored[333]
     assert "conflict" in reason
     assert len(influxdb.points(influxdb.database)) == 899
 
 
-def test_a_database_that_is_not_there_is_the_operators_and_nothing_is_lost(influxdb):
+def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
     outbox = MemoryOutbox(lines(10))
-    pusher = pusher_of(outbox, build_sink(v1(influxdb, "nowhere")))
-    pusher.step()
-    assert pusher.status()["state"] == "misconfigured"
+    worker = small_batches(outbox, build_sink(v1(influxdb, "nowhere"), SystemClock()))
+    worker.step()
+    assert worker.status()["state"] == "misconfigured"
     assert outbox.live.done_seq == 0
 
 
-def test_nothing_is_lost_or_doubled_when_influxdb_is_killed_in_the_middle(own_influxdb, tmp_path):
+def test_killed_influxdb_loses_and_doubles_nothing(own_influxdb, tmp_path):
     own_influxdb.query('CREATE DATABASE "d"')
     store = Store.open(tmp_path / "store.db", FakeClock())
     store.register_sink("s", from_beginning=True)
@@ -93,25 +87,25 @@ def test_nothing_is_lost_or_doubled_when_influxdb_is_killed_in_the_middle(own_in
         Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, (1 + i) * 10**9)
         for i in range(6000)
     ]
-    sink = build_sink(v1(own_influxdb, "d", timeout_s=5.0))
-    pusher = pusher_of(outbox_of(store, "s"), sink)
+    sink = build_sink(v1(own_influxdb, "d", timeout_s=5.0), SystemClock())
+    worker = small_batches(outbox_of(store, "s"), sink)
     for first in range(0, 6000, 1000):
         store.append(points[first : first + 1000])
         if first == 2000:
             own_influxdb.stop(signal.SIGKILL)
         if first == 4000:
             own_influxdb.start()
-        pusher.step()
+        worker.step()
     while store.backlog("s").points:
-        pusher.step()
+        worker.step()
     sink.close()
     expected = {("m", (("host", p.tags["host"]),), p.time_ns): dict(p.fields) for p in points}
     assert own_influxdb.points("d") == expected
     store.close()
 
 
-def test_nothing_is_lost_or_doubled_through_the_v2_api(victoria, influxdb, tmp_path):
-    """VictoriaMetrics drops a bad line in silence: the same lines also go to InfluxDB."""
+def test_stopped_v2_server_loses_and_doubles_nothing(victoria, influxdb, tmp_path):
+    """VictoriaMetrics silently drops malformed lines: the same lines also go to InfluxDB."""
     store = Store.open(tmp_path / "store.db", FakeClock())
     for sink_name in ("s", "judge"):
         store.register_sink(sink_name, from_beginning=True)
@@ -120,19 +114,19 @@ def test_nothing_is_lost_or_doubled_through_the_v2_api(victoria, influxdb, tmp_p
         Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, start_ns + i * 10**9)
         for i in range(3000)
     ]
-    sink = build_sink(v2(victoria.url, timeout_s=5.0))
-    judge = build_sink(v1(influxdb, influxdb.database))
-    pusher = pusher_of(outbox_of(store, "s"), sink)
+    sink = build_sink(v2(victoria.url, timeout_s=5.0), SystemClock())
+    judge = build_sink(v1(influxdb, influxdb.database), SystemClock())
+    worker = small_batches(outbox_of(store, "s"), sink)
     for first in range(0, 3000, 500):
         store.append(points[first : first + 500])
         if first == 1000:
             victoria.stop()
         if first == 2000:
             victoria.start()
-        pusher.step()
+        worker.step()
     while store.backlog("s").points:
-        pusher.step()
-    send(judge, "\n".join(row.line for row in store.rows_after(0, 3000)).encode())
+        worker.step()
+    send(judge, "\n".join(row.line for row in rows_after(store, 0, 3000)).encode())
     assert len(influxdb.points(influxdb.database)) == 3000
     expected = {}
     for point in points:
@@ -145,8 +139,8 @@ def test_nothing_is_lost_or_doubled_through_the_v2_api(victoria, influxdb, tmp_p
     store.close()
 
 
-def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, victoria, tmp_path):
-    """The threads of the daemon, with their own waits: a dead database delays no other."""
+def test_outage_of_one_sink_does_not_delay_the_other(own_influxdb, victoria, tmp_path):
+    """Runs with the daemon's threads and their waits."""
     own_influxdb.query('CREATE DATABASE "d"')
     store, stop, start_ns = (
         Store.open(tmp_path / "store.db", FakeClock()),
@@ -156,31 +150,29 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
     sinks = {"v1": v1(own_influxdb, "d", timeout_s=2.0), "v2": v2(victoria.url, timeout_s=2.0)}
     for name in sinks:
         store.register_sink(name, from_beginning=True)
-    pushers = {
-        name: Pusher(
-            name,
+    workers = {
+        name: worker_of(
             outbox_of(store, name),
-            build_sink(settings),
-            stop,
+            build_sink(settings, SystemClock()),
+            name=name,
+            stop=stop,
             batch_points=300,
             flush_every_s=600.0,
-            drain_points_per_s=10**6,
-            rng=random.Random(1),
         )
         for name, settings in sinks.items()
     }
-    threads = [threading.Thread(target=pusher.run, daemon=True) for pusher in pushers.values()]
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers.values()]
 
     def push(first, *, sinks_up):
         store.append(
             Point("m", {"host": "h"}, {"v": float(i)}, start_ns + i * 10**9)
             for i in range(first, first + 1000)
         )
-        for pusher in pushers.values():
-            pusher.wake()
+        for worker in workers.values():
+            worker.wake()
         deadline = time.monotonic() + 60
         while any(store.backlog(name).points for name in sinks_up):
-            assert time.monotonic() < deadline, [p.status() for p in pushers.values()]
+            assert time.monotonic() < deadline, [p.status() for p in workers.values()]
             time.sleep(0.01)
 
     for thread in threads:
@@ -190,13 +182,13 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
         own_influxdb.stop(signal.SIGKILL)
         push(1000, sinks_up=["v2"])
         assert store.backlog("v1").points == 1000
-        assert pushers["v2"].status()["state"] in {"idle", "delivering"}
+        assert workers["v2"].status()["state"] in {"idle", "delivering"}
         own_influxdb.start()
         push(2000, sinks_up=["v1", "v2"])
     finally:
         stop.set()
-        for pusher in pushers.values():
-            pusher.wake()
+        for worker in workers.values():
+            worker.wake()
         for thread in threads:
             thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
@@ -208,7 +200,7 @@ def test_two_sinks_side_by_side_live_through_an_outage_of_one(own_influxdb, vict
     assert samples == expected
 
 
-def test_credentials_are_checked_and_a_new_password_is_picked_up(tmp_path):
+def test_rotated_password_is_used_without_a_restart(tmp_path):
     secret = tmp_path / "password"
     secret.write_text("wrong\n")
     with running(InfluxDB, tmp_path / "influx", "influxd") as server:
@@ -220,7 +212,7 @@ def test_credentials_are_checked_and_a_new_password_is_picked_up(tmp_path):
         found = check_sink(settings_now)
         assert not found.ok
         assert "wrong" not in found.detail
-        sink = build_sink(settings_now)
+        sink = build_sink(settings_now, SystemClock())
         with pytest.raises(Misconfigured):
             send(sink, lines(1)[0].encode())
         secret.write_text("right\n")
@@ -229,7 +221,7 @@ def test_credentials_are_checked_and_a_new_password_is_picked_up(tmp_path):
         assert check_sink(settings_now).ok
 
 
-def test_a_user_who_may_not_write_and_a_policy_that_is_not_there_are_told_apart(tmp_path):
+def test_missing_permission_and_missing_retention_policy_have_different_errors(tmp_path):
     secret = tmp_path / "password"
     secret.write_text("right")
     with running(InfluxDB, tmp_path / "influx", "influxd") as server:
@@ -243,9 +235,11 @@ def test_a_user_who_may_not_write_and_a_policy_that_is_not_there_are_told_apart(
         assert not absent.ok
         assert "a year" in absent.detail
         outbox = MemoryOutbox(lines(3))
-        pusher = pusher_of(outbox, build_sink(v1(server, "d", retention_policy="a year")))
-        pusher.step()
-        assert pusher.status()["state"] == "misconfigured"
+        worker = worker_of(
+            outbox, build_sink(v1(server, "d", retention_policy="a year"), SystemClock())
+        )
+        worker.step()
+        assert worker.status()["state"] == "misconfigured"
         assert outbox.live.done_seq == 0
         server.query('CREATE RETENTION POLICY "a year" ON "d" DURATION 52w REPLICATION 1')
         assert check_sink(v1(server, "d", retention_policy="a year")).ok
@@ -258,7 +252,7 @@ def test_a_user_who_may_not_write_and_a_policy_that_is_not_there_are_told_apart(
         assert boss.ok
 
 
-def test_the_doctor_tells_a_database_that_is_there_from_one_that_is_not(influxdb):
+def test_check_distinguishes_existing_from_missing_databases(influxdb):
     good = check_sink(v1(influxdb, influxdb.database))
     assert good.ok, good
     assert "1.6" in good.detail
@@ -267,12 +261,12 @@ def test_the_doctor_tells_a_database_that_is_there_from_one_that_is_not(influxdb
     assert not wrong_api.ok
     assert "api" in wrong_api.detail
     assert influxdb.points(influxdb.database) == {}
-    away = check_sink(SinkSettings(api="v1", url="http://127.0.0.1:9", database="d"))
+    away = check_sink(config_of("v1"))
     assert not away.ok
     assert away.fix
 
 
-def test_a_v2_sink_at_a_server_without_that_api_is_told_what_the_server_is(influxdb):
+def test_check_of_v2_names_the_version_of_a_server_without_that_api(influxdb):
     found = check_sink(v2(influxdb.url))
     assert not found.ok
-    assert "the server says it is InfluxDB 1." in found.detail
+    assert "the server reports InfluxDB 1." in found.detail

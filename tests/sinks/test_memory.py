@@ -1,4 +1,4 @@
-"""The client's library is loaded without numpy, and only by who uses it."""
+"""influxdb-client is loaded by v2 sinks only, and without numpy."""
 
 import json
 import os
@@ -11,9 +11,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, sys
-from agent.sinks.registry import build_sink
-from agent.sinks.settings import SinkSettings
-sink = build_sink(SinkSettings(sys.argv[1], "http://127.0.0.1:9", database="d", bucket="b"))
+from costprobe.app.configuration import Config
+from costprobe.adapters.sinks.registry import build_sink
+from costprobe.core.clock import SystemClock
+keys = {"v1": {"database": "d"}, "v2": {"bucket": "b"}}[sys.argv[1]]
+table = {"api": sys.argv[1], "url": "http://127.0.0.1:9", **keys}
+config = Config.model_validate({"sink": [table]})
+assert "influxdb_client" not in sys.modules
+assert "urllib3" not in sys.modules
+sink = build_sink(config.sink[0], SystemClock())
 found = {name: name in sys.modules for name in ("numpy", "influxdb_client")}
 import numpy
 found["numpy_afterwards"] = numpy.IS_HERE
@@ -21,8 +27,8 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(("api", "has_client"), [("v1", False), ("v2", False)])
-def test_numpy_is_not_loaded_where_it_is_installed(api, has_client, tmp_path):
+@pytest.mark.parametrize(("api", "has_client"), [("v1", False), ("v2", True)])
+def test_only_a_v2_sink_loads_influxdb_client_and_none_loads_numpy(api, has_client, tmp_path):
     package = tmp_path / "numpy"
     package.mkdir()
     (package / "__init__.py").write_text("IS_HERE = True\n")

@@ -1,20 +1,15 @@
-"""Servers that misbehave by script: the same answer means the same through both ways of writing."""
+"""Scripted servers: both write APIs translate a response in the same way."""
 
 import gzip
-import random
 import socket
 import threading
 
 import pytest
+from costprobe.adapters.net.destination import is_loopback
+from costprobe.adapters.net.errors import Misconfigured, Rejected, RetryLater
 from fakes.outbox import MemoryOutbox
-from fakes.sending import send
+from fakes.sending import send, sink_of, worker_of
 from fakes.servers import Scripted
-
-from agent.sinks.endpoint import is_loopback
-from agent.sinks.errors import Misconfigured, Rejected, RetryLater
-from agent.sinks.pusher import Pusher
-from agent.sinks.registry import build_sink
-from agent.sinks.settings import SinkSettings
 
 PLAIN_TO_TLS = b"Client sent an HTTP request to an HTTPS server.\n"
 
@@ -24,36 +19,18 @@ def api(request):
     return request.param
 
 
-def sink_of(api, url, **more):
-    return build_sink(settings_of(api, url, **more))
-
-
-def settings_of(api, url, **more):
-    own = {"org": "o", "bucket": "b"} if api == "v2" else {"database": "d", "user": "u"}
-    return SinkSettings(api=api, url=url, **(own | more))
-
-
 def lines(count):
     return [f"m,host=h{i % 7} v={i / 3},n={i}i {i * 10**6}" for i in range(count)]
 
 
 def pushed(sink, stored, *, steps):
-    """An outbox and its pusher after some steps."""
+    """An outbox and its worker after a number of steps."""
     outbox = MemoryOutbox(stored)
-    pusher = Pusher(
-        "s",
-        outbox,
-        sink,
-        threading.Event(),
-        batch_points=1000,
-        flush_every_s=0.01,
-        drain_points_per_s=10**6,
-        rng=random.Random(1),
-    )
+    worker = worker_of(outbox, sink)
     for _ in range(steps):
-        pusher.step()
+        worker.step()
     sink.close()
-    return outbox, pusher
+    return outbox, worker
 
 
 @pytest.mark.parametrize(
@@ -68,7 +45,7 @@ def pushed(sink, stored, *, steps):
         ((204, {"Content-Length": "10"}, b""), None),
     ],
 )
-def test_answers(api, answer, error):
+def test_each_status_is_translated_to_one_error(api, answer, error):
     with Scripted(lambda *_: answer) as server:
         sink = sink_of(api, server.url)
         if error is None:
@@ -81,7 +58,7 @@ def test_answers(api, answer, error):
         sink.close()
 
 
-def test_a_slow_server_is_retried_later(api):
+def test_slow_server_is_retried_later(api):
     release = threading.Event()
 
     def answer(*_):
@@ -96,7 +73,7 @@ def test_a_slow_server_is_retried_later(api):
         sink.close()
 
 
-def test_what_leaves_the_host_is_compressed_and_whole(api):
+def test_body_to_another_host_is_compressed(api):
     with Scripted(lambda *_: (204, {}, b"")) as proxy:
         sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
         payload = "\n".join(lines(1000)).encode()
@@ -111,7 +88,7 @@ def test_what_leaves_the_host_is_compressed_and_whole(api):
     assert gzip.decompress(body) == payload
 
 
-def test_what_stays_on_the_host_is_not_compressed(api):
+def test_body_to_this_host_is_not_compressed(api):
     payload = "\n".join(lines(1000)).encode()
     with Scripted(lambda *_: (204, {}, b"")) as server:
         for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
@@ -135,16 +112,16 @@ def test_what_stays_on_the_host_is_not_compressed(api):
         ("http://influx", False),
     ],
 )
-def test_only_a_loopback_address_is_this_host(url, is_own):
+def test_loopback_addresses(url, is_own):
     assert is_loopback(url) is is_own
 
 
-def test_a_server_that_is_away_is_retried_later(api):
+def test_unreachable_server_is_retried_later(api):
     with pytest.raises(RetryLater):
         send(sink_of(api, "http://127.0.0.1:9"), b"m v=1 1")
 
 
-def test_a_server_that_answers_rubbish_is_retried_later(api):
+def test_malformed_response_is_retried_later(api):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def talk():
@@ -162,7 +139,7 @@ def test_a_server_that_answers_rubbish_is_retried_later(api):
         sink.close()
 
 
-def test_one_poisoned_point_among_a_thousand_is_put_aside_and_the_rest_arrives_once(api):
+def test_one_refused_point_among_a_thousand_is_quarantined(api):
     stored, taken = lines(1000), []
     stored[617] = "poison v=1 1"
 
@@ -182,7 +159,7 @@ def test_one_poisoned_point_among_a_thousand_is_put_aside_and_the_rest_arrives_o
     assert outbox.live.done_seq == 1000
 
 
-def test_a_server_with_a_limit_is_given_smaller_requests(api):
+def test_server_with_a_size_limit_receives_smaller_requests(api):
     stored, taken = lines(1000), []
 
     def answer(_method, _path, _headers, body):
@@ -211,18 +188,18 @@ def test_a_server_with_a_limit_is_given_smaller_requests(api):
         (503, {}, b"<html>" * 100_000),
     ],
 )
-def test_what_is_no_database_takes_nothing_from_the_outbox(api, answer):
+def test_response_of_another_kind_of_server_loses_nothing(api, answer):
     with Scripted(lambda *_: answer) as server:
-        outbox, pusher = pushed(sink_of(api, server.url), lines(100), steps=3)
+        outbox, worker = pushed(sink_of(api, server.url), lines(100), steps=3)
     assert outbox.live.done_seq == 0
     assert outbox.rejected == []
-    status = pusher.status()
+    status = worker.status()
     assert status["state"] in {"misconfigured", "backing off"}
     assert status["failures"] == 3
     assert len(status["last_error"]) < 1000
 
 
-def test_a_truncated_answer_is_retried_later(api):
+def test_truncated_response_is_retried_later(api):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def talk():
@@ -236,13 +213,13 @@ def test_a_truncated_answer_is_retried_later(api):
         sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises((RetryLater, Rejected)) as caught:
             send(sink, b"m v=1 1")
-        # A half of the database's words says nothing on the lines.
+        # A truncated error message contains no reason for a line.
         assert isinstance(caught.value, RetryLater) or caught.value.doubtful
         thread.join()
         sink.close()
 
 
-def test_a_connection_serves_one_request_after_the_other(api):
+def test_connection_is_reused(api):
     answers = iter([(400, {}, b'{"error":"no"}'), (503, {}, b"x" * 1000), (204, {}, b"")] * 3)
     ports = set()
 
@@ -262,7 +239,7 @@ def test_a_connection_serves_one_request_after_the_other(api):
     assert len(ports) == 1
 
 
-def test_a_proxy_is_gone_through_and_the_environments_is_not(api, monkeypatch):
+def test_configured_proxy_is_used_and_that_of_the_environment_is_not(api, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with Scripted(lambda *_: (204, {}, b"")) as proxy:

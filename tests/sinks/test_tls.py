@@ -1,19 +1,23 @@
-"""Over TLS the server has to prove who it is, and a wrong scheme loses nothing."""
-
-import random
-import threading
+"""TLS certificates are verified, and a wrong scheme loses nothing."""
 
 import pytest
+from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.sinks.registry import build_sink as build
+from costprobe.adapters.sinks.sink_check import check_sink as check
+from costprobe.core.clock import SystemClock
 from fakes.outbox import MemoryOutbox
-from fakes.sending import send
+from fakes.sending import config_of, send, worker_of
 from fakes.servers import TLS, InfluxDB, running
 
-from agent.sinks.errors import Misconfigured
-from agent.sinks.pusher import Pusher
-from agent.sinks.registry import build_sink, check_sink
-from agent.sinks.settings import SinkSettings
-
 AUTHORITY = TLS / "server.pem"
+
+
+def build_sink(config):
+    return build(config, SystemClock())
+
+
+def check_sink(config):
+    return check(config, SystemClock())
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +28,8 @@ def server(tmp_path_factory):
         yield started
 
 
-def test_a_server_that_is_vouched_for_is_written_to(server):
-    settings = SinkSettings("v1", server.url, database="d", ca_file=AUTHORITY)
+def test_server_with_a_trusted_certificate_is_written_to(server):
+    settings = config_of("v1", server.url, ca_file=AUTHORITY)
     assert check_sink(settings).ok
     sink = build_sink(settings)
     send(sink, b"vouched v=1 1")
@@ -34,9 +38,9 @@ def test_a_server_that_is_vouched_for_is_written_to(server):
 
 
 @pytest.mark.parametrize("api", ["v1", "v2"])
-def test_a_server_that_nobody_vouches_for_is_not_spoken_to(server, api, tmp_path):
+def test_server_with_an_untrusted_certificate_receives_nothing(server, api, tmp_path):
     for authority in (None, tmp_path / "missing.pem"):
-        settings = SinkSettings(api, server.url, database="d", bucket="d", ca_file=authority)
+        settings = config_of(api, server.url, ca_file=authority)
         sink = build_sink(settings)
         with pytest.raises(Misconfigured, match="ca_file"):
             send(sink, b"unvouched v=1 1")
@@ -45,32 +49,21 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(server, api, tmp_path
     assert ("unvouched", (), 1) not in server.points("d")
 
 
-def test_the_client_of_v2_takes_the_authority_too(server):
-    sink = build_sink(SinkSettings("v2", server.url, bucket="d", ca_file=AUTHORITY))
-    # InfluxDB 1.6 has no /api/v2/write: that it says so came over the connection.
+def test_v2_uses_the_configured_authority(server):
+    sink = build_sink(config_of("v2", server.url, ca_file=AUTHORITY))
+    # InfluxDB 1.6 has no /api/v2/write: its 404 shows that the TLS connection works.
     with pytest.raises(Misconfigured, match="404"):
         send(sink, b"m v=1 1")
     sink.close()
 
 
 @pytest.mark.parametrize("api", ["v1", "v2"])
-def test_plain_http_to_a_tls_port_keeps_everything(server, api):
+def test_plain_http_to_a_tls_port_loses_nothing(server, api):
     outbox = MemoryOutbox([f"plain v={i} {i}" for i in range(100)])
-    settings = SinkSettings(
-        api, server.url.replace("https", "http"), database="d", bucket="d", timeout_s=5.0
-    )
-    pusher = Pusher(
-        "s",
-        outbox,
-        build_sink(settings),
-        threading.Event(),
-        batch_points=100,
-        flush_every_s=0.01,
-        drain_points_per_s=10**6,
-        rng=random.Random(1),
-    )
-    pusher.step()
-    assert pusher.status()["last_error"]
+    settings = config_of(api, server.url.replace("https", "http"), timeout_s=5.0)
+    worker = worker_of(outbox, build_sink(settings), batch_points=100)
+    worker.step()
+    assert worker.status()["last_error"]
     assert outbox.live.done_seq == 0
     assert outbox.rejected == []
     assert not check_sink(settings).ok

@@ -1,7 +1,6 @@
 import pytest
+from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
-
-from agent.storage.writer import Store
 
 
 @pytest.fixture
@@ -11,7 +10,7 @@ def clock():
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "state" / "infercost.db"
+    return tmp_path / "state" / "costprobe.db"
 
 
 @pytest.fixture

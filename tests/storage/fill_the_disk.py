@@ -1,7 +1,7 @@
-"""Appends until the disk is full, and on; then makes room, and says what the store holds.
+"""Append beyond the capacity of the disk, then free space, and print the outcome as JSON.
 
-Called with a folder and what ends the room: "disk", for a small file system that a ballast file
-is deleted from, or "limit", for the system's limit on the size of a file, which is then lifted.
+Arguments: a folder, and the limit: "disk" for a small file system with a ballast file, which is
+deleted, or "limit" for RLIMIT_FSIZE, which is then lifted.
 """
 
 import json
@@ -9,12 +9,11 @@ import resource
 import sys
 from pathlib import Path
 
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import StoreLedger
 from fakes.clock import FakeClock
 from store_samples import lines_of, point
-
-from agent.storage.buffer import BufferedWriter
-from agent.storage.errors import StoreError
-from agent.storage.writer import Store
 
 CAPACITY_POINTS = 300
 BATCH_POINTS = 20
@@ -28,8 +27,8 @@ if kind == "limit":
 else:
     ballast.write_bytes(bytes(2_000_000))
 
-store = Store.open(folder / "infercost.db", FakeClock())
-buffer = BufferedWriter(store, CAPACITY_POINTS)
+store = Store.open(folder / "costprobe.db", FakeClock())
+buffer = StoreLedger(store, CAPACITY_POINTS)
 given, faults = 0, set()
 while buffer.dropped_points == 0 and given < 100_000:
     buffer.append([point(second, title="x" * 300) for second in range(given, given + BATCH_POINTS)])
@@ -41,14 +40,14 @@ try:
     store.put_state("a", "x" * 10_000)
     error = None
 except StoreError as caught:
-    error = {"fault": caught.fault, "passing": caught.passing}
+    error = {"fault": caught.fault, "passing": caught.is_transient}
 waiting = buffer.waiting_points
 if kind == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
 else:
     ballast.unlink()
 flushed = buffer.flush()
-print(  # noqa: T201 - the answer
+print(  # noqa: T201 - read by the test
     json.dumps(
         {
             "given": given,

@@ -1,21 +1,21 @@
-"""Opens a store as a user who owns nothing, where this process is root, and counts its points."""
+"""Open a store and count its points; if started as root, as an unprivileged user."""
 
 import os
 import sys
 from pathlib import Path
 
-from agent.storage.errors import StoreError
-from agent.storage.reader import StoreReader
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
 
-NOBODY = 65534
+UNPRIVILEGED_ID = 65534
 
 if os.getuid() == 0:
     os.setgroups([])
-    os.setegid(NOBODY)
-    os.seteuid(NOBODY)
+    os.setegid(UNPRIVILEGED_ID)
+    os.seteuid(UNPRIVILEGED_ID)
 try:
     reader = StoreReader.open(Path(sys.argv[1]))
-    print(len(list(reader.points("device", 0, 2**62))))  # noqa: T201 - the answer
+    print(len(list(reader.points("device", 0, 2**62))))  # noqa: T201 - read by the test
     reader.close()
 except StoreError as error:
-    print(error)  # noqa: T201 - the answer
+    print(error)  # noqa: T201 - read by the test

@@ -1,4 +1,4 @@
-"""Points for the tests of the store, and ways to look at it from outside."""
+"""Points for the store's tests, and direct queries of its file."""
 
 import os
 import sqlite3
@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.model import Point
+from costprobe.core.records import Point
+from fakes.store_access import rows_after
 
 ROOT = Path(__file__).resolve().parents[2]
 T0_NS = 1_800_000_000_000_000_000
@@ -24,12 +25,12 @@ def point(second=0, device="gpu0", measurement="device", **fields):
 
 
 def happened(second=0, device="gpu0", **fields):
-    """A row that is never rolled up."""
+    """A row that is never aggregated."""
     return point(second, device, measurement="event", **fields)
 
 
 def run_python(script, *arguments, **options):
-    """Runs a script of this folder with the repository's code."""
+    """Run a script of this folder with the repository's code."""
     return subprocess.run(
         [sys.executable, Path(__file__).parent / script, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -42,7 +43,7 @@ def run_python(script, *arguments, **options):
 
 
 def query(path, sql):
-    """Asks the file itself, past the code that is tested."""
+    """Query the database file directly, without the code under test."""
     connection = sqlite3.connect(path)
     try:
         return connection.execute(sql).fetchall()
@@ -51,4 +52,4 @@ def query(path, sql):
 
 
 def lines_of(store):
-    return [row.line for row in store.rows_after(0, 1_000_000)]
+    return [row.line for row in rows_after(store, 0, 1_000_000)]

@@ -1,16 +1,15 @@
-"""Incidents, their rows and their notices are kept together; a queue is bounded and in order."""
+"""Incidents, their rows and notices commit together; queues are bounded and ordered."""
 
 import sqlite3
 
 import pytest
+from costprobe.adapters.storage.migrations import MIGRATIONS, migrate
+from costprobe.adapters.storage.outbox import notice_queue as queue
+from costprobe.adapters.storage.outbox.outbox import REASON_CHARS_MAX
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.schema import make_point
 from fakes.clock import FakeClock
-
-from agent.series import make_point
-from agent.storage import notices as queue
-from agent.storage.migrations import MIGRATIONS, migrate
-from agent.storage.outbox import REASON_CHARS_MAX
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    opened = Store.open(tmp_path / "infercost.db", clock)
+    opened = Store.open(tmp_path / "costprobe.db", clock)
     yield opened
     opened.close()
 
@@ -30,7 +29,7 @@ def row(clock, state="firing"):
     return make_point("alert", tags, {"id": "a1"}, clock.time_ns())
 
 
-def test_rows_states_and_notices_are_kept_together(store, clock):
+def test_rows_states_and_notices_commit_together(store, clock):
     store.commit_alerts([row(clock)], {"alerting": {"a": 1}}, [("ops", {"id": "a1"})])
     assert store.state("alerting") == {"a": 1}
     ((_, alert, queued_ns),) = store.notices("ops", 10)
@@ -44,7 +43,7 @@ def test_rows_states_and_notices_are_kept_together(store, clock):
     ("states", "notices"),
     [({"alerting": float("nan")}, []), ({}, [("ops", {"value": float("nan")})])],
 )
-def test_all_or_nothing_is_kept(store, clock, states, notices):
+def test_failed_commit_stores_nothing(store, clock, states, notices):
     with pytest.raises(ValueError, match="JSON"):
         store.commit_alerts([row(clock)], {"first": 1, **states}, [("ops", {"id": "x"}), *notices])
     assert store.state("first") is None
@@ -55,7 +54,7 @@ def test_all_or_nothing_is_kept(store, clock, states, notices):
     store.commit_alerts([row(clock)], {}, [])
 
 
-def test_a_queue_is_in_order_and_of_one_notifier(store):
+def test_queue_is_ordered_and_per_notifier(store):
     store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2}), ("ops", {"n": 3})])
     store.commit_alerts([], {}, [("ops", {"n": 4})])
     assert [notice.alert["n"] for notice in store.notices("ops", 10)] == [1, 3, 4]
@@ -63,7 +62,7 @@ def test_a_queue_is_in_order_and_of_one_notifier(store):
     assert [notice.alert["n"] for notice in store.notices("mail", 10)] == [2]
 
 
-def test_what_was_told_and_dropped_is_counted(store, clock):
+def test_delivered_and_dropped_notices_are_counted(store, clock):
     store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(4)])
     ids = [notice.id for notice in store.notices("ops", 10)]
     clock.move(5)
@@ -78,7 +77,7 @@ def test_what_was_told_and_dropped_is_counted(store, clock):
     reader.close()
 
 
-def test_a_reason_in_odd_text_is_kept_as_far_as_it_can_be(store):
+def test_reason_is_stored_as_valid_utf8(store):
     store.commit_alerts([], {}, [("ops", {"n": 1})])
     store.notice_dropped(store.notices("ops", 1)[0].id, "no \udce9 " + "x" * 9999)
     (status,) = store.notifiers()
@@ -87,7 +86,7 @@ def test_a_reason_in_odd_text_is_kept_as_far_as_it_can_be(store):
     assert len(status.last_reason) == REASON_CHARS_MAX
 
 
-def test_a_full_queue_drops_its_oldest_and_counts_them(store):
+def test_full_queue_drops_and_counts_its_oldest(store):
     most = queue.QUEUED_MAX_PER_NOTIFIER
     store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(most + 2)])
     assert [notice.alert["n"] for notice in store.notices("ops", 2)] == [2, 3]
@@ -96,14 +95,14 @@ def test_a_full_queue_drops_its_oldest_and_counts_them(store):
     assert status.last_reason == "the queue was full"
 
 
-def test_a_forgotten_notifier_leaves_nothing(store):
+def test_deleted_notifier_leaves_no_rows(store):
     store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2})])
     store.forget_notifier("ops")
     assert [status.notifier for status in store.notifiers()] == ["mail"]
     assert store.notices("ops", 10) == []
 
 
-def test_an_older_store_gets_its_queues(tmp_path, clock):
+def test_migration_adds_queues_to_an_older_store(tmp_path, clock):
     path = tmp_path / "old.db"
     connection = sqlite3.connect(path, isolation_level=None)
     migrate(connection, path, 1, MIGRATIONS[:1])

@@ -1,18 +1,18 @@
-"""Old rows become one a minute, then one an hour; nothing counts twice, nothing goes unsent."""
+"""Old rows are aggregated to minutes, then hours; no row counts twice or is deleted unsent."""
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.aggregation import Cell
+from costprobe.adapters.storage.rollup.rolled import RolledPoint
+from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.delivery.retention import keep_since, prune
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
+from fakes.store_access import advance, cursor, rows_after
 from store_samples import DAY_NS, T0_NS, S, lines_of, point, query
-
-from agent.config import StoreConfig
-from agent.daemon.retention import keep_since, prune
-from agent.lineprotocol import render
-from agent.model import Point
-from agent.storage.fold import Cell
-from agent.storage.reader import StoreReader
-from agent.storage.rolled import RolledPoint
-from agent.storage.rollup import KeepSince, Retained
-from agent.storage.writer import Store
 
 NEVER_NS = -(2**63)
 ALWAYS = (-(2**63), 2**63 - 1)
@@ -24,7 +24,7 @@ def since(raw=NEVER_NS, minutes=NEVER_NS, hours=NEVER_NS, outbox=NEVER_NS):
 
 
 def retain(store, keep, limit=500):
-    """All steps that are due; rows folded, removed and dropped."""
+    """Run all due steps; return the numbers of rows aggregated, removed and dropped."""
     totals = [0, 0, 0]
     while True:
         step = store.retain(keep, limit)
@@ -34,7 +34,7 @@ def retain(store, keep, limit=500):
 
 
 def _counts(step):
-    return (step.folded, step.removed, step.dropped)
+    return (step.aggregated, step.removed, step.dropped)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def device(second, device="gpu0"):
 
 def test_rows_past_retention_become_one_a_minute(store, reader):
     store.append([device(second) for second in range(0, 200, 10)])
-    # The minute that the border lies in is not over yet.
+    # The minute that contains the limit is not complete yet.
     assert retain(store, since(raw=T0_NS + 130 * S)) == (12, 0, 0)
     first, second, *raw = reader.points("device", *ALWAYS)
     assert first == RolledPoint(
@@ -105,7 +105,7 @@ def test_samples_of_probes_stay_until_minutes_go_and_become_an_hour(store, reade
 
 
 @pytest.mark.parametrize("measurement", ["event", "alert", "sweep"])
-def test_what_happened_is_kept_as_it_was_told_until_hours_go(store, reader, measurement):
+def test_events_are_kept_unchanged_as_long_as_hours(store, reader, measurement):
     rows = [point(second, measurement=measurement, title=f"n{second}") for second in (1, 2, 9999)]
     store.append(rows)
     end_ns = T0_NS + 5000 * S
@@ -115,7 +115,7 @@ def test_what_happened_is_kept_as_it_was_told_until_hours_go(store, reader, meas
     assert list(reader.points(measurement, *ALWAYS)) == rows[2:]
 
 
-def test_a_row_that_comes_late_is_added_to_its_period(store, reader):
+def test_late_row_is_added_to_its_period(store, reader):
     keep = since(raw=T0_NS + HOUR_NS, minutes=T0_NS + HOUR_NS)
     store.append([device(10), device(30)])
     retain(store, keep)
@@ -125,11 +125,11 @@ def test_a_row_that_comes_late_is_added_to_its_period(store, reader):
     retain(store, keep)
     (rolled,) = reader.points("device", *ALWAYS)
     assert (rolled.rows, rolled.fields["energy_j"]) == (3, 60.0)
-    # The newest of its rows is another's than the last that came.
+    # The newest row is not the one that arrived last.
     assert rolled.newest_ns == T0_NS + 30 * S
 
 
-def test_a_late_row_does_not_tell_what_is_newest(store, reader):
+def test_late_row_does_not_change_the_newest_value(store, reader):
     keep = since(raw=T0_NS + 60 * S)
     store.append([point(20, ecc_uncorrected=5), point(40, "gpu1", ecc_uncorrected=5)])
     retain(store, keep)
@@ -141,24 +141,24 @@ def test_a_late_row_does_not_tell_what_is_newest(store, reader):
     assert counts == {"gpu0": 5, "gpu1": 6}
 
 
-def test_what_a_sink_has_yet_to_get_stays_as_it_is(store, reader):
+def test_unsent_rows_are_not_aggregated(store, reader):
     store.append([device(second) for second in range(0, 60, 10)])
     store.register_sink("slow")
-    store.advance("slow", 2, 2)
+    advance(store, "slow", 2, 2)
     keep = since(raw=T0_NS + HOUR_NS, outbox=T0_NS)
     assert retain(store, keep) == (2, 0, 0)
-    assert [row.line for row in store.rows_after(store.cursor("slow"), 99)] == [
+    assert [row.line for row in rows_after(store, cursor(store, "slow"), 99)] == [
         render(device(second)) for second in range(20, 60, 10)
     ]
     rolled, *raw = reader.points("device", *ALWAYS)
     assert (rolled.rows, len(raw)) == (2, 4)
-    store.advance("slow", 6, 4)
+    advance(store, "slow", 6, 4)
     assert retain(store, keep) == (4, 0, 0)
     assert [p.rows for p in reader.points("device", *ALWAYS)] == [6]
     assert store.dropped_points() == 0
 
 
-def test_what_a_dead_sink_never_gets_is_counted_and_still_summed_up(store, reader):
+def test_rows_unsent_past_outbox_retention_are_counted_and_aggregated(store, reader):
     store.append([device(second) for second in range(0, 60, 10)])
     store.register_sink("dead")
     end_ns = T0_NS + HOUR_NS
@@ -175,12 +175,12 @@ def test_rolled_rows_are_not_sent(store):
     store.forget_sink("late")
     retain(store, since(raw=T0_NS + 300 * S))
     store.register_sink("new")
-    assert [row.line for row in store.rows_after(0, 999)] == [
+    assert [row.line for row in rows_after(store, 0, 999)] == [
         render(device(second)) for second in range(300, 600, 10)
     ]
 
 
-def test_a_step_is_bounded_and_goes_on_where_it_was(store, reader):
+def test_step_is_bounded_and_the_next_continues(store, reader):
     names = ("gpu0", "gpu1", "gpu2")
     store.append([device(second, name) for name in names for second in range(0, 600, 10)])
     keep = since(raw=T0_NS + HOUR_NS)
@@ -193,14 +193,14 @@ def test_a_step_is_bounded_and_goes_on_where_it_was(store, reader):
     assert [p.rows for p in reader.points("device", *ALWAYS)] == [6] * 30
 
 
-def test_a_minute_of_more_rows_than_a_step_is_folded_in_parts(store, reader):
+def test_minute_larger_than_a_step_is_aggregated_in_parts(store, reader):
     store.append([device(second) for second in range(60)])
     retain(store, since(raw=T0_NS + HOUR_NS), limit=7)
     (rolled,) = reader.points("device", *ALWAYS)
     assert (rolled.rows, rolled.fields["energy_j"]) == (60, sum(range(60)))
 
 
-def test_times_at_the_ends_of_time_stop_nothing(store, reader):
+def test_extreme_timestamps_do_not_stop_retention(store, reader):
     ends = [
         Point("device", {}, {"energy_j": 1.0}, time_ns) for time_ns in (-(2**63) + 2, 2**63 - 2)
     ]
@@ -210,7 +210,7 @@ def test_times_at_the_ends_of_time_stop_nothing(store, reader):
     assert sum(p.fields["energy_j"] for p in points) == 2.0
 
 
-def test_values_are_told_from_measured_ones(store, reader):
+def test_aggregated_values_carry_their_period(store, reader):
     store.append([device(second) for second in range(0, 120, 10)])
     store.append([point(200, "gpu0", energy_method="poll")])
     retain(store, since(raw=T0_NS + 60 * S))
@@ -221,7 +221,7 @@ def test_values_are_told_from_measured_ones(store, reader):
     assert reader.values("device", "energy_method", *ALWAYS) == []
 
 
-def test_who_wants_samples_gets_nothing_coarser(store, reader):
+def test_coarser_rows_are_skipped_on_request(store, reader):
     store.append([device(second) for second in range(0, 7300, 50)])
     retain(store, since(raw=T0_NS + 2 * HOUR_NS, minutes=T0_NS + HOUR_NS))
     for coarsest_s, periods in ((0, {0}), (60, {0, 60}), (3600, {0, 60, 3600})):
@@ -241,7 +241,7 @@ def test_lines_of_rolled_rows_are_series_of_their_own(store, reader):
 
 
 @pytest.mark.parametrize("every_s", [7, 600])
-def test_rolled_up_beneath_a_reader_every_row_is_seen_once(store, reader, every_s):
+def test_aggregation_during_a_read_hides_and_repeats_no_row(store, reader, every_s):
     seconds = range(0, 2000 * every_s, every_s)
     store.append([point(second, energy_j=1.0) for second in seconds])
     end_ns = T0_NS + 2 * seconds[-1] * S
@@ -256,7 +256,7 @@ def test_rolled_up_beneath_a_reader_every_row_is_seen_once(store, reader, every_
     assert times_ns == sorted(times_ns)
 
 
-def test_the_daemon_keeps_each_as_long_as_it_is_configured(store, reader):
+def test_retention_limits_follow_the_configuration(store, reader):
     config = StoreConfig.model_validate(
         {"retention": "1h", "rollup_1m_retention": "3h", "rollup_1h_retention": "9h"}
     )
@@ -272,7 +272,7 @@ def test_the_daemon_keeps_each_as_long_as_it_is_configured(store, reader):
     assert [p.time_ns for p in reader.points("event", *ALWAYS)] == [T0_NS + 4 * HOUR_NS]
 
 
-def test_a_retention_longer_than_time_keeps_all(store, reader):
+def test_retention_beyond_the_epoch_keeps_all_rows(store, reader):
     config = StoreConfig.model_validate({"retention": "400000d", "outbox_retention": "400000d"})
     store.append([device(0)])
     prune(store, config, T0_NS + 1000 * DAY_NS)
@@ -286,15 +286,15 @@ def test_the_file_shrinks_while_it_is_open_and_written(path):
     now_ns = T0_NS + 2000 * DAY_NS
     full_bytes = 0
     for beat in range(3):
-        with store._database.reading("fold") as connection:  # noqa: SLF001 - asks SQLite itself
+        with store._database.reading("read") as connection:  # noqa: SLF001 - queries SQLite directly
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         full_bytes = full_bytes or path.stat().st_size
         store.append([point(10**9 + beat)])
         prune(store, config, now_ns)
-    with store._database.reading("fold") as connection:  # noqa: SLF001 - as above
+    with store._database.reading("read") as connection:  # noqa: SLF001 - as above
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert path.stat().st_size < full_bytes / 2
     assert len(lines_of(store)) == 3
-    assert store.give_back() is False
+    assert store.release_pages() is False
     store.close()
     assert query(path, "PRAGMA integrity_check") == [("ok",)]

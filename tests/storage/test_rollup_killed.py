@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of rolling up counts nothing twice and loses nothing."""
+"""A process killed during aggregation neither duplicates nor loses a row."""
 
 import os
 import random
@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
 from store_samples import ROOT, query
-
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 SCRIPT = Path(__file__).parent / "roll_up_until_killed.py"
 BATCH_POINTS = 20
@@ -20,8 +19,8 @@ ROUNDS = 6
 
 
 def run_until_killed(path, number, rng):
-    """How many rows it told it had appended, and how many it had folded."""
-    appended, folded = number, 0
+    """The numbers of rows that the process reported as appended and as aggregated."""
+    appended, aggregated = number, 0
     with subprocess.Popen(
         [sys.executable, SCRIPT, path, str(number)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -34,30 +33,30 @@ def run_until_killed(path, number, rng):
         lines += process.stdout.readlines()
     for line in lines:
         if not line.endswith("\n"):
-            break  # killed in the middle of the word
+            break  # killed while writing the line
         what, value = line.split()
         appended = int(value) if what == "appended" else appended
-        folded += int(value) if what == "folded" else 0
-    return appended, folded
+        aggregated += int(value) if what == "aggregated" else 0
+    return appended, aggregated
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_while_rolling_up_every_row_counts_once(path, seed):
+def test_every_row_counts_once_after_kills_during_aggregation(path, seed):
     rng = random.Random(seed)
-    there, folded = 0, 0
+    stored, aggregated = 0, 0
     for _ in range(ROUNDS):
-        told, more = run_until_killed(path, there, rng)
-        folded += more
+        reported, more = run_until_killed(path, stored, rng)
+        aggregated += more
         assert query(path, "PRAGMA integrity_check") == [("ok",)]
         Store.open(path, FakeClock()).close()
         reader = StoreReader.open(path)
         points = list(reader.points("device", -(2**63), 2**63 - 1))
         reader.close()
-        there = sum(getattr(found, "rows", 1) for found in points)
-        # All that was told, and at most the one batch whose commit it was killed behind.
-        assert there - told in (0, BATCH_POINTS)
-        assert sum(found.fields["energy_j"] for found in points) == there
+        stored = sum(getattr(found, "rows", 1) for found in points)
+        # All reported rows, and at most one more batch: killed between its commit and its report.
+        assert stored - reported in (0, BATCH_POINTS)
+        assert sum(found.fields["energy_j"] for found in points) == stored
         weighted = sum(getattr(found, "rows", 1) * found.fields["power_w"] for found in points)
-        assert weighted == pytest.approx(sum(range(there)))
-    assert folded > 0
+        assert weighted == pytest.approx(sum(range(stored)))
+    assert aggregated > 0
     assert {getattr(found, "period_s", 0) for found in points} == {3600, 60, 0}

@@ -1,4 +1,4 @@
-"""Whatever is written, sent and rolled up in whatever order, sums and counts are those of the rows."""
+"""For any sequence of writes, sends and aggregations, sums and counts equal those of the rows."""
 
 import math
 import shutil
@@ -6,20 +6,20 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
+from fakes.store_access import advance, rows_after
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from store_samples import T0_NS, S, query
 
-from agent.lineprotocol import render
-from agent.model import Point
-from agent.storage.reader import StoreReader
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
-
 HOUR_NS = 3600 * S
-# Few minutes, so that rows meet in them, at both sides of an hour's border.
+# A few minutes on both sides of an hour, so that rows share periods.
 SECONDS = st.builds(
     lambda minute, second: minute * 60 + second,
     st.sampled_from([0, 59, 60, 130]),
@@ -30,12 +30,12 @@ NAMES = ("device", "probe", "event")  # one of each way to be kept
 
 
 class RollupMachine(RuleBasedStateMachine):
-    """The model: every row that was ever written, and up to where the sink has got."""
+    """The model: every row ever written, and the sink's position."""
 
     @initialize(with_sink=st.booleans())
     def make(self, with_sink):
         self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "infercost.db"
+        self.path = self.folder / "costprobe.db"
         self.store = Store.open(self.path, FakeClock())
         self.rows = {}
         self.seq = 0
@@ -62,7 +62,7 @@ class RollupMachine(RuleBasedStateMachine):
         for measurement, device, second, joules in rows:
             identity = (measurement, device, T0_NS + second * S)
             if identity in self.rows:
-                continue  # once it is part of a sum, nobody can take it out again
+                continue  # aggregated rows cannot be replaced
             self.seq += 1
             fields = {"energy_j": joules, "power_w": joules}
             points.append(Point(measurement, {"device": device}, fields, identity[2]))
@@ -72,9 +72,9 @@ class RollupMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 40))
     def send(self, limit):
         if self.acked_seq is not None:
-            for row in self.store.rows_after(self.acked_seq, limit):
+            for row in rows_after(self.store, self.acked_seq, limit):
                 self.acked_seq = row.seq
-            self.store.advance("s", self.acked_seq, 0)
+            advance(self.store, "s", self.acked_seq, 0)
 
     @rule(raw=CUTS, minutes=CUTS, outbox=CUTS, limit=st.integers(1, 60), steps=st.integers(1, 5))
     def retain(self, raw, minutes, outbox, limit, steps):
@@ -89,7 +89,7 @@ class RollupMachine(RuleBasedStateMachine):
 
     @rule()
     def give_back(self):
-        self.store.give_back(keep=False)
+        self.store.release_pages(keep=False)
 
     @invariant()
     def every_row_counts_once_in_its_hour(self):
@@ -108,7 +108,7 @@ class RollupMachine(RuleBasedStateMachine):
                 cells = getattr(found, "cells", {})
                 found_rows[own] += getattr(found, "rows", 1)
                 joules, cell = found.fields["energy_j"], cells.get("power_w")
-                found_sums[own] += joules  # of probes it is a median, which adds up to nothing
+                found_sums[own] += joules  # probe rows have medians, which are not additive
                 high = found.fields["power_w"] if cell is None or cell.high is None else cell.high
                 found_tops[own] = max(found_tops[own], high)
             assert found_rows == rows
@@ -122,7 +122,7 @@ class RollupMachine(RuleBasedStateMachine):
     def what_a_sink_has_yet_to_get_is_there_as_it_was_measured(self):
         if self.acked_seq is None:
             return
-        waiting = {row.line for row in self.store.rows_after(self.acked_seq, 10_000)}
+        waiting = {row.line for row in rows_after(self.store, self.acked_seq, 10_000)}
         for (_, _, time_ns), (seq, each) in self.rows.items():
             if seq > self.acked_seq and time_ns >= self.outbox_ns:
                 assert render(each) in waiting

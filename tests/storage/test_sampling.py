@@ -1,16 +1,15 @@
-"""A long history is looked at in places spread evenly over it, and says so; a short one is read whole."""
+"""A long history is sampled evenly and marked as sampled; a short one is read completely."""
 
 import pytest
+from costprobe.adapters.storage.database import open_reader
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup import sampling
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_samples import T0_NS, S, point
-
-from agent.storage import sampling
-from agent.storage.database import open_reader
-from agent.storage.reader import StoreReader
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
 
 NEVER_NS = -(2**63)
 ALWAYS = (-(2**63), 2**63 - 1)
@@ -32,7 +31,7 @@ def filled(store, seconds, device="gpu0"):
     store.append([point(second, device, power_w=float(second)) for second in seconds])
 
 
-def test_what_the_sample_allows_is_read_whole(store, reader):
+def test_history_within_the_sample_size_is_read_completely(store, reader):
     filled(store, range(300))
     filled(store, range(100), "gpu1")
     for series in values(reader, 400).values():
@@ -42,7 +41,7 @@ def test_what_the_sample_allows_is_read_whole(store, reader):
     )
 
 
-def test_a_longer_one_is_spread_evenly_with_its_first_and_its_last(store, reader):
+def test_longer_history_is_sampled_evenly_with_first_and_last_row(store, reader):
     filled(store, range(10_000))
     found = values(reader, 300)["gpu0"]
     assert found.is_sampled
@@ -51,12 +50,12 @@ def test_a_longer_one_is_spread_evenly_with_its_first_and_its_last(store, reader
     assert found.values == [(time_ns - T0_NS) / S for time_ns in found.times_ns]
     steps = [after - before for before, after in zip(found.values, found.values[1:], strict=False)]
     assert max(steps) <= 2 * 10_000 / 200 + 1
-    # The instants are no rhythm of their own.
+    # The sampled times are not periodic.
     assert len({second % 50 for second in found.values}) > 30
     assert values(reader, 300)["gpu0"] == found
 
 
-def test_a_short_series_beside_a_long_one_loses_nothing_and_leaves_it_the_rest(store, reader):
+def test_short_series_is_complete_and_leaves_its_share_to_a_long_one(store, reader):
     filled(store, range(5_000))
     filled(store, range(10), "gpu1")
     found = values(reader, 760)
@@ -66,7 +65,7 @@ def test_a_short_series_beside_a_long_one_loses_nothing_and_leaves_it_the_rest(s
     assert 480 <= len(found["gpu0"].values) <= 502
 
 
-def test_a_gap_adds_nothing_and_a_range_is_kept_to(store, reader):
+def test_gaps_add_no_rows_and_the_range_is_respected(store, reader):
     filled(store, [*range(1_000), *range(90_000, 91_000)])
     found = values(reader, 100)["gpu0"]
     assert all(value < 1_000 or value >= 90_000 for value in found.values)
@@ -77,7 +76,7 @@ def test_a_gap_adds_nothing_and_a_range_is_kept_to(store, reader):
     assert (inside.values[0], inside.values[-1]) == (100.0, 899.0)
 
 
-def test_rolled_rows_are_part_of_it(store, reader):
+def test_aggregated_rows_are_sampled_too(store, reader):
     filled(store, range(0, 6 * 3600, 10))
     keep = KeepSince(T0_NS + 5 * 3600 * S, T0_NS + 3 * 3600 * S, NEVER_NS, NEVER_NS)
     while not store.retain(keep, 500).is_done:
@@ -108,17 +107,17 @@ def test_a_field_that_few_rows_have_is_still_a_number_or_absent(store, reader):
     st.integers(0, 5_000),
     st.integers(1, 300),
 )
-def test_a_sample_is_a_part_of_what_is_there(tmp_path_factory, seconds, since, until, count):
+def test_sample_is_a_subset_of_the_rows(tmp_path_factory, seconds, since, until, count):
     path = tmp_path_factory.mktemp("sampling") / "s.db"
     store = Store.open(path, FakeClock())
     filled(store, sorted(seconds))
     reader, database = StoreReader.open(path), open_reader(path)
     inside = sorted(second for second in seconds if since <= second < until)
     for series in reader.series("device"):
-        span = sampling.Span(series.id, T0_NS + since * S, T0_NS + until * S)
+        range_ = sampling.SeriesRange(series.id, T0_NS + since * S, T0_NS + until * S)
         with database.snapshot("read") as connection:
-            rows = sampling.spread_rows(connection, span, count)
-            assert min(sampling.count_rows(connection, span, count), count) == min(
+            rows = sampling.spread_rows(connection, range_, count)
+            assert min(sampling.count_rows(connection, range_, count), count) == min(
                 len(inside), count
             )
         found = [(row.time_ns - T0_NS) // S for row in rows]
@@ -132,7 +131,7 @@ def test_a_sample_is_a_part_of_what_is_there(tmp_path_factory, seconds, since, u
     store.close()
 
 
-def test_an_answer_is_of_one_moment(store, reader, path):
+def test_query_reads_one_snapshot(store, reader, path):
     filled(store, range(100))
     database = open_reader(path)
     with database.snapshot("read") as connection:

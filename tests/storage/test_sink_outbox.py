@@ -1,17 +1,16 @@
-"""What a sink gets of the store: live rows, a backlog beside them, and no more than may wait."""
+"""Rows for a sink: live rows, a backlog alongside, and a bounded outbox."""
 
 import random
 
 import pytest
+from costprobe.adapters.storage.outbox.outbox_order import load
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S, Point
 from fakes.clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from agent.lineprotocol import render
-from agent.model import NS_PER_S, Point
-from agent.storage.outbox_order import load
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
 
 SINK = "s"
 MINUTE_NS = 60 * NS_PER_S
@@ -23,7 +22,7 @@ def point(number, measurement="device", every_ns=NS_PER_S):
 
 
 def mixed(count, start=0):
-    """Mostly device rows, and a few that matter more."""
+    """Mostly device rows, and a few important rows."""
     return [
         point(i, "cost" if i % 10 == 3 else "event" if i % 50 == 7 else "device")
         for i in range(start, start + count)
@@ -32,7 +31,7 @@ def mixed(count, start=0):
 
 @pytest.fixture
 def store(tmp_path):
-    opened = Store.open(tmp_path / "infercost.db", FakeClock())
+    opened = Store.open(tmp_path / "costprobe.db", FakeClock())
     opened.register_sink(SINK)
     yield opened
     opened.close()
@@ -43,11 +42,11 @@ def outbox_of(store, *, important_first=False, max_points=10**9):
 
 
 def drained(rows, limit=7):
-    """All that a stream has, in its order."""
+    """All rows of a stream in order."""
     found = []
-    while batch := rows.rows(limit):
-        rows.done(batch[-1].seq, len(batch), ())
-        found += [row.line for row in batch]
+    while batch := rows.batch(limit):
+        found += [row.line for row in rows.rows(batch)]
+        rows.done(batch, batch.seq, batch.points, ())
     return found
 
 
@@ -56,12 +55,12 @@ def status(store):
     return found
 
 
-def test_few_rows_are_live_and_many_are_a_backlog_that_live_rows_do_not_wait_for(store):
+def test_many_rows_become_a_backlog_beside_live_rows(store):
     old, new = mixed(100), mixed(5, start=100)
     store.append(old)
     outbox = outbox_of(store)
     outbox.set_apart(100)
-    assert outbox.backlog.rows(10) == []
+    assert outbox.backlog.batch(10) is None
     outbox.set_apart(50)
     store.append(new)
     assert drained(outbox.live) == [render(p) for p in new]
@@ -70,7 +69,7 @@ def test_few_rows_are_live_and_many_are_a_backlog_that_live_rows_do_not_wait_for
     assert (status(store).sent_points, status(store).backlog.points) == (105, 0)
 
 
-def test_the_important_leave_first_and_the_newest_of_them(store):
+def test_important_rows_are_sent_first_newest_first(store):
     points = mixed(200)
     store.append(points)
     outbox = outbox_of(store, important_first=True)
@@ -91,27 +90,27 @@ def test_an_outage_after_an_outage_makes_one_backlog(store):
     assert drained(outbox.backlog) == [render(p) for p in mixed(300)]
 
 
-def test_a_new_order_takes_over_a_backlog_of_the_old(store):
+def test_changed_order_applies_to_an_existing_backlog(store):
     points = mixed(100)
     store.append(points)
     outbox_of(store).set_apart(10)
-    first = outbox_of(store).backlog.rows(20)
-    outbox_of(store).backlog.done(first[-1].seq, len(first), ())
+    first = outbox_of(store).backlog.batch(20)
+    outbox_of(store).backlog.done(first, first.seq, first.points, ())
     changed = outbox_of(store, important_first=True)
     changed.set_apart(10)
     assert len(drained(changed.backlog)) == 80
     assert status(store).sent_points == 100
 
 
-def test_a_full_outbox_thins_device_rows_before_it_drops_and_counts_both(store):
+def test_full_outbox_thins_device_rows_before_dropping_and_counts_both(store):
     # Ten minutes of two devices at a second, with an event each minute.
     rows = [point(i) for i in range(600)]
     events = [point(i, "event", MINUTE_NS) for i in range(10)]
     store.append(rows)
     store.append(events)
     outbox = outbox_of(store, max_points=100)
-    # In whole minutes of each device: 600 rows become 10 minutes x 2 devices, and one that began
-    # before its minute did.
+    # Thinned to one row per minute and device: 600 rows become 10 minutes x 2 devices, plus one
+    # partial minute.
     assert outbox.keep_bound() > 0
     lines = drained(outbox.backlog, 1000)
     kept = [line for line in lines if line.startswith("device")]
@@ -121,7 +120,7 @@ def test_a_full_outbox_thins_device_rows_before_it_drops_and_counts_both(store):
     assert store.dropped_points() == 600 - len(kept)
 
 
-def test_beyond_that_the_oldest_go_and_what_matters_last(store):
+def test_oldest_rows_are_dropped_first_and_important_rows_last(store):
     store.append([point(i, "agent") for i in range(300)])
     store.append([point(i, "cost") for i in range(50)])
     outbox = outbox_of(store, important_first=True, max_points=80)
@@ -132,23 +131,24 @@ def test_beyond_that_the_oldest_go_and_what_matters_last(store):
     assert status(store).dropped_points == 270
 
 
-def test_what_may_wait_is_left_alone(store):
+def test_backlog_within_its_bound_is_unchanged(store):
     store.append(mixed(100))
     assert outbox_of(store, max_points=100).keep_bound() == 0
     assert len(drained(outbox_of(store).live)) == 100
 
 
-def test_refused_rows_of_a_backlog_are_put_aside(store):
+def test_refused_backlog_rows_are_stored(store):
     store.append(mixed(20))
     outbox = outbox_of(store)
     outbox.set_apart(5)
-    (row,) = outbox.backlog.rows(1)
-    outbox.backlog.done(row.seq, 0, [(row.line, "field type conflict")])
+    batch = outbox.backlog.batch(1)
+    (row,) = outbox.backlog.rows(batch)
+    outbox.backlog.done(batch, row.seq, 0, [(row.line, "field type conflict")])
     assert status(store).rejected_points == 1
     assert len(drained(outbox.backlog)) == 19
 
 
-def test_rows_that_retention_takes_are_counted_once_and_not_where_they_were_sent(store):
+def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
     store.append(mixed(100))
     outbox = outbox_of(store)
     outbox.set_apart(5)
@@ -160,7 +160,7 @@ def test_rows_that_retention_takes_are_counted_once_and_not_where_they_were_sent
     assert status(store).backlog.points == 0
 
 
-def test_a_forgotten_sink_leaves_nothing_behind(store):
+def test_deleted_sink_leaves_no_rows(store):
     store.append(mixed(100))
     outbox_of(store).set_apart(5)
     store.forget_sink(SINK)
@@ -177,11 +177,9 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**32), is_important_first=st.booleans())
-def test_whatever_happens_every_row_is_sent_once_or_counted(
-    steps, seed, is_important_first, tmp_path_factory
-):
+def test_every_row_is_sent_once_or_counted(steps, seed, is_important_first, tmp_path_factory):
     rng = random.Random(seed)
-    store = Store.open(tmp_path_factory.mktemp("s") / "infercost.db", FakeClock())
+    store = Store.open(tmp_path_factory.mktemp("s") / "costprobe.db", FakeClock())
     store.register_sink(SINK)
     appended, sent, refused, first = 0, [], [], is_important_first
     for step in steps:
@@ -201,12 +199,13 @@ def test_whatever_happens_every_row_is_sent_once_or_counted(
             store = Store.open(store.path, FakeClock())
         else:
             stream = outbox.live if step == "live" else outbox.backlog
-            rows = stream.rows(rng.randint(1, 40))
+            batch = stream.batch(rng.randint(1, 40))
+            rows = stream.rows(batch) if batch else []
             if rows and step == "refuse":
-                stream.done(rows[0].seq, 0, [(rows[0].line, "no")])
+                stream.done(batch, rows[0].seq, 0, [(rows[0].line, "no")])
                 refused.append(rows[0].line)
             elif rows:
-                stream.done(rows[-1].seq, len(rows), ())
+                stream.done(batch, rows[-1].seq, len(rows), ())
                 sent += [row.line for row in rows]
     outbox = outbox_of(store, important_first=first)
     sent += drained(outbox.live) + drained(outbox.backlog)

@@ -1,4 +1,4 @@
-"""A disk that is full, a file that is damaged, another's or newer: each says what to do."""
+"""A full disk, and damaged, foreign or newer files: each error names its fix."""
 
 import json
 import os
@@ -8,25 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.errors import HINTS, StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
 from store_samples import ROOT, T0_NS, lines_of, point, query, run_python
 
-from agent.storage.errors import HINTS, StoreError
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
-
 HERE = Path(__file__).parent
-# A mount of its own in a namespace of its own: nothing is left behind, however the test ends.
+# A mount in a namespace of its own is removed with it, however the test ends.
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size=3m tmpfs "$1" && exec "$2" "$3" "$1" disk'
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -c "$3" "$1"'
 OPEN_AND_TELL = """
 import sys
 from pathlib import Path
 from fakes.clock import FakeClock
-from agent.storage.errors import StoreError
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
-path = Path(sys.argv[1]) / "infercost.db"
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+path = Path(sys.argv[1]) / "costprobe.db"
 try:
     Store.open(path, FakeClock()).append([])
 except StoreError as error:
@@ -57,41 +56,41 @@ def can_mount():
 
 
 @pytest.mark.parametrize("kind", ["disk", "limit"])
-def test_a_full_disk_loses_only_what_memory_has_no_room_for(tmp_path, kind):
+def test_full_disk_loses_only_rows_beyond_the_memory_buffer(tmp_path, kind):
     if kind == "disk" and can_mount():
         done = in_own_mounts(ON_A_SMALL_DISK, tmp_path, sys.executable, HERE / "fill_the_disk.py")
     else:
         done = run_python("fill_the_disk.py", tmp_path, "limit")
         kind = "limit"
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    outcome = json.loads(done.stdout)
     expected = {"disk": "full", "limit": "io"}[kind]
-    assert told["error"] == {"fault": expected, "passing": True}
-    assert all(HINTS[expected] in fault for fault in told["faults"])
-    assert told["kept"] > 0
-    assert told["waiting"] == 300
-    assert told["dropped"] == told["dropped_recorded"] > 0
-    assert told["given"] == told["kept"] + told["waiting"] + told["dropped"]
-    assert told["flushed"]
-    assert told["fault_after"] is None
-    assert told["stored"] == told["kept"] + told["waiting"]
+    assert outcome["error"] == {"fault": expected, "passing": True}
+    assert all(HINTS[expected] in fault for fault in outcome["faults"])
+    assert outcome["kept"] > 0
+    assert outcome["waiting"] == 300
+    assert outcome["dropped"] == outcome["dropped_recorded"] > 0
+    assert outcome["given"] == outcome["kept"] + outcome["waiting"] + outcome["dropped"]
+    assert outcome["flushed"]
+    assert outcome["fault_after"] is None
+    assert outcome["stored"] == outcome["kept"] + outcome["waiting"]
 
 
 @pytest.mark.skipif(not can_mount(), reason="only root may mount, and not in every container")
-def test_a_read_only_file_system_is_told_and_can_be_read(store, path):
+def test_read_only_file_system_is_reported_and_readable(store, path):
     store.append([point(1), point(2)])
     store.close()
     done = in_own_mounts(READ_ONLY, path.parent, sys.executable, OPEN_AND_TELL)
     assert done.stdout.split() == ["read_only", "2"], done.stderr
 
 
-def test_a_writer_that_holds_the_file_is_waited_for_and_then_told(path):
+def test_lock_of_another_writer_is_awaited_then_reported(path):
     store = Store.open(path, FakeClock(), busy_timeout_ms=50)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="second daemon") as caught:
         store.append([point(1)])
-    assert (caught.value.fault, caught.value.passing) == ("locked", True)
+    assert (caught.value.fault, caught.value.is_transient) == ("locked", True)
     other.execute("COMMIT")
     other.close()
     store.append([point(1)])
@@ -107,19 +106,19 @@ OPENERS = pytest.mark.parametrize("opener", [open_store, StoreReader.open])
 
 
 @OPENERS
-def test_a_file_that_is_no_database_is_told_and_left_alone(path, opener):
+def test_file_that_is_not_a_database_is_reported_and_unchanged(path, opener):
     path.parent.mkdir()
     content = b"this is no database at all, but long enough" * 50
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="move it and its -wal aside") as caught:
+    with pytest.raises(StoreError, match="move it and its -wal to another name") as caught:
         opener(path)
-    assert (caught.value.fault, caught.value.passing) == ("corrupt", False)
+    assert (caught.value.fault, caught.value.is_transient) == ("corrupt", False)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("read", [lines_of, lambda store: store.append([point(1, "new")])])
-def test_a_damaged_page_is_told_when_it_is_met(path, read):
+def test_damaged_page_is_reported_when_read(path, read):
     store = open_store(path)
     store.append([point(second, title="x" * 500) for second in range(200)])
     store.close()
@@ -128,7 +127,7 @@ def test_a_damaged_page_is_told_when_it_is_met(path, read):
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(StoreError) as caught:
         read(open_store(path))
-    assert (caught.value.fault, caught.value.passing) == ("corrupt", False)
+    assert (caught.value.fault, caught.value.is_transient) == ("corrupt", False)
 
 
 def read_all(path):
@@ -137,7 +136,7 @@ def read_all(path):
 
 
 @pytest.mark.parametrize("read", [lambda path: lines_of(open_store(path)), read_all])
-def test_a_file_cut_short_is_told(path, read):
+def test_truncated_file_is_reported(path, read):
     store = open_store(path)
     store.append([point(second, title="x" * 500) for second in range(200)])
     store.close()
@@ -148,7 +147,7 @@ def test_a_file_cut_short_is_told(path, read):
 
 
 @OPENERS
-def test_a_store_of_a_newer_version_is_refused_and_left_alone(store, path, opener):
+def test_newer_store_is_refused_and_unchanged(store, path, opener):
     store.append([point(1)])
     store.close()
     connection = sqlite3.connect(path)
@@ -157,10 +156,10 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(store, path, opene
     connection.close()
     content = path.read_bytes()
     with pytest.raises(
-        StoreError, match=r"migration '9999 more'.*a newer infercost made it"
+        StoreError, match=r"migration is '9999 more'.*a newer costprobe created it"
     ) as caught:
         opener(path)
-    assert not caught.value.passing
+    assert not caught.value.is_transient
     assert path.read_bytes() == content
 
 
@@ -168,7 +167,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(store, path, opene
 @pytest.mark.parametrize(
     "sql", ["CREATE TABLE theirs (x)", "PRAGMA application_id = 7", "CREATE TABLE migrations (x)"]
 )
-def test_another_programs_database_is_refused_and_left_alone(path, opener, sql):
+def test_foreign_database_is_refused_and_unchanged(path, opener, sql):
     path.parent.mkdir()
     query(path, sql)
     content = path.read_bytes()
@@ -179,19 +178,19 @@ def test_another_programs_database_is_refused_and_left_alone(path, opener, sql):
 
 
 @OPENERS
-def test_a_path_that_cannot_be_is_an_error_that_names_it(tmp_path, opener):
+def test_invalid_path_is_an_error_that_names_it(tmp_path, opener):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreError, match=r"file/infercost\.db"):
-        opener(tmp_path / "file" / "infercost.db")
+    with pytest.raises(StoreError, match=r"file/costprobe\.db"):
+        opener(tmp_path / "file" / "costprobe.db")
 
 
-def test_a_folder_in_place_of_the_file_is_told(path):
+def test_folder_in_place_of_the_file_is_reported(path):
     path.mkdir(parents=True)
     with pytest.raises(StoreError, match="cannot open"):
         open_store(path)
 
 
-def test_names_with_odd_characters_are_files_like_others(tmp_path):
+def test_file_names_may_contain_special_characters(tmp_path):
     path = tmp_path / "a b?mode=memory#é%20" / "x%2f.db"
     store = open_store(path)
     store.append([point(1)])

@@ -1,4 +1,4 @@
-"""A store that is looked at, copied beside its writer, or set aside when it is damaged."""
+"""Check, online backup and quarantine of a store."""
 
 import random
 import sqlite3
@@ -7,13 +7,12 @@ import sys
 import threading
 
 import pytest
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.health import back_up, examine, is_damaged, quarantine
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
-
-from agent.model import Point
-from agent.storage.errors import StoreError
-from agent.storage.health import back_up, examine, is_damaged, set_aside
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 S = 10**9
 
@@ -27,7 +26,7 @@ def points(count, first=0):
 
 @pytest.fixture
 def path(tmp_path):
-    place = tmp_path / "infercost.db"
+    place = tmp_path / "costprobe.db"
     store = Store.open(place, FakeClock())
     store.append(points(4000))
     store.close()
@@ -40,7 +39,7 @@ def damaged(path, offset, length=4096, seed=1):
         file.write(random.Random(seed).randbytes(length))
 
 
-def test_a_whole_store_is_found_so_with_what_it_holds(path):
+def test_intact_store_is_reported_with_its_content(path):
     health = examine(path)
     assert health.problems == ()
     assert (health.points, health.series) == (4000, 4)
@@ -51,14 +50,14 @@ def test_a_whole_store_is_found_so_with_what_it_holds(path):
 
 
 def found_wrong(path):
-    """What an examination finds; of a file that cannot even be read, that."""
+    """The result of a check, also for an unreadable file."""
     try:
         return examine(path).problems
     except StoreError as error:
         return (error.fault,)
 
 
-def test_a_damaged_page_is_found(path):
+def test_damaged_page_is_detected(path):
     assert found_wrong(path) == ()
     damaged(path, path.stat().st_size // 2 // 4096 * 4096)
     assert is_damaged(path)
@@ -68,14 +67,14 @@ def test_a_damaged_page_is_found(path):
 @pytest.mark.parametrize(
     "content", [b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"]
 )
-def test_a_file_that_is_none_is_damaged(tmp_path, content):
-    path = tmp_path / "infercost.db"
+def test_invalid_store_file_is_damaged(tmp_path, content):
+    path = tmp_path / "costprobe.db"
     path.write_bytes(content)
     assert is_damaged(path)
 
 
-def test_a_file_of_someone_elses_is_not_ours_to_set_aside(tmp_path):
-    config = tmp_path / "infercost.toml"
+def test_foreign_file_is_not_quarantined(tmp_path):
+    config = tmp_path / "costprobe.toml"
     config.write_text("[store]\n" * 1000)
     assert not is_damaged(config)
     with pytest.raises(StoreError):
@@ -83,23 +82,23 @@ def test_a_file_of_someone_elses_is_not_ours_to_set_aside(tmp_path):
     assert config.read_text().startswith("[store]")
 
 
-def test_none_and_an_empty_one_are_not_damaged(tmp_path):
+def test_missing_and_empty_files_are_not_damaged(tmp_path):
     assert not is_damaged(tmp_path / "none.db")
     (tmp_path / "empty.db").touch()
     assert not is_damaged(tmp_path / "empty.db")
 
 
-def test_a_look_that_takes_too_long_finds_nothing(path):
+def test_check_stops_at_its_time_limit(path):
     damaged(path, path.stat().st_size - 4096)
     assert not is_damaged(path, within_s=-1.0)
 
 
-def test_what_is_set_aside_is_kept_with_its_log(path):
+def test_quarantine_keeps_the_file_and_its_log(path):
     store = Store.open(path, FakeClock())
     store.append(points(10, first=9000))
     log = path.with_name(path.name + "-wal").read_bytes()
-    aside = set_aside(path, 1_780_000_000 * S)
-    assert aside.name == "infercost.db.damaged-20260528T202640Z"
+    aside = quarantine(path, 1_780_000_000 * S)
+    assert aside.name == "costprobe.db.damaged-20260528T202640Z"
     assert aside.with_name(aside.name + "-wal").read_bytes() == log
     assert not path.exists()
     store.close()
@@ -109,7 +108,7 @@ def test_what_is_set_aside_is_kept_with_its_log(path):
     assert examine(path).points == 1
 
 
-def test_a_copy_beside_a_writer_is_one_instant_of_it(path, tmp_path):
+def test_backup_during_writes_is_one_snapshot(path, tmp_path):
     store = Store.open(path, FakeClock())
     stop = threading.Event()
 
@@ -129,7 +128,7 @@ def test_a_copy_beside_a_writer_is_one_instant_of_it(path, tmp_path):
             health = examine(target)
             assert health.problems == ()
             sizes.append(health.points)
-            # Every transaction is there whole or not at all.
+            # Every transaction is complete or absent.
             assert (health.points - 4000) % 100 == 0
             assert [p.name for p in tmp_path.glob("copy*partial*")] == []
     finally:
@@ -143,7 +142,7 @@ def test_a_copy_beside_a_writer_is_one_instant_of_it(path, tmp_path):
     reader.close()
 
 
-def test_a_copy_replaces_nothing_unasked(path, tmp_path):
+def test_backup_replaces_no_file_by_default(path, tmp_path):
     target = tmp_path / "copy.db"
     target.write_text("mine")
     with pytest.raises(FileExistsError):
@@ -153,7 +152,7 @@ def test_a_copy_replaces_nothing_unasked(path, tmp_path):
     assert examine(target).points == 4000
 
 
-def test_a_copy_that_cannot_be_made_leaves_nothing(path, tmp_path):
+def test_failed_backup_leaves_no_file(path, tmp_path):
     with pytest.raises(StoreError) as caught:
         back_up(path, tmp_path / "nowhere" / "copy.db")
     assert caught.value.fault == "missing"
@@ -162,11 +161,11 @@ def test_a_copy_that_cannot_be_made_leaves_nothing(path, tmp_path):
     assert not (tmp_path / "copy.db").exists()
 
 
-def infercost(tmp_path, *arguments, code=0):
-    config = tmp_path / "infercost.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/infercost.db"\n')
+def costprobe(tmp_path, *arguments, code=0):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "--config", str(config), "store", *arguments],
+        [sys.executable, "-m", "costprobe", "--config", str(config), "store", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -175,17 +174,17 @@ def infercost(tmp_path, *arguments, code=0):
     return done.stdout + done.stderr
 
 
-def test_the_commands_say_what_they_find(path, tmp_path):
-    said = infercost(tmp_path, "check")
-    assert "4,000 rows of 4 series" in said
-    assert "\nwhole" in said
+def test_store_commands_report_their_results(path, tmp_path):
+    output = costprobe(tmp_path, "check")
+    assert "4,000 rows of 4 series" in output
+    assert "\nwhole" in output
     copy = tmp_path / "copy.db"
-    assert "MiB" in infercost(tmp_path, "backup", str(copy))
-    assert "--force" in infercost(tmp_path, "backup", str(copy), code=2)
-    assert "the store itself" in infercost(tmp_path, "backup", str(path), code=2)
+    assert "MiB" in costprobe(tmp_path, "backup", str(copy))
+    assert "--force" in costprobe(tmp_path, "backup", str(copy), code=2)
+    assert "the store itself" in costprobe(tmp_path, "backup", str(path), code=2)
     with sqlite3.connect(copy) as connection:
         assert connection.execute("SELECT count(*) FROM points").fetchone() == (4000,)
     connection.close()
     damaged(path, path.stat().st_size // 2 // 4096 * 4096)
-    said = infercost(tmp_path, "check", code=1)
-    assert "damaged" in said or "malformed" in said
+    output = costprobe(tmp_path, "check", code=1)
+    assert "damaged" in output or "malformed" in output

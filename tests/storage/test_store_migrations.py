@@ -1,16 +1,15 @@
-"""The schema gets to where it is in named steps, each whole or not at all."""
+"""The schema is migrated in named, atomic steps."""
 
 import sqlite3
 
 import pytest
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.migrations import MIGRATIONS, Migration, migrate, recorded
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock
 from store_samples import lines_of, point, query
-
-from agent.lineprotocol import render
-from agent.storage.errors import StoreError
-from agent.storage.migrations import MIGRATIONS, Migration, migrate, recorded
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 COLOUR = Migration("0002 colour", ("ALTER TABLE series ADD COLUMN colour TEXT",))
 BROKEN = Migration(
@@ -31,16 +30,14 @@ def schema(path):
 
 
 @pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
-def test_a_store_of_every_earlier_version_is_brought_up_to_date(
-    path, connection, version, tmp_path
-):
+def test_store_of_every_earlier_version_is_migrated(path, connection, version, tmp_path):
     migrate(connection, path, 1, MIGRATIONS[:version])
     for _ in range(2):
         store = Store.open(path, FakeClock())
         store.append([point(1)])
         assert lines_of(store) == [render(point(1))]
         store.close()
-    fresh = tmp_path / "fresh" / "infercost.db"
+    fresh = tmp_path / "fresh" / "costprobe.db"
     Store.open(fresh, FakeClock()).close()
     assert schema(path) == schema(fresh)
     assert query(path, "SELECT name FROM migrations ORDER BY position") == [
@@ -48,7 +45,7 @@ def test_a_store_of_every_earlier_version_is_brought_up_to_date(
     ]
 
 
-def test_a_step_commits_with_its_record_and_its_time(path, connection):
+def test_migration_commits_with_its_record_and_time(path, connection):
     migrate(connection, path, 1)
     migrate(connection, path, 2, [*MIGRATIONS, COLOUR])
     assert recorded(connection, path) == [*(each.name for each in MIGRATIONS), COLOUR.name]
@@ -56,7 +53,7 @@ def test_a_step_commits_with_its_record_and_its_time(path, connection):
     assert query(path, "SELECT colour FROM series") == []
 
 
-def test_a_step_that_fails_leaves_the_file_as_the_step_before_did(path, connection):
+def test_failed_migration_is_rolled_back(path, connection):
     with pytest.raises(sqlite3.Error):
         migrate(connection, path, 1, [*MIGRATIONS, COLOUR, BROKEN])
     assert recorded(connection, path) == [*(each.name for each in MIGRATIONS), COLOUR.name]
@@ -64,7 +61,7 @@ def test_a_step_that_fails_leaves_the_file_as_the_step_before_did(path, connecti
     assert not connection.in_transaction
 
 
-def test_data_outlives_a_step(path):
+def test_migration_preserves_data(path):
     store = Store.open(path, FakeClock())
     store.append([point(1)])
     store.close()
@@ -75,13 +72,13 @@ def test_data_outlives_a_step(path):
     assert query(path, "SELECT count(*) FROM points") == [(1,)]
 
 
-def test_a_file_with_steps_in_another_order_is_not_ours_to_write(path, connection):
+def test_unknown_order_of_migrations_is_rejected(path, connection):
     migrate(connection, path, 1, [Migration("0001 other", MIGRATIONS[0].statements)])
     with pytest.raises(StoreError, match="0001 other"):
         migrate(connection, path, 1)
 
 
-def test_a_reader_waits_for_the_writer_to_bring_the_file_up_to_date(path, connection):
+def test_reader_of_an_older_store_waits_for_its_migration(path, connection):
     migrate(connection, path, 1, ())
     with pytest.raises(StoreError) as caught:
         StoreReader.open(path)

@@ -1,20 +1,20 @@
-"""Whatever is done in whatever order, the store holds what a plain model of it holds."""
+"""For any sequence of operations, the store equals a simple model."""
 
 import shutil
 import tempfile
 from pathlib import Path
 
+from costprobe.adapters.storage.outbox.outbox import RejectedLine
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock
+from fakes.store_access import advance, cursor, rows_after
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from store_samples import T0_NS, S, happened, lines_of, query
-
-from agent.lineprotocol import render
-from agent.storage.outbox import RejectedLine
-from agent.storage.reader import StoreReader
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
 
 SECONDS = st.integers(0, 12)
 POINTS = st.builds(
@@ -27,12 +27,12 @@ SINKS = st.sampled_from(["a", "b"])
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model: rows in their order with their places, and for each sink its place and counts."""
+    """The model: rows in order with their seqs, and each sink's cursor and counts."""
 
     @initialize()
     def make(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "infercost.db"
+        self.path = self.folder / "costprobe.db"
         self.store = Store.open(self.path, FakeClock())
         self.rows = {}
         self.next_seq = 1
@@ -64,12 +64,12 @@ class StoreMachine(RuleBasedStateMachine):
         if sink not in self.cursors:
             return
         own = self.cursors[sink]
-        rows = self.store.rows_after(self.store.cursor(sink), limit)
+        rows = rows_after(self.store, cursor(self.store, sink), limit)
         expected = [row for row in self.rows.values() if row[0] > own["seq"]][:limit]
         assert rows == expected
         if rows:
             rejected = [RejectedLine(row.line, "no") for row in rows[:refused]]
-            self.store.advance(sink, rows[-1].seq, len(rows) - refused, rejected)
+            advance(self.store, sink, rows[-1].seq, len(rows) - refused, rejected)
             own["seq"] = rows[-1].seq
             own["sent"] += len(rows) - refused
             own["rejected"] += refused
@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
             retained = self.store.retain(since, limit)
             steps += 1
             removed, dropped = removed + retained.removed, dropped + retained.dropped
-            assert retained.folded == 0
+            assert retained.aggregated == 0
             assert retained.removed < 2 * limit
             if retained.is_done:
                 break
@@ -114,7 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def the_store_holds_what_the_model_holds(self):
         assert lines_of(self.store) == [line for _, line in self.rows.values()]
-        assert {row.seq for row in self.store.rows_after(0, 999)} == {
+        assert {row.seq for row in rows_after(self.store, 0, 999)} == {
             seq for seq, _ in self.rows.values()
         }
         assert self.store.dropped_points() == self.dropped

@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment, and readers beside one that is not."""
+"""A writer killed at random moments, and readers during writes."""
 
 import os
 import random
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import parse_field_set
 from fakes.clock import FakeClock
+from fakes.store_access import cursor, rows_after
 from store_samples import ROOT, query
-
-from agent.lineprotocol import parse_field_set
-from agent.storage.reader import StoreReader
-from agent.storage.writer import Store
 
 SCRIPT = Path(__file__).parent / "write_until_killed.py"
 ROUNDS = 10
@@ -34,9 +34,9 @@ def writing(path, number):
             writer.kill()
 
 
-def told_until_killed(path, number, rng):
-    """What a writer told of what it had committed, killed at a random moment."""
-    told = {"appended": number, "acked": 0, "state": None}
+def reported_until_killed(path, number, rng):
+    """The newest commits that a writer reported before it was killed at a random moment."""
+    reported = {"appended": number, "acked": 0, "state": None}
     with writing(path, number) as writer:
         lines = [writer.stdout.readline() for _ in range(rng.randint(1, 40))]
         time.sleep(rng.random() * 0.003)  # anywhere within a commit
@@ -44,41 +44,41 @@ def told_until_killed(path, number, rng):
         lines += writer.stdout.readlines()
     for line in lines:
         if not line.endswith("\n"):
-            break  # killed in the middle of the word
+            break  # killed while writing the line
         what, value = line.split()
-        told[what] = int(value)
-    return told
+        reported[what] = int(value)
+    return reported
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_at_random_moments_the_store_is_whole_and_goes_on(path, seed):
+def test_store_is_intact_after_kills_at_random_moments(path, seed):
     rng = random.Random(seed)
-    told = {"appended": 0, "acked": 0, "state": None}
+    reported = {"appended": 0, "acked": 0, "state": None}
     for _ in range(ROUNDS // 2):
-        before = told
-        told = told_until_killed(path, told["appended"], rng)
+        before = reported
+        reported = reported_until_killed(path, reported["appended"], rng)
         assert query(path, "PRAGMA integrity_check") == [("ok",)]
         assert query(path, "PRAGMA foreign_key_check") == []
         store = Store.open(path, FakeClock())
-        rows = store.rows_after(0, 1_000_000)
+        rows = rows_after(store, 0, 1_000_000)
         numbers = sorted(parse_field_set(row.line.split()[1])["n"] for row in rows)
-        # All that was told, and at most the one batch whose commit it was killed behind.
+        # All reported rows, and at most one more batch: killed between its commit and its report.
         assert numbers == list(range(len(numbers)))
-        assert len(numbers) - told["appended"] in (0, 20)
-        acked_seq = store.cursor("s")
-        assert acked_seq >= max(told["acked"], before["acked"])
+        assert len(numbers) - reported["appended"] in (0, 20)
+        acked_seq = cursor(store, "s")
+        assert acked_seq >= max(reported["acked"], before["acked"])
         (sink,) = store.sinks()
         # The cursor and its counts are one commit.
         passed = sum(row.seq <= acked_seq for row in rows)
         replaced = rows[-1].seq - len(rows) if rows else 0
         assert 0 <= sink.sent_points + sink.rejected_points - passed <= replaced
         assert sink.backlog.points == len(numbers) - passed
-        if told["state"]:
-            assert store.state("progress")["number"] >= told["state"]
+        if reported["state"]:
+            assert store.state("progress")["number"] >= reported["state"]
         store.close()
 
 
-def test_readers_beside_a_writer_see_every_series_up_to_a_moment(path):
+def test_readers_during_writes_see_a_consistent_prefix_of_every_series(path):
     with writing(path, 0) as writer:
         for _ in range(3):
             writer.stdout.readline()
@@ -96,7 +96,7 @@ def test_readers_beside_a_writer_see_every_series_up_to_a_moment(path):
         assert writer.poll() is None
 
 
-def test_a_reader_reads_on_after_its_writer_was_killed(path):
+def test_reader_continues_after_its_writer_was_killed(path):
     with writing(path, 0) as writer:
         for _ in range(10):
             writer.stdout.readline()

@@ -1,4 +1,4 @@
-"""What a reader sees: the points in the order of their times, beside a writer or without one."""
+"""A reader returns points in order of time, with or without a concurrent writer."""
 
 import math
 import shutil
@@ -6,18 +6,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.line_protocol import field_set, parse_field_set, render
+from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_samples import T0_NS, S, happened, point, run_python
-
-from agent.lineprotocol import field_set, parse_field_set, render
-from agent.model import Point
-from agent.storage.errors import StoreError
-from agent.storage.history import SeriesValues
-from agent.storage.reader import StoreReader
-from agent.storage.rollup import KeepSince
-from agent.storage.writer import Store
 
 ALWAYS = (-(2**70), 2**70)
 
@@ -29,7 +28,7 @@ def reader(store, path):
     reader.close()
 
 
-def test_points_of_all_series_come_in_the_order_of_their_times(store, reader):
+def test_points_of_all_series_are_ordered_by_time(store, reader):
     points = [point(second, f"gpu{second % 3}") for second in range(900)]
     store.append(points[::-1])
     store.append([point(5, measurement="agent")])
@@ -40,26 +39,26 @@ def test_points_of_all_series_come_in_the_order_of_their_times(store, reader):
     )
 
 
-def test_a_range_holds_its_beginning_and_not_its_end(store, reader):
+def test_range_includes_its_start_and_excludes_its_end(store, reader):
     store.append([point(second) for second in range(10)])
     found = reader.points("device", T0_NS + 2 * S, T0_NS + 5 * S)
     assert [each.time_ns for each in found] == [T0_NS + second * S for second in (2, 3, 4)]
     assert list(reader.points("device", T0_NS + 5 * S, T0_NS + 2 * S)) == []
 
 
-def test_tags_narrow_to_the_series_that_have_all_of_them(store, reader):
+def test_tags_select_series_that_have_all_of_them(store, reader):
     store.append([point(1), point(2, "gpu1"), point(3, "a\\b\n")])
     assert [p.time_ns for p in reader.points("device", *ALWAYS, {"device": "gpu1"})] == [
         T0_NS + 2 * S
     ]
     assert list(reader.points("device", *ALWAYS, {"device": "gpu1", "host": "other"})) == []
     assert list(reader.points("device", *ALWAYS, {"device": "gp"})) == []
-    # A tag that had to be written otherwise is found by the name that it was given.
+    # A tag with an escaped name is found by its original name.
     (odd,) = reader.points("device", *ALWAYS, {"device": "a\\b\n"})
     assert odd.tags == {"host": "h", "device": "a/b "}
 
 
-def test_the_newest_point_of_each_series(store, reader):
+def test_newest_point_of_each_series(store, reader):
     store.append([point(3), point(9, power_w=9.0), point(5), point(4, "gpu1")])
     newest = T0_NS + 9 * S
     assert reader.last("device", newest) == [point(9, power_w=9.0), point(4, "gpu1")]
@@ -101,7 +100,7 @@ def test_values_are_one_field_of_each_series_that_has_it(store, reader):
     assert reader.values("device", "power_w", T0_NS, T0_NS + S) == []
 
 
-def test_values_of_more_rows_than_are_fetched_at_once(store, reader):
+def test_values_span_several_fetches(store, reader):
     store.append([point(second, power_w=float(second)) for second in range(4500)])
     (found,) = reader.values("device", "power_w", *ALWAYS)
     assert found.values == [float(second) for second in range(4500)]
@@ -120,7 +119,7 @@ def test_values_of_more_rows_than_are_fetched_at_once(store, reader):
         max_size=20,
     )
 )
-def test_stored_fields_and_the_quick_way_to_a_value_agree(tmp_path_factory, all_fields):
+def test_fields_and_single_values_agree(tmp_path_factory, all_fields):
     path = tmp_path_factory.mktemp("s") / "s.db"
     store = Store.open(path, FakeClock())
     store.append([Point("m", {}, fields, n) for n, fields in enumerate(all_fields)])
@@ -139,7 +138,7 @@ def test_stored_fields_and_the_quick_way_to_a_value_agree(tmp_path_factory, all_
     store.close()
 
 
-def test_states_and_counts_are_seen_with_their_times(store, reader, clock):
+def test_states_and_counts_are_read_with_their_times(store, reader, clock):
     store.put_state("status", {"parts": ["a"]})
     clock.move(5)
     store.put_state("batch", 8)
@@ -149,7 +148,7 @@ def test_states_and_counts_are_seen_with_their_times(store, reader, clock):
     assert reader.size_bytes() == store.size_bytes() > 0
 
 
-def test_a_reader_sees_each_commit_and_none_that_is_not(store, reader, path):
+def test_reader_sees_committed_rows_only(store, reader, path):
     for seconds in (1, 2, 3):
         store.append([point(seconds)])
         assert len(list(reader.points("device", *ALWAYS))) == seconds
@@ -161,47 +160,47 @@ def test_a_reader_sees_each_commit_and_none_that_is_not(store, reader, path):
         other.close()
 
 
-def test_a_reader_that_pauses_neither_blocks_the_writer_nor_keeps_its_log(store, reader, path):
+def test_paused_reader_neither_blocks_the_writer_nor_holds_its_log(store, reader, path):
     store.append([happened(second) for second in range(1000)])
     paused = reader.lines(*ALWAYS)
     assert next(paused) == render(happened(0))
     for second in range(4000, 4100):
         store.append([happened(second)])
-    with store._database.reading("fold") as connection:  # noqa: SLF001 - asks SQLite itself
+    with store._database.reading("read") as connection:  # noqa: SLF001 - queries SQLite directly
         assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
     store.retain(KeepSince(*[T0_NS + 500 * S] * 4))
-    # It sees the series up to where they were when it began, without a gap.
+    # It reads the series as of its start, without a gap.
     assert list(paused)[-1] == render(happened(999))
     assert list(reader.lines(*ALWAYS))[-1] == render(happened(4099))
 
 
-def test_a_reader_cannot_write(reader):
+def test_reader_cannot_write(reader):
     with reader._database.reading("try") as connection, pytest.raises(Exception, match="readonly"):  # noqa: SLF001 - nothing else lets one try
         connection.execute("DELETE FROM points")
 
 
-def test_there_is_no_store_yet(path):
-    with pytest.raises(StoreError, match="start `infercost run`") as caught:
+def test_missing_store_is_an_error_with_its_fix(path):
+    with pytest.raises(StoreError, match="start `costprobe run`") as caught:
         StoreReader.open(path)
     assert caught.value.fault == "missing"
     assert not path.parent.exists()
 
 
-def test_a_store_that_is_being_made_is_not_ready(path):
+def test_store_in_creation_is_not_ready(path):
     path.parent.mkdir()
     path.touch()
-    with pytest.raises(StoreError, match="try again") as caught:
+    with pytest.raises(StoreError, match="and retry") as caught:
         StoreReader.open(path)
     assert caught.value.fault == "not_ready"
 
 
 @pytest.fixture
 def readable_folder(path):
-    """A store that another user may read and nothing more, with what its writer leaves there."""
+    """A store that another user may only read, with its writer's files."""
     made = []
 
     def make(kind):
-        # Not below tmp_path, where another user may not go.
+        # Outside tmp_path, which other users cannot access.
         folder = Path(tempfile.mkdtemp())
         made.append(folder)
         store = Store.open(path, FakeClock())
@@ -214,11 +213,11 @@ def readable_folder(path):
         if kind != "clean":
             store.close()
         if kind == "log_without_index":
-            (folder / "infercost.db-shm").unlink()
+            (folder / "costprobe.db-shm").unlink()
         for file in folder.iterdir():
             file.chmod(0o444)
         folder.chmod(0o555)
-        return folder / "infercost.db"
+        return folder / "costprobe.db"
 
     yield make
     for folder in made:
@@ -227,17 +226,17 @@ def readable_folder(path):
 
 
 @pytest.mark.parametrize("kind", ["clean", "killed"])
-def test_a_reader_that_may_not_write_the_directory_reads_all(readable_folder, kind):
+def test_reader_without_write_permission_reads_all(readable_folder, kind):
     done = run_python("read_as_another_user.py", readable_folder(kind))
     assert done.stdout.strip() == "50", done.stderr
 
 
-def test_a_reader_that_may_not_read_the_log_says_what_to_do(readable_folder):
+def test_error_of_an_unreadable_log_names_its_fix(readable_folder):
     done = run_python("read_as_another_user.py", readable_folder("log_without_index"))
     assert "run as the user that the daemon runs as, or as root" in done.stdout, done.stderr
 
 
-def test_a_file_that_this_user_may_not_read_says_what_to_do(readable_folder):
+def test_error_of_an_unreadable_file_names_its_fix(readable_folder):
     path = readable_folder("clean")
     path.chmod(0o000)
     done = run_python("read_as_another_user.py", path)

@@ -1,41 +1,41 @@
-"""What is appended is kept, whole, once for each identity, by any thread."""
+"""Appended points are stored completely, once per identity, from any thread."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
+from fakes.store_access import rows_after
 from store_samples import T0_NS, lines_of, point, query
-
-from agent.lineprotocol import render
-from agent.model import Point
-from agent.storage.buffer import BufferedWriter
-from agent.storage.errors import StoreError
-from agent.storage.writer import Store
 
 
 @pytest.fixture(params=["store", "buffer"])
 def appender(request, store):
-    return store if request.param == "store" else BufferedWriter(store)
+    return store if request.param == "store" else StoreLedger(store)
 
 
-def test_points_are_kept_in_the_order_they_came_as_ready_lines(appender, store):
+def test_points_are_stored_in_order_as_lines(appender, store):
     points = [point(2), point(1, "gpu1"), point(3, measurement="agent", rss_bytes=5)]
     appender.append(points[:2])
     appender.append(points[2:])
-    rows = store.rows_after(0, 10)
+    rows = rows_after(store, 0, 10)
     assert [row.line for row in rows] == [render(each) for each in points]
     assert [row.seq for row in rows] == [1, 2, 3]
-    assert store.rows_after(1, 1) == rows[1:2]
-    assert store.rows_after(3, 10) == []
+    assert rows_after(store, 1, 1) == rows[1:2]
+    assert rows_after(store, 3, 10) == []
 
 
-def test_the_same_identity_again_replaces_the_point_under_a_new_seq(appender, store):
+def test_equal_identity_replaces_the_point_under_a_new_seq(appender, store):
     appender.append([point(1, power_w=1.0), point(2)])
     appender.append([point(1, util_pct=9.0)])
-    assert [row.seq for row in store.rows_after(0, 10)] == [2, 3]
+    assert [row.seq for row in rows_after(store, 0, 10)] == [2, 3]
     assert lines_of(store) == [render(point(2)), render(point(1, util_pct=9.0))]
 
 
-def test_the_last_of_two_with_one_identity_in_a_batch_stays(appender, store):
+def test_last_point_of_an_identity_in_a_batch_is_stored(appender, store):
     appender.append([point(1, power_w=1.0), point(1, power_w=2.0)])
     assert lines_of(store) == [render(point(1, power_w=2.0))]
 
@@ -49,14 +49,14 @@ def test_points_without_fields_are_skipped(appender, store):
 
 
 @pytest.mark.parametrize("bad", [Point("", {}, {"a": 1}, 0), Point("m", {}, {"a": 1}, 2**63)])
-def test_a_point_that_cannot_be_stored_is_refused_with_its_batch(appender, store, bad):
-    with pytest.raises(ValueError, match=r"needs the name|no time that can be stored"):
+def test_invalid_point_rejects_its_batch(appender, store, bad):
+    with pytest.raises(ValueError, match=r"needs the name|does not fit into 64 bits"):
         appender.append([point(1), bad])
     appender.append([point(2)])
     assert lines_of(store) == [render(point(2))]
 
 
-def test_every_point_of_many_threads_is_kept(appender, store):
+def test_points_of_concurrent_threads_are_stored(appender, store):
     with ThreadPoolExecutor(8) as threads:
         for done in [
             threads.submit(appender.append, [point(second, f"gpu{device}")])
@@ -68,50 +68,50 @@ def test_every_point_of_many_threads_is_kept(appender, store):
     assert len(query(store.path, "SELECT * FROM series")) == 8
 
 
-def test_a_store_opened_again_goes_on_with_seqs_that_were_never_used(path, clock):
+def test_reopened_store_never_reuses_a_seq(path, clock):
     for expected in (1, 2, 3):
         store = Store.open(path, clock)
         store.append([point(0)])  # the same identity each time
-        assert [row.seq for row in store.rows_after(0, 10)] == [expected]
+        assert [row.seq for row in rows_after(store, 0, 10)] == [expected]
         store.close()
 
 
-def test_file_and_directory_are_the_owners_alone(store, path):
+def test_file_is_readable_by_owner_and_group_and_directory_by_owner(store, path):
     store.append([point()])
     assert path.parent.stat().st_mode & 0o777 == 0o700
     for file in path.parent.iterdir():
-        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.stat().st_mode & 0o777 == 0o640
 
 
-def test_commits_wait_for_the_disk(store, path):
+def test_commits_are_durable(store, path):
     assert query(path, "PRAGMA journal_mode") == [("wal",)]
     with store._database.reading("look at") as connection:  # noqa: SLF001 - the connection's own setting
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
-def test_the_size_is_that_of_all_its_files(store, path):
+def test_size_includes_all_files(store, path):
     store.append([point(second) for second in range(500)])
     assert store.size_bytes() == sum(file.stat().st_size for file in path.parent.iterdir()) > 50_000
 
 
-def test_a_closed_store_says_so_with_a_store_error(store):
+def test_closed_store_raises_a_store_error(store):
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.append([point()])
 
 
-def test_a_store_whose_file_was_taken_away_does_not_write_into_nowhere(store, path):
+def test_deleted_file_is_detected_before_a_write(store, path):
     store.append([point(1)])
     path.rename(path.with_suffix(".away"))
-    with pytest.raises(StoreError, match=r"taken away while open.*restart the daemon"):
+    with pytest.raises(StoreError, match=r"deleted or replaced while open.*restart the daemon"):
         store.append([point(2)])
     path.with_suffix(".away").rename(path)
     store.append([point(2)])
     assert len(lines_of(store)) == 2
 
 
-def test_states_are_kept_with_their_time(store, path, clock):
+def test_states_are_stored_with_their_time(store, path, clock):
     assert store.state("batch gpu0") is None
     store.put_state("batch gpu0", {"batch": 8})
     store.put_state("batch gpu0", {"batch": 16, "why": "é\ud800", "null": None})
@@ -122,7 +122,7 @@ def test_states_are_kept_with_their_time(store, path, clock):
 @pytest.mark.parametrize(
     ("document", "error"), [({"x": float("nan")}, ValueError), ({"x": object()}, TypeError)]
 )
-def test_a_state_that_is_no_json_is_refused(store, document, error):
+def test_state_that_is_not_json_is_rejected(store, document, error):
     store.put_state("a", 1)
     with pytest.raises(error):
         store.put_state("a", document)

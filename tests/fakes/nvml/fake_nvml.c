@@ -1,14 +1,13 @@
-/* A fake NVIDIA management library: what pynvml asks for, scripted by a memory-mapped file.
+/* A fake NVIDIA management library: the functions that pynvml calls, scripted by a mapped file.
  *
  * The control file (FAKE_NVML_CONTROL) is opened read-only and may be changed by the test at any
- * moment; its layout is mirrored by fakes/nvml_layout.py. Time is CLOCK_MONOTONIC, or stands where
- * the control file says (simulated_ns). Power is a step function of time. What the sensors make of it
- * is scripted too: a reading is the mean over a window that ends at the last update (25 of 100 ms, or
- * 1 s), all of them are wrong by a gain, and the energy counter is the integral that advances in
- * steps, and loses a share of what falls between two readings that follow each other too fast.
- * Optionally every call is counted in
- * FAKE_NVML_CALLS. A process that has loaded the library may turn to other files by fake_nvml_use.
- * Without a control file it is a library without a driver.
+ * time; fakes/nvml_layout.py mirrors its layout. Time is CLOCK_MONOTONIC, or the control file's
+ * simulated_ns. Power is a step function of time. Sensor errors are scripted too: a reading is the
+ * mean over a window that ends at the last update (25 of 100 ms, or 1 s) times a gain; the energy
+ * counter is the integral, advances in steps, and loses a share of the energy between two readings
+ * in quick succession. If FAKE_NVML_CALLS is set, every call is counted there. A process that has
+ * loaded the library may switch to other files by fake_nvml_use. Without a control file the library
+ * behaves like one without a driver.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -115,7 +114,7 @@ static int64_t host_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The time of everything that a script says of the GPUs. */
+/* The time of all scripted events. */
 static int64_t now_ns(void) {
     int64_t simulated_ns = control == NULL ? 0 : control->simulated_ns;
     return simulated_ns != 0 ? simulated_ns : host_ns();
@@ -162,7 +161,7 @@ static void count_call(const char *function, int64_t gpu) {
     }
 }
 
-/* What the script says of this call: waits while it hangs, then its code. */
+/* The scripted result of this call: waits while it hangs, then returns its code. */
 static int scripted(const char *function, int64_t gpu) {
     int code = SUCCESS;
     for (int64_t i = 0; i < control->rule_count && i < MAX_RULES; i++) {
@@ -188,7 +187,7 @@ static int enter(const char *function, int64_t gpu) {
 static int64_t index_of(void *handle) { return ((int64_t)(intptr_t)handle & 0xff) - 1; }
 static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 1; }
 
-/* What only the whole board can say. */
+/* Metrics of the whole board only. */
 #define ENTER_BOARD(function, handle)                                              \
     if (mig_of(handle) >= 0) return NOT_SUPPORTED;                                 \
     ENTER(function, handle)

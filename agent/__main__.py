@@ -1,5 +1,0 @@
-"""`python -m agent` is `infercost`."""
-
-from agent.cli.main import main
-
-main()

@@ -1,0 +1,1 @@
+"""The outside world: sensors, probe children, serving engines, storage, sinks and notifiers."""

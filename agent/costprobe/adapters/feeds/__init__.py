@@ -1,0 +1,1 @@
+"""Sources of prices and carbon intensities: files, commands and HTTP endpoints."""

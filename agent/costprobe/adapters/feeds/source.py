@@ -1,0 +1,133 @@
+"""Reading a source of values over time, with limits on time and size."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Final
+from urllib.parse import urlsplit
+
+from costprobe.adapters.net.client import HttpClient
+from costprobe.adapters.net.destination import Destination
+from costprobe.adapters.net.errors import DeliveryError
+from costprobe.adapters.net.limits import ExchangeLimits
+from costprobe.adapters.net.status import raise_for_status
+from costprobe.adapters.system.child_reaper import kill_marked, new_mark
+from costprobe.core.config.source import SourceConfig
+
+MAX_BYTES: Final = 1 << 20
+TIMEOUT_S: Final = 20.0
+STDERR_CHARS_MAX: Final = 200
+
+
+class SourceError(Exception):
+    """A source could not be read; the text names it and the cause, without secrets."""
+
+
+def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
+    """Read what a source provides now.
+
+    Args:
+        source: A file, a command or an HTTP endpoint.
+        timeout_s: Longest time for a command or an endpoint in s.
+
+    Raises:
+        SourceError: It cannot be read, takes too long, or provides too much.
+    """
+    if source.file is not None:
+        try:
+            with source.file.open("rb") as file:
+                return _text(file.read(MAX_BYTES + 1), str(source.file))
+        except OSError as error:
+            raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
+    if source.command is not None:
+        return _run(source.command, source.command[0], timeout_s)
+    return _get(str(source.url), timeout_s)
+
+
+def _get(url: str, timeout_s: float) -> str:
+    """The body of an HTTP endpoint, through the environment's proxy if there is one."""
+    # Messages show no path and no query, which may contain a key.
+    host = urlsplit(url).netloc
+    limits = ExchangeLimits(timeout_s, timeout_s, max_body_bytes=MAX_BYTES + 1)
+    client = HttpClient(limits, proxy=_environment_proxy(url))
+    try:
+        to = Destination.parse(url, host)
+        response = client.request("GET", to, {"Accept": "application/json, text/*"})
+        raise_for_status(
+            response, now_s=time.time(), secrets=to.secrets, is_tls=to.is_tls, name=host
+        )
+    except DeliveryError as error:
+        raise SourceError(error.reason) from None
+    finally:
+        client.close()
+    return _text(response.body, host)
+
+
+def _environment_proxy(url: str) -> str | None:
+    """The proxy that http_proxy, https_proxy and no_proxy name for a URL."""
+    # Loads http.client, which only a source with a URL needs.
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
+
+    proxies, parts = getproxies(), urlsplit(url)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
+    """The standard output of a command.
+
+    It inherits the whole environment: a cloud's own tool finds its credentials there. It writes to
+    files, because nothing drains a pipe while it runs.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        mark = new_mark()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own command, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **mark},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SourceError(f"{name}: cannot be started ({error.strerror})") from error
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise SourceError(f"{name}: took longer than {timeout_s:g} s") from None
+        finally:
+            # Also the processes that it started, in its group and outside.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            kill_marked(mark)
+            process.wait()
+        if code != 0:
+            raise SourceError(f"{name}: failed with code {code} ({_stderr(err)})")
+        out.seek(0)
+        return _text(out.read(MAX_BYTES + 1), name)
+
+
+def _text(content: bytes, name: str) -> str:
+    if len(content) > MAX_BYTES:
+        raise SourceError(f"{name}: provides more than {MAX_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise SourceError(f"{name}: not UTF-8 text") from None
+
+
+def _stderr(file: IO[bytes]) -> str:
+    file.seek(0)
+    text = file.read(STDERR_CHARS_MAX).decode(errors="replace")
+    # Control characters would reach a terminal.
+    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return shown or "no message on standard error"

@@ -1,0 +1,247 @@
+"""urllib3 connections with limits on the time and the size of an exchange.
+
+urllib3's own timeouts apply to each read, so a server that sends a byte a second holds a request
+for hours, and a response may have any size. Here every socket call gets what is left of the
+exchange's time, and every received byte counts.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from costprobe.adapters.net.limits import ExchangeLimits, ResponseTooLargeError
+
+
+class _Exchange:
+    """What is left of one exchange's time and size."""
+
+    def __init__(self, limits: ExchangeLimits) -> None:
+        now_s = time.monotonic()
+        self._limits = limits
+        self._total_ends_s = None if limits.total_s is None else now_s + limits.total_s
+        self._step_ends_s = now_s + limits.step_s
+        self._bytes_left = limits.max_header_bytes
+
+    def begin_step(self) -> None:
+        self._step_ends_s = time.monotonic() + self._limits.step_s
+
+    def begin_body(self) -> None:
+        self._bytes_left += self._limits.max_body_bytes + self._limits.max_header_bytes
+
+    def left_s(self) -> float:
+        ends_s = self._step_ends_s
+        if self._total_ends_s is not None:
+            ends_s = min(ends_s, self._total_ends_s)
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+    def received(self, count: int) -> None:
+        self._bytes_left -= count
+        if self._bytes_left < 0:
+            raise ResponseTooLargeError
+
+
+class _DeadlineSocket(socket.socket):
+    """A socket whose calls end with the exchange that it serves."""
+
+    exchange: _Exchange | None = None
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401 - a buffer, as the base class has it
+        if self.exchange is None:
+            return super().recv_into(buffer, nbytes, flags)
+        self.settimeout(self.exchange.left_s())
+        count = super().recv_into(buffer, nbytes, flags)
+        self.exchange.received(count)
+        return count
+
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        # TLS within a proxy's TLS reads so.
+        if self.exchange is None:
+            return super().recv(bufsize, flags)
+        self.settimeout(self.exchange.left_s())
+        data = super().recv(bufsize, flags)
+        self.exchange.received(len(data))
+        return data
+
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ANN401 - as above
+        # TLS sends with one call for each record.
+        if self.exchange is not None:
+            self.settimeout(self.exchange.left_s())
+        return super().send(data, flags)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ANN401 - as above
+        if self.exchange is not None:
+            self.settimeout(self.exchange.left_s())
+        super().sendall(data, flags)
+
+
+class _DeadlineTlsSocket(_DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # the bases name the buffer differently
+    """The same over TLS."""
+
+
+def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
+    """A TLS context for limited connections.
+
+    Args:
+        ca_file: Certificates to trust; None for the system's.
+
+    Raises:
+        OSError: The file cannot be read, or contains no certificate (ssl.SSLError).
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    context.sslsocket_class = _DeadlineTlsSocket
+    return context
+
+
+class _LimitedConnection(HTTPConnection):
+    """A connection whose exchanges have limits; subclasses set `limits`."""
+
+    limits: ExchangeLimits
+    _exchange: _Exchange | None = None
+    _is_last = False
+
+    def _new_conn(self) -> socket.socket:
+        """Connect to the first of the host's addresses that accepts, within the step's time."""
+        exchange = self._current()
+        failure: OSError = TimeoutError()
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self._dns_host, self.port, type=socket.SOCK_STREAM
+        ):
+            channel = _DeadlineSocket(family, kind, protocol)
+            try:
+                for option in self.socket_options or ():
+                    channel.setsockopt(*option)
+                channel.settimeout(exchange.left_s())
+                channel.connect(address)
+                # The TLS handshake takes over this timeout, for all its reads together.
+                channel.settimeout(exchange.left_s())
+            except OSError as error:
+                channel.close()
+                failure = error
+            else:
+                channel.exchange = exchange
+                return channel
+        raise failure
+
+    def connect(self) -> None:
+        """Connect, with the TLS handshake and a proxy's tunnel."""
+        self._current().begin_step()
+        super().connect()
+        self._limit_socket()
+
+    def request(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as urllib3 calls it
+        """Send a request; `getresponse` reads the whole response, whatever the caller asks for."""
+        if self.sock is None:
+            self.connect()
+        self._is_last = (options.get("headers") or {}).get("Connection") == "close"
+        self._current().begin_step()
+        self._limit_socket()
+        super().request(*args, **{**options, "preload_content": False, "decode_content": False})
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
+        """The whole response, or as much as the limit allows; `is_truncated` distinguishes the two.
+
+        Raises:
+            TimeoutError: It was not complete in time.
+            ResponseTooLargeError: Its header or framing is too large.
+        """
+        exchange = self._current()
+        exchange.begin_step()
+        response = super().getresponse()
+        exchange.begin_body()
+        content = _read(response, self.limits.max_body_bytes)
+        is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
+        self._exchange = None
+        if is_truncated or self._is_last:
+            # A server may close without announcing it, and the next request would be lost.
+            self.close()
+        limited = _LimitedResponse(
+            body=io.BytesIO(content),
+            headers=response.headers,
+            status=response.status,
+            version=response.version,
+            reason=response.reason,
+            preload_content=False,
+            decode_content=False,
+            enforce_content_length=False,
+        )
+        limited.is_truncated = is_truncated
+        return limited
+
+    def close(self) -> None:
+        """Close the connection; the next request makes another."""
+        super().close()
+        self._exchange = None
+
+    def _tunnel(self) -> None:
+        self._limit_socket()
+        super()._tunnel()
+
+    def _limit_socket(self) -> None:
+        # TLS within a proxy's TLS is an object around the socket.
+        channel = getattr(self.sock, "socket", self.sock)
+        if isinstance(channel, _DeadlineSocket):
+            channel.exchange = self._exchange
+
+    def _current(self) -> _Exchange:
+        if self._exchange is None:
+            self._exchange = _Exchange(self.limits)
+        return self._exchange
+
+
+class _LimitedTlsConnection(_LimitedConnection, HTTPSConnection):
+    """The same over TLS."""
+
+    def connect(self) -> None:
+        """Connect, with a context whose sockets have limits."""
+        if self.ssl_context is None:
+            self.ssl_context = tls_context(self.ca_certs)
+        super().connect()
+
+
+class _LimitedResponse(urllib3.HTTPResponse):
+    """A response that was read to its end, or to its limit."""
+
+    is_truncated = False
+
+
+def _read(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
+    """Up to `most_bytes`; a body shorter than its Content-Length raises."""
+    parts, left = [], most_bytes
+    while left and (part := response.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def limit(pool: urllib3.PoolManager, limits: ExchangeLimits) -> urllib3.PoolManager:
+    """Limit the exchanges of all connections that a pool opens from now on; returns the pool.
+
+    For a pool of our own and for one inside a library, such as influxdb-client's.
+    """
+
+    class Connection(_LimitedConnection):
+        pass
+
+    class TlsConnection(_LimitedTlsConnection):
+        pass
+
+    class Pool(urllib3.HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class TlsPool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = TlsConnection
+
+    Connection.limits = TlsConnection.limits = limits
+    pool.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}
+    return pool

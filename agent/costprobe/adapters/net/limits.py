@@ -1,0 +1,28 @@
+"""The limits of an HTTP exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeLimits:
+    """The limits of one exchange: a request and its response.
+
+    Attributes:
+        step_s: Longest time to connect (with the TLS handshake), to send the request, and to
+            receive the response: each of the three, in s.
+        total_s: Longest time of the three together in s; None for no other limit than theirs.
+        max_body_bytes: A longer body is truncated, and the connection closed.
+        max_header_bytes: A longer response header fails, and so does a body whose framing (chunk
+            sizes, trailers) is longer than that.
+    """
+
+    step_s: float
+    total_s: float | None = None
+    max_body_bytes: int = 64 << 10
+    max_header_bytes: int = 64 << 10
+
+
+class ResponseTooLargeError(Exception):
+    """A response's header, or the framing of its body, is larger than the limit."""

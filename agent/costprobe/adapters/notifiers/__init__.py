@@ -1,0 +1,1 @@
+"""Delivery of alerts: one queue, worker and kind of destination per notifier."""

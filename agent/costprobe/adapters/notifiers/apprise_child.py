@@ -1,0 +1,99 @@
+"""A child process that sends one message through Apprise and ends, which frees its memory.
+
+It reads one JSON document from standard input, {"url", "title", "body", "type", "timeout_s"}, and
+writes one line: {"ok": true}, or {"ok": false, "kind": "retry" or "misconfigured", "reason": ...}.
+The URL contains secrets and Apprise writes it into logs and exceptions, so none of Apprise's own
+messages leaves this process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import resource
+import signal
+import sys
+from typing import Any
+
+# Many times what the process needs.
+MAX_MEMORY_BYTES = 256 << 20
+_STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
+_NOT_INSTALLED = (
+    "the apprise package is not installed where costprobe runs; fix it with: pip install apprise"
+)
+
+
+class _StatusOfLog(logging.Handler):
+    """Keep the last HTTP status that Apprise logs, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Find a status."""
+        found = _STATUS.search(record.getMessage())
+        if found is not None:
+            self.status = found[1]
+
+
+def send(message: dict[str, Any]) -> dict[str, Any]:
+    """Send one message; the result as the module's docstring has it."""
+    try:
+        import apprise  # noqa: PLC0415 - what this process is for
+    except ImportError:
+        return _failed("misconfigured", _NOT_INSTALLED)
+    logger, log = logging.getLogger("apprise"), _StatusOfLog()
+    logger.handlers, logger.propagate = [log], False
+    url = message["url"]
+    asset = apprise.AppriseAsset(storage_mode="memory")
+    service = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    if service is None:
+        return _failed(
+            "misconfigured", "Apprise has no service for this URL, or the URL is incomplete"
+        )
+    if "overflow=" not in url.lower():
+        # A service rejects what is longer than its limit, at each attempt.
+        service.overflow_mode = apprise.OverflowMode.TRUNCATE
+    services = apprise.Apprise(asset=asset)
+    services.add(service)
+    is_sent = services.notify(
+        body=message["body"],
+        title=message["title"],
+        notify_type=message["type"],
+        body_format=apprise.NotifyFormat.TEXT,
+    )
+    if is_sent:
+        return {"ok": True}
+    status = f" (HTTP {log.status})" if log.status else ""
+    return _failed("retry", f"the service did not accept the message{status}")
+
+
+def _failed(kind: str, reason: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "reason": reason}
+
+
+def main() -> None:
+    """Send the message on standard input; libraries have no standard output or error."""
+    # A core dump would contain the URL.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Apprise reads a response of any size.
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    result_fd, null_fd = os.dup(1), os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_fd, 1)
+    os.dup2(null_fd, 2)
+    message = json.load(sys.stdin)
+    # If the daemon dies, its child ends by itself.
+    signal.alarm(math.ceil(message["timeout_s"]) + 1)
+    try:
+        result = send(message)
+    except Exception as error:  # noqa: BLE001 - a library's errors may contain the URL
+        result = _failed("retry", f"Apprise failed with {type(error).__name__}")
+    os.write(result_fd, json.dumps(result).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

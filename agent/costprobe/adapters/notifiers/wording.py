@@ -1,0 +1,53 @@
+"""An alert as text: the title, lines and times that every notifier shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from costprobe.core.incident import Alert
+from costprobe.core.records import NS_PER_S
+
+# An incident may group hundreds of series; a message lists at most this many.
+MAX_SYMPTOMS = 50
+MAX_LINE_CHARS = 500
+MAX_TITLE_CHARS = 200
+
+
+def rfc3339(time_ns: int) -> str:
+    """A UTC time in ns as "2026-05-28T20:26:40.123456789Z"."""
+    whole_s, rest_ns = divmod(time_ns, NS_PER_S)
+    return f"{datetime.fromtimestamp(whole_s, UTC):%Y-%m-%dT%H:%M:%S}.{rest_ns:09d}Z"
+
+
+def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """A text without line breaks, truncated to `max_chars`."""
+    line = " ".join(text.split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
+def title_of(alert: Alert) -> str:
+    """The title: "[FIRING] drift warning"."""
+    kind = "TEST" if alert.is_test else alert.state.upper()
+    rise = f" (was {alert.raised_from})" if alert.raised_from else ""
+    return one_line(f"[{kind}] {alert.name} {alert.severity}{rise}", MAX_TITLE_CHARS)
+
+
+def symptom_lines(alert: Alert) -> list[str]:
+    """One line per affected series; beyond MAX_SYMPTOMS, the oldest and how many more."""
+    lines = [one_line(symptom.text) for symptom in alert.symptoms[:MAX_SYMPTOMS]]
+    left_out = len(alert.symptoms) - len(lines)
+    return [*lines, f"and {left_out} more"] if left_out else lines
+
+
+def text_of(alert: Alert) -> str:
+    """The whole message, several lines."""
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()) if value)
+    times = [f"since {rfc3339(alert.since_ns)}"]
+    if alert.ended_ns is not None:
+        times.append(f"until {rfc3339(alert.ended_ns)}")
+    lines = [one_line(alert.summary), *(f"- {line}" for line in symptom_lines(alert))]
+    if alert.cause:
+        lines.append(f"Cause: {one_line(alert.cause)}")
+    if alert.is_flapping:
+        lines.append("Flapping: further ends are not sent.")
+    return "\n".join([*lines, "", one_line(labels), f"{' '.join(times)} · {alert.id}"])

@@ -1,0 +1,1 @@
+"""Probe children: requests, supervision and results; only the child process imports torch."""

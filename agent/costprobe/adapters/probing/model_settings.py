@@ -1,0 +1,217 @@
+"""The configuration of probes of a model that the probe runs itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from costprobe.adapters.probing.common_settings import CommonProbeConfig
+from costprobe.core.config.fields import Duration, Section, Share, Size, key, matching
+from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
+
+BUILT_IN = ("transformer", "cnn")
+
+
+# Kinds that are written with what they load: "torchvision:resnet50", "pt2:/models/ranker.pt2".
+SOURCES = ("torchscript", "pt2", "torchvision", "timm", "transformers")
+
+
+DEFER_AT_MOST_S = 30.0
+
+
+_MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+
+class InputConfig(Section):
+    """One input of a model, for one item: without the batch dimension."""
+
+    name: str | None = Field(
+        None,
+        max_length=100,
+        description="Name of the input, if the model takes its inputs by name.",
+        examples=["input_ids"],
+    )
+    shape: tuple[Annotated[int, Field(ge=1, le=1 << 24)], ...] = Field(
+        max_length=8, description="Lengths of its dimensions.", examples=[[128]]
+    )
+    dtype: Literal["fp32", "bf16", "fp16", "int64", "int32", "bool"] = Field(
+        "fp32", description="Type of its elements.", examples=["int64"]
+    )
+    below: int = Field(
+        1000, ge=1, description="Integers are drawn from 0 up to, but not including, this."
+    )
+
+
+class ProbeConfig(CommonProbeConfig):
+    """One controlled inference of a model, repeated on a schedule."""
+
+    kind: str = Field(
+        "transformer",
+        description=(
+            '"transformer" and "cnn" are built in, "module" is your own model; or a '
+            'source and what it loads: "torchvision:resnet50", "timm:NAME", '
+            '"transformers:/folder", "torchscript:/file", "pt2:/file".'
+        ),
+        examples=["transformer"],
+    )
+    module: Annotated[str, matching(_MODULE)] | None = Field(
+        None,
+        description=(
+            "Factory that returns (torch module, example inputs), as package.module:function."
+        ),
+        examples=["shop.models:ranker"],
+    )
+    weights: Path | None = Field(
+        None,
+        description='File of weights for "torchvision" and "timm"; random weights by default.',
+        examples=["/models/resnet50.pt"],
+    )
+    inputs: tuple[InputConfig, ...] = Field(
+        (),
+        max_length=16,
+        description="Inputs of a model that has no example inputs, or to replace them.",
+        examples=[[{"shape": [128], "dtype": "int64"}]],
+    )
+    dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
+        None, description="Type that model and inputs are converted to.", examples=["bf16"]
+    )
+    batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
+        "auto",
+        description='Items a pass, or "auto" for the best throughput within `latency_bound`.',
+        examples=["auto"],
+    )
+    max_batch: int = Field(256, ge=1, le=65536, description="Largest batch that the search tries.")
+    min_samples: int = Field(
+        300, ge=30, le=1_000_000, description="Fewest timed passes, unless `sample_cap` ends them."
+    )
+    latency_bound_s: Duration | None = key(
+        "latency_bound",
+        None,
+        description="Slowest pass that the search accepts.",
+        examples=["50ms"],
+    )
+    memory_cap_bytes: Size | None = key(
+        "memory_cap",
+        None,
+        description="Most device memory that a probe may use.",
+        examples=["4GiB"],
+    )
+    threads: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Intra-op threads on a CPU; by default as torch chooses.",
+        examples=[8],
+    )
+    cold: bool = Field(
+        False,
+        description=(
+            "Whether caches are flushed before every timed pass; energy is then not measured."
+        ),
+    )
+    compile: bool = Field(False, description="Whether the model is compiled with torch.compile.")
+    cuda_graph: bool = Field(
+        False, description="Whether a pass is captured once as a CUDA graph and replayed."
+    )
+    keep_alive: bool = Field(
+        False,
+        description=(
+            "Whether the probe process stays between runs; it then keeps its device memory."
+        ),
+    )
+    when_busy: Literal["run", "skip", "defer"] = Field(
+        "defer",
+        description="What a run does while others use the device: wait, be skipped, or run.",
+        examples=["defer"],
+    )
+    defer_at_most_s: Duration | None = key(
+        "defer_at_most",
+        None,
+        description=(
+            "Longest wait for an idle device; by default 30 s, or half of `every` if that is less."
+        ),
+        examples=["10s"],
+    )
+    busy_above: Share | None = Field(
+        None,
+        description=(
+            "Utilization above which a device counts as busy; by default 10 % of a GPU, "
+            "50 % of a CPU."
+        ),
+        examples=["20%"],
+    )
+
+    @field_validator("kind")
+    @classmethod
+    def _known_kind(cls, kind: str) -> str:
+        source, _, what = kind.partition(":")
+        if kind in (*BUILT_IN, "module") or (source in SOURCES and what):
+            return kind
+        if kind in SOURCES:
+            raise ValueError(f'write what to load behind it, such as "{kind}:{_EXAMPLES[kind]}"')
+        named = ", ".join(f'"{name}:{_EXAMPLES[name]}"' for name in SOURCES)
+        raise ValueError(
+            f'no probe kind {kind!r}; there are "transformer", "cnn", "module", {named},'
+            ' "openai", "kserve"'
+        )
+
+    @model_validator(mode="after")
+    def _keys_go_with_the_kind(self) -> ProbeConfig:
+        if (self.kind == "module") != (self.module is not None):
+            raise ValueError('kind = "module" and module = "package.mod:factory" go together')
+        if self.inputs and self.source not in SOURCES:
+            raise ValueError(f'inputs are not for kind = "{self.kind}", which brings its own')
+        if self.weights is not None and self.source not in ("torchvision", "timm"):
+            raise ValueError(f'weights are not for kind = "{self.kind}"')
+        if self.dtype is not None and self.source in ("torchscript", "pt2"):
+            raise ValueError(f"a {self.source} program runs as it was made; remove dtype")
+        if self.compile and self.source in ("torchscript", "pt2"):
+            raise ValueError(f"a {self.source} program is compiled already; remove compile")
+        if (self.defer_at_most_s or 0.0) > self.every_s:
+            raise ValueError("defer_at_most must not be longer than every")
+        return self
+
+    @property
+    def source(self) -> str:
+        """The kind without what it loads."""
+        return self.kind.partition(":")[0]
+
+    @property
+    def model(self) -> str | None:
+        """What a source loads: a name, or a path; None for the kinds that are none."""
+        return self.kind.partition(":")[2] or None
+
+    @property
+    def identity(self) -> str:
+        """What is run, for what is remembered of it."""
+        return self.module or self.kind
+
+    @property
+    def measured_dtype(self) -> str | None:
+        """As configured; else fp32 for a built-in model, and any other as it was made."""
+        return self.dtype or ("fp32" if self.kind in BUILT_IN else None)
+
+    @property
+    def carries_energy(self) -> bool:
+        """Whether a run may have an energy window; a cold one flushes caches all the time."""
+        return self.energy and not self.cold
+
+    @property
+    def deferral_s(self) -> float:
+        """How long a run waits for a quiet device in seconds: half a minute, or half a period."""
+        return self.defer_at_most_s or min(DEFER_AT_MOST_S, self.every_s / 2)
+
+    def busy_share(self, device_kind: DeviceKind) -> float:
+        """The share of time above which a device of a kind counts as busy."""
+        return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
+
+
+_EXAMPLES = {
+    "torchscript": "/models/ranker.pt",
+    "pt2": "/models/ranker.pt2",
+    "torchvision": "resnet50",
+    "timm": "vit_base_patch16_224",
+    "transformers": "/models/bert-base",
+}

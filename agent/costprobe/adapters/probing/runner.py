@@ -1,0 +1,195 @@
+"""Run a probe in a child process; nothing that the child does can fail the daemon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event, Lock
+from typing import Any
+
+from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.outcome import (
+    FaultKind,
+    ProbeFault,
+    ProbeOutcome,
+    ProbeProgress,
+    read_batch_point,
+    read_outcome,
+    read_progress,
+)
+from costprobe.adapters.probing.request import ProbeRequest, ServedRequest
+from costprobe.adapters.probing.served_outcome import read_served_outcome
+
+POLL_S = 0.2
+MAX_CURVE_POINTS = 64
+MAX_TITLE_CHARS = 1000
+_ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "device": "device"}
+
+
+class ProbeRunner:
+    """Run one probe on one device or server, one run at a time.
+
+    Args:
+        python: Interpreter to run the worker under.
+        deadline_s: Longest run in seconds; a child that takes longer is killed.
+        keep_alive: True to reuse the child for the next run; after a fault a new one is started.
+        stop: Ends a run.
+        command: The worker's command line, by interpreter.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        deadline_s: float,
+        stop: Event,
+        *,
+        keep_alive: bool = False,
+        command: Callable[[str], tuple[str, ...]] = worker_command,
+    ) -> None:
+        self._command = command(python)
+        self._deadline_s = deadline_s
+        self._stop = stop
+        self._keep_alive = keep_alive
+        self._child: ProbeChild | None = None
+        self._lock = Lock()
+
+    def run(
+        self,
+        request: ProbeRequest | ServedRequest,
+        device: str,
+        *,
+        on_edge: Callable[[], None],
+        on_progress: Callable[[ProbeProgress], None],
+    ) -> ProbeOutcome | ProbeFault:
+        """Run the probe once.
+
+        Args:
+            request: The run.
+            device: Name of the device, or devices.
+            on_edge: Called at both edges of the steady-state window, under load:
+                the moment for the sensors to read.
+            on_progress: Called with the run's progress.
+
+        Raises:
+            Exception: What on_edge or on_progress raises, after the child was ended. Nothing
+                that the child does raises.
+        """
+        with self._lock:
+            kept = False
+            try:
+                outcome = self._run(request, device, on_edge, on_progress)
+                kept = self._keep_alive and isinstance(outcome, ProbeOutcome)
+                return outcome
+            finally:
+                # Also if a callback raised: the child would continue its run, and the next
+                # run would receive its messages.
+                if not kept:
+                    self._end_child()
+
+    def close(self) -> None:
+        """End the present run, and a child that is kept alive."""
+        child = self._child
+        if child is not None:
+            child.kill()
+        with self._lock:
+            self._end_child()
+
+    def _run(
+        self,
+        request: ProbeRequest | ServedRequest,
+        device: str,
+        on_edge: Callable[[], None],
+        on_progress: Callable[[ProbeProgress], None],
+    ) -> ProbeOutcome | ProbeFault:
+        if self._child is None:
+            try:
+                self._child = ProbeChild(self._command, _environment(request))
+            except OSError as error:
+                title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
+                return ProbeFault("spawn", title, ())
+        self._child.send(request.to_wire())
+        curve: list[Mapping[str, float]] = []
+        ends_s = time.monotonic() + self._deadline_s
+        while True:
+            message = self._next(self._child, ends_s)
+            if isinstance(message, ProbeFault):
+                return message
+            ended = self._ended(message, request.probe, device, self._child, curve)
+            if ended is not None:
+                return ended
+            if message["type"] == "handshake":
+                self._child.handle_handshake(message)
+            elif message["type"] in {"window_start", "window_end"}:
+                on_edge()
+                self._child.send('{"cmd": "continue"}')
+            elif message["type"] == "progress":
+                on_progress(read_progress(message))
+            elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
+                curve.append(read_batch_point(message))
+
+    def _ended(
+        self,
+        message: Mapping[str, Any],
+        probe: str,
+        device: str,
+        child: ProbeChild,
+        curve: Sequence[Mapping[str, float]],
+    ) -> ProbeOutcome | ProbeFault | None:
+        """Return the outcome if this message ends the run."""
+        if message["type"] in {"result", "served_result"}:
+            try:
+                if message["type"] == "served_result":
+                    return read_served_outcome(probe, device, message, child.pids)
+                return read_outcome(probe, device, message, child.pids, curve)
+            except ValueError as error:
+                return _fault("malformed", f"invalid result: {error}", child)
+        if message["type"] == "error":
+            kind = _ERROR_KINDS.get(str(message.get("kind")), "crash")
+            title = str(message.get("message", "it gave no reason"))[:MAX_TITLE_CHARS]
+            return _fault(kind, title, child)
+        if message["type"] == "malformed":
+            title = f"it wrote {child.malformed_lines} malformed lines"
+            return _fault("malformed", title, child)
+        return None
+
+    def _next(self, child: ProbeChild, ends_s: float) -> dict[str, Any] | ProbeFault:
+        """Return the child's next message, or why there will be none."""
+        while True:
+            if self._stop.is_set():
+                return ProbeFault("cancelled", "the run was ended", ())
+            left_s = ends_s - time.monotonic()
+            if left_s <= 0:
+                child.dump_stack()
+                title = (
+                    f"no result in {self._deadline_s:g} s: killed; if its stderr shows no hang,"
+                    " set a longer deadline"
+                )
+                return _fault("deadline", title, child)
+            try:
+                message = child.receive(min(POLL_S, left_s))
+            except TimeoutError:
+                continue
+            if message is None:
+                if self._stop.is_set():
+                    return ProbeFault("cancelled", "the run was ended", ())
+                return _fault("died", f"the child {child.exit_description()}", child)
+            return message
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+
+def _environment(request: ProbeRequest | ServedRequest) -> dict[str, str]:
+    """Return the environment that shows the child its one GPU, whatever CUDA's order."""
+    extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if request.gpu_uuid is not None:
+        extra["CUDA_VISIBLE_DEVICES"] = request.gpu_uuid
+    return extra
+
+
+def _fault(kind: FaultKind, title: str, child: ProbeChild) -> ProbeFault:
+    """Kill the child, and return a fault with its stderr tail."""
+    child.kill()
+    return ProbeFault(kind, title, child.stderr_tail())

@@ -1,0 +1,1 @@
+"""The sensor child: owns NVML and RAPL, samples devices, answers energy requests."""

@@ -1,0 +1,147 @@
+"""Aggregation of a device's samples to the fields of the `device` series, by interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from costprobe.adapters.sensors.protocol.sample import CounterMethod, EnergyReading, Sample
+from costprobe.core.records import NS_PER_S, FieldValue, Reading, present
+
+# Power is not integrated across a longer gap between two samples, in s.
+MAX_BRIDGED_S = 30.0
+
+
+# The fields that are means over the samples.
+MEANS: Final = ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
+
+
+def _present(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = _present(values)
+    return sum(there) / len(there) if there else None
+
+
+def _advance(before: float | None, after: float | None) -> float | None:
+    """The advance of a running total; None where it is absent or decreased."""
+    return None if before is None or after is None or after < before else after - before
+
+
+def _counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
+    """The advance of a running total in an interval, if it was read at both ends."""
+    if base is None or last is None or last is base:
+        return None
+    return _advance(getattr(base, total), getattr(last, total))
+
+
+class Aggregator:
+    """Aggregates one device; intervals follow each other without a gap.
+
+    An interval runs from the last sample of the one before (or from its own first) to its own
+    last, so that the energies of all intervals add up.
+
+    Args:
+        device: Name of the device.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._samples: list[Sample] = []
+        # The last sample of the interval before, and the last full one.
+        self._before: Sample | None = None
+        self._full: Sample | None = None
+        self._counter: EnergyReading | None = None
+        self._method: CounterMethod = "counter"
+
+    def restart(self, counter: EnergyReading | None) -> None:
+        """Start again after a pause, so that nothing is counted across it.
+
+        Args:
+            counter: The energy counter now, if there is one.
+        """
+        self._samples = []
+        self._before = self._full = None
+        self._counter = counter
+        if counter is not None:
+            self._method = counter.method
+
+    def add(self, *samples: Sample) -> None:
+        """Add the next samples."""
+        self._samples += samples
+
+    def close(
+        self,
+        counter: EnergyReading | None = None,
+        *,
+        suspect: bool | None = None,
+    ) -> Reading | None:
+        """End the interval and return its reading; None if it has no sample.
+
+        Args:
+            counter: The energy counter at the end, if there is one.
+            suspect: Whether the device's energy sensors contradict each other; None if unknown.
+        """
+        samples = self._samples
+        if not samples:
+            return None
+        first, last = self._before or samples[0], samples[-1]
+        columns = dict(zip(Sample._fields, zip(*samples, strict=True), strict=True))
+        energy_j, energy_method = self._energy(counter)
+        # Quick samples have no running totals: these advance from one full sample to the next.
+        full = [sample for sample in samples if not sample.is_quick]
+        base = self._full or (full[0] if full else None)
+        self._full = full[-1] if full else self._full
+        fields: dict[str, FieldValue | None] = {
+            **{name: _mean(columns[name]) for name in MEANS},
+            "power_max_w": max(
+                _present(columns["power_w"] + columns["power_instant_w"]), default=None
+            ),
+            "energy_j": energy_j,
+            "energy_method": energy_method,
+            "energy_suspect": suspect,
+            "dram_energy_j": _counted("dram_j", base, self._full),
+            "mem_used_bytes": last.mem_used_bytes,
+            "mem_total_bytes": last.mem_total_bytes,
+            "temp_c": max(_present(columns["temp_c"]), default=None),
+            "throttle_power_s": _counted("throttle_power_s", base, self._full),
+            "throttle_thermal_s": _counted("throttle_thermal_s", base, self._full),
+            "ecc_uncorrected": last.ecc_uncorrected,
+            "processes": None if last.pids is None else len(last.pids),
+        }
+        reading = Reading(self._device, first.t_ns, last.t_ns, present(fields))
+        if counter is not None:
+            self._counter = counter
+        elif energy_method is not None:
+            # Polls counted this interval: a later counter reading must not count it again.
+            self._counter = None
+        self._before, self._samples = last, []
+        return reading
+
+    def _energy(self, counter: EnergyReading | None) -> tuple[float | None, str | None]:
+        if counter is not None:
+            self._method = counter.method
+        if counter is not None and self._counter is not None:
+            energy_j = _advance(self._counter.energy_j, counter.energy_j)
+            # A counter that stands still is as wrong as one that decreased: power is never 0 W.
+            if energy_j:
+                return energy_j, counter.method
+        polled_j = self._polled_j()
+        if polled_j:
+            # Such a sample's power comes from the counter: polling it is no other method.
+            return polled_j, "poll" if self._method == "counter" else self._method
+        return None, None
+
+    def _polled_j(self) -> float:
+        """The energy of the interval in J by its powers, with the trapezoidal rule."""
+        before = [] if self._before is None else [self._before]
+        return sum(
+            (after.t_ns - first.t_ns) / NS_PER_S * (first.power_w + after.power_w) / 2
+            for first, after in pairwise([*before, *self._samples])
+            if first.power_w is not None
+            and after.power_w is not None
+            and after.t_ns - first.t_ns <= MAX_BRIDGED_S * NS_PER_S
+        )

@@ -1,0 +1,285 @@
+"""The host's processors as one device, read from /proc and /sys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from costprobe.adapters.sensors.child.rapl import RaplCounter, find_zones, is_dram
+from costprobe.adapters.sensors.child.sensor import Report, Sensor, SensorContext
+from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S, Device
+
+# Average of AWS's processors per logical CPU, by Cloud Carbon Footprint's methodology (2021).
+IDLE_W_PER_CPU: Final = 0.74
+MAX_W_PER_CPU: Final = 3.5
+
+HWMON_NAMES: Final = frozenset({"coretemp", "k10temp", "zenpower"})
+THERMAL_TYPES: Final = frozenset({"x86_pkg_temp", "cpu-thermal", "cpu_thermal"})
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTicks:
+    """The counts of /proc/stat since boot, over all logical CPUs, in ticks of USER_HZ.
+
+    Attributes:
+        busy: Ticks in which a CPU ran something.
+        total: All ticks.
+        cpus: Number of logical CPUs.
+    """
+
+    busy: int
+    total: int
+    cpus: int
+
+
+def parse_stat(text: str) -> CpuTicks:
+    """Parse /proc/stat (proc_stat(5)).
+
+    Idle, iowait and steal count as idle: in steal time another virtual machine ran. Guest time is
+    part of user time and is not added again.
+
+    Raises:
+        ValueError: There is no line of all CPUs.
+    """
+    ticks: list[int] = []
+    cpus = 0
+    for line in text.splitlines():
+        if line.startswith("cpu "):
+            ticks = [int(word) for word in line.split()[1:9]]
+        elif re.match(r"cpu\d", line):
+            cpus += 1
+    if len(ticks) < len(("user", "nice", "system", "idle")):
+        raise ValueError("/proc/stat has no line that begins with `cpu `")
+    ticks += [0] * (8 - len(ticks))
+    user, nice, system, idle, iowait, irq, softirq, steal = ticks
+    busy = user + nice + system + irq + softirq
+    return CpuTicks(busy, busy + idle + iowait + steal, max(1, cpus))
+
+
+def parse_meminfo(text: str) -> tuple[int, int]:
+    """Parse /proc/meminfo: bytes in use (total less what is available) and bytes in total.
+
+    Raises:
+        ValueError: It lacks MemTotal or MemAvailable.
+    """
+    found = {
+        match[1]: int(match[2]) * 1024
+        for match in re.finditer(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", text, re.MULTILINE)
+    }
+    if len(found) != 2:  # noqa: PLR2004 - the two that the pattern names
+        raise ValueError("/proc/meminfo lacks MemTotal or MemAvailable")
+    return found["MemTotal"] - found["MemAvailable"], found["MemTotal"]
+
+
+def parse_cpu_model(text: str) -> str:
+    """Parse the product's name from /proc/cpuinfo; "CPU" where the architecture has none."""
+    match = re.search(r"^(?:model name|Model|cpu model|cpu)\s*:\s*(\S.*)$", text, re.MULTILINE)
+    return " ".join(match[1].split()) if match else "CPU"
+
+
+class ModelledCounter:
+    """A running total of modelled energy: P = idle + (max - idle) x utilization.
+
+    Linear in utilization: Fan, Weber and Barroso, "Power provisioning for a warehouse-sized
+    computer" (2007). Because /proc/stat counts busy time, the model's integral needs no sampling.
+
+    Args:
+        idle_w: Power of the idle host's processors in W.
+        max_w: Their power at full utilization in W.
+    """
+
+    def __init__(self, idle_w: float, max_w: float) -> None:
+        self._idle_w = idle_w
+        self._max_w = max_w
+        self._last: tuple[int, CpuTicks] | None = None
+        self._total_j = 0.0
+
+    def add(self, t_ns: int, ticks: CpuTicks) -> float | None:
+        """Return the joules since the first reading; None while no tick has passed since the last.
+
+        Args:
+            t_ns: CLOCK_MONOTONIC ns of the reading.
+            ticks: The contents of /proc/stat at that time.
+        """
+        if self._last is None:
+            self._last = (t_ns, ticks)
+            return 0.0
+        last_ns, last = self._last
+        if ticks.total <= last.total:
+            return None
+        share = utilization(last, ticks)
+        power_w = self._idle_w + (self._max_w - self._idle_w) * share
+        self._total_j += power_w * (t_ns - last_ns) / NS_PER_S
+        self._last = (t_ns, ticks)
+        return self._total_j
+
+
+def utilization(before: CpuTicks, after: CpuTicks) -> float:
+    """Share of time between two readings in which the CPUs were busy, from 0 to 1."""
+    total = after.total - before.total
+    return min(1.0, max(0.0, (after.busy - before.busy) / total)) if total > 0 else 0.0
+
+
+def find_temperature_files(root: Path) -> tuple[Path, ...]:
+    """The files that hold the processors' temperatures in thousandths of a degree Celsius."""
+    monitors = sorted((root / "sys/class/hwmon").glob("hwmon*"))
+    named = [monitor for monitor in monitors if _read(monitor / "name") in HWMON_NAMES]
+    inputs = tuple(path for monitor in named for path in sorted(monitor.glob("temp*_input")))
+    if inputs:
+        return inputs
+    zones = sorted((root / "sys/class/thermal").glob("thermal_zone*"))
+    return tuple(zone / "temp" for zone in zones if _read(zone / "type") in THERMAL_TYPES)
+
+
+def read_temperature_c(files: Iterable[Path]) -> float | None:
+    """The hottest of the given sensors in degrees Celsius; None where none can be read."""
+    texts = [_read(path) for path in files]
+    values = [int(text) / 1000 for text in texts if re.fullmatch(r"-?\d+", text)]
+    return max(values, default=None)
+
+
+def _read(path: Path) -> str:
+    """A small file's text, stripped; empty where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def cpu_sensors(context: SensorContext) -> list[Sensor]:
+    """The sensor of the host's processors; with `cpu = "auto"` only where no other was found."""
+    settings = context.settings
+    if not (not context.found if settings.cpu == "auto" else settings.cpu):
+        return []
+    root = Path(settings.sysfs_root)
+    idle_w, max_w = settings.cpu_idle_w, settings.cpu_max_w
+    return [CpuSensor(root, context.clock, context.report, idle_w, max_w)]
+
+
+class CpuSensor(Sensor):
+    """The processors of the host.
+
+    Args:
+        root: Root of the file system.
+        clock: Gives the time of each reading.
+        report: Is called once with the reason why RAPL cannot be read, if it cannot.
+        idle_w: Modelled power of the idle processors together in W; None for the average.
+        max_w: Modelled power at full utilization in W; None for the average.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        report: Report,
+        idle_w: float | None = None,
+        max_w: float | None = None,
+    ) -> None:
+        super().__init__("cpu")
+        self._root = root
+        self._clock = clock
+        self._report = report
+        self._idle_w = idle_w
+        self._max_w = max_w
+        self._rapl: RaplCounter | None = None
+        self._dram: RaplCounter | None = None
+        self._model: ModelledCounter | None = None
+        self._temperature_files: tuple[Path, ...] = ()
+        self._ticks: CpuTicks | None = None
+        self._sampled: EnergyReading | None = None
+
+    def discover(self) -> Device:
+        """Find RAPL, or report that energy is modelled.
+
+        Raises:
+            OSError: /proc cannot be read.
+            ValueError: /proc is not in Linux's format.
+        """
+        self._ticks = self._read_ticks()
+        self._sampled = None
+        self._temperature_files = find_temperature_files(self._root)
+        self._open_energy(self._ticks.cpus)
+        _, total_bytes = parse_meminfo(self._text("proc/meminfo"))
+        model = parse_cpu_model(self._text("proc/cpuinfo"))
+        uuid = _read(self._root / "etc/machine-id") or "cpu"
+        return Device(self.name, "cpu", uuid, model, total_bytes)
+
+    def _open_energy(self, cpus: int) -> None:
+        zones = find_zones(self._root)
+        if isinstance(zones, tuple):
+            self._rapl, self._model = RaplCounter(zones), None
+            dram = find_zones(self._root, is_dram)
+            self._dram = RaplCounter(dram) if isinstance(dram, tuple) else None
+            return
+        idle_w = IDLE_W_PER_CPU * cpus if self._idle_w is None else self._idle_w
+        max_w = MAX_W_PER_CPU * cpus if self._max_w is None else self._max_w
+        self._rapl, self._dram = None, None
+        self._model = ModelledCounter(idle_w, max(idle_w, max_w))
+        detail = f"{zones.fix}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
+        self._report(self.name, SensorFault(zones.path, zones.code, Reaction.MODELLED, detail))
+
+    def sample(self, *, quick: bool = False) -> Sample:  # noqa: ARG002 - four files are read quickly
+        """Read utilization, memory and temperature, and power from the energy counter's advance.
+
+        Raises:
+            OSError: /proc or RAPL cannot be read.
+        """
+        ticks = self._read_ticks()
+        before, self._ticks = self._ticks, ticks
+        used_bytes, total_bytes = parse_meminfo(self._text("proc/meminfo"))
+        reading = self.read_energy()
+        power_w = self._power_w(reading)
+        t_ns = self._clock.monotonic_ns()
+        return Sample(
+            t_ns=t_ns,
+            power_w=power_w,
+            power_instant_w=power_w,
+            util_pct=None if before is None else 100 * utilization(before, ticks),
+            mem_used_bytes=used_bytes,
+            mem_total_bytes=total_bytes,
+            temp_c=read_temperature_c(self._temperature_files),
+            counter=reading,
+            dram_j=None if self._dram is None else self._dram.read_j(t_ns),
+        )
+
+    def read_energy(self) -> EnergyReading | None:
+        """Read RAPL, or advance the model, in J since the device was discovered.
+
+        Raises:
+            OSError: RAPL or /proc cannot be read.
+        """
+        t_ns = self._clock.monotonic_ns()
+        energy_j: float | None = None
+        if self._rapl is not None:
+            self.call = "energy_uj"
+            energy_j = self._rapl.read_j(t_ns)
+        elif self._model is not None:
+            energy_j = self._model.add(t_ns, self._read_ticks())
+        if energy_j is None:
+            return None
+        return EnergyReading(t_ns, energy_j, "modelled" if self._rapl is None else "rapl")
+
+    def _power_w(self, reading: EnergyReading | None) -> float | None:
+        """Mean power in W since the sample before; readings between samples do not shorten that."""
+        last = self._sampled
+        if reading is None:
+            return None
+        self._sampled = reading
+        # Running processors draw power: a counter that stands still, as on some virtual machines,
+        # measures nothing.
+        if last is None or reading.energy_j <= last.energy_j or reading.t_ns <= last.t_ns:
+            return None
+        return (reading.energy_j - last.energy_j) / ((reading.t_ns - last.t_ns) / NS_PER_S)
+
+    def _read_ticks(self) -> CpuTicks:
+        return parse_stat(self._text("proc/stat"))
+
+    def _text(self, path: str) -> str:
+        self.call = f"/{path}"
+        return (self._root / path).read_text(errors="replace")

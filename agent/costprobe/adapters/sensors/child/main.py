@@ -1,0 +1,291 @@
+"""The sensor child: the only process that loads a vendor's driver library.
+
+The daemon runs it as `python -m costprobe.adapters.sensors.child.main`; see
+`costprobe.adapters.sensors.protocol.messages` for its input and output. It exits when its input
+closes, and with its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from costprobe.adapters.sensors.child.message_writer import MessageWriter
+from costprobe.adapters.sensors.child.registry import SENSORS
+from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
+from costprobe.adapters.sensors.child.worker import DeviceWorker
+from costprobe.adapters.sensors.protocol.activity import UNKNOWN
+from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+from costprobe.adapters.sensors.protocol.messages import (
+    LineSplitter,
+    Message,
+    Quarantined,
+    SensorSettings,
+    activity_message,
+    decode,
+    energy_message,
+    fault_message,
+    parse_command,
+    parse_settings,
+)
+from costprobe.adapters.sensors.protocol.sample import Absent
+from costprobe.core.clock import Clock, SystemClock
+from costprobe.core.records import NS_PER_S
+
+# Messages between the threads, which do not leave the process.
+INTERNAL: Final = frozenset({"stop", "restart", "slice", "flushed"})
+# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
+WATCH_EVERY_S: Final = 1.25
+HEARTBEAT_EVERY_S: Final = 10.0
+# Messages that leave anyway carry a heartbeat if the last one is at least this old, in s.
+HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
+FLUSH_WAIT_S: Final = 0.5
+PR_SET_PDEATHSIG: Final = 1
+
+
+class SensorChild:
+    """Owns the process: one thread per device, and this one, which writes and is the watchdog.
+
+    Args:
+        sensors: The table of sensors.
+        settings: What the daemon asks for.
+        quarantined: Devices not to access at first.
+        clock: The host's clocks.
+        read_fd: File descriptor of the daemon's commands.
+        write_fd: File descriptor of the pipe to the daemon.
+    """
+
+    def __init__(
+        self,
+        sensors: SensorTable,
+        settings: SensorSettings,
+        quarantined: Sequence[Quarantined],
+        clock: Clock,
+        read_fd: int,
+        write_fd: int,
+    ) -> None:
+        self._table = sensors
+        self._settings = settings
+        self._retry_after_s = {entry.device: entry.retry_after_s for entry in quarantined}
+        self._clock = clock
+        self._read_fd = read_fd
+        self._writer = MessageWriter(write_fd)
+        self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
+        # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
+        rows_ns = int(settings.aggregate_every_s * NS_PER_S)
+        self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
+        self._workers: dict[str, DeviceWorker] = {}
+        # Vendors without a device, and when to try them again in CLOCK_MONOTONIC ns.
+        self._retry_ns: dict[str, int] = {}
+        self._versions: dict[str, str] = {}
+        self._heartbeat_ns = 0
+
+    def run(self) -> NoReturn:
+        """Find the devices, write the handshake, and serve until the daemon ends it."""
+        threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
+        for vendor in self._table:
+            self._start(self._find(vendor))
+        devices = self._await_devices()
+        self._write_handshake(devices)
+        while True:
+            self._serve_once()
+
+    def _find(self, vendor: str) -> list[Sensor]:
+        """The sensors of a vendor; none, for now, where its driver does not work."""
+        # A driver may be loaded late at boot, or again in an upgrade.
+        wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
+        self._retry_ns[vendor] = self._clock.monotonic_ns() + wait_ns
+        found = [worker.sensor for worker in self._workers.values()]
+        context = SensorContext(self._settings, self._clock, self._report, found, self._versions)
+        try:
+            sensors = list(self._table[vendor](context))
+        except SensorFault as fault:
+            self._writer.write(fault_message(None, fault))
+            if fault.reaction is Reaction.RESTART:
+                self._exit("library_mismatch", None)
+            return []
+        if sensors:
+            del self._retry_ns[vendor]
+        return sensors
+
+    def _report(self, device: str, fault: SensorFault) -> None:
+        self._writer.put(fault_message(device, fault))
+
+    def _start(self, sensors: Sequence[Sensor]) -> None:
+        """Start a worker for each device that has none."""
+        for sensor in sensors:
+            if sensor.name not in self._workers:
+                retry_after_s = self._retry_after_s.get(sensor.name)
+                worker = DeviceWorker(
+                    sensor,
+                    self._settings,
+                    self._clock,
+                    self._writer.put,
+                    self._grid_ns,
+                    retry_after_s,
+                )
+                self._workers[sensor.name] = worker
+                worker.start()
+
+    def _await_devices(self) -> list[Message]:
+        """Wait until each device was discovered, quarantined, or found to hang."""
+        devices: list[Message] = []
+        while True:
+            # Read before the messages: a settled device's message is among them.
+            workers = list(self._workers.values())
+            is_settled = all(worker.settled for worker in workers)
+            messages = self._writer.gather(0.0 if is_settled else 0.02)
+            devices += [message["device"] for message in messages if message["type"] == "device"]
+            self._pass_on([message for message in messages if message["type"] != "device"])
+            self._exit_if_hung()
+            # The last messages of a board may have started workers of its slices.
+            if is_settled and len(workers) == len(self._workers):
+                return devices
+
+    def _write_handshake(self, devices: Sequence[Message]) -> None:
+        self._writer.write(
+            {"type": "handshake", "pid": os.getpid(), **self._versions, "devices": devices}
+        )
+
+    def _serve_once(self) -> None:
+        """Pass on the messages of the devices, and check on them."""
+        messages = self._writer.gather(self._watch_s)
+        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
+        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
+            messages.append(self._heartbeat())
+        self._pass_on(messages)
+        self._exit_if_hung()
+        self._retry_vendors()
+
+    def _pass_on(self, messages: Sequence[Message]) -> None:
+        """Write the messages that are for the daemon, then act on those that are for this thread."""
+        self._writer.write(*(found for found in messages if found["type"] not in INTERNAL))
+        for message in messages:
+            match message["type"]:
+                case "stop":
+                    self._exit("stop", None)
+                case "restart":
+                    self._exit("library_mismatch", message["device"])
+                case "slice":
+                    self._start([message["sensor"]])
+
+    def _command(self, command: Message) -> None:
+        """Pass a command on to its device; answer one that the device cannot take."""
+        if command["cmd"] == "stop":
+            self._writer.put({"type": "stop"})
+            return
+        worker = self._workers.get(str(command["device"]))
+        if worker is not None and worker.offer(command):
+            return
+        reason = "no such device" if worker is None else "too many requests at once"
+        if command["cmd"] == "energy":
+            self._writer.put(energy_message(int(command["id"]), Absent(reason)))
+        elif command["cmd"] == "activity":
+            self._writer.put(activity_message(int(command["id"]), UNKNOWN))
+
+    def _heartbeat(self) -> Message:
+        self._heartbeat_ns = now_ns = self._clock.monotonic_ns()
+        ages_s = {
+            name: round((now_ns - worker.sampled_ns) / NS_PER_S, 3)
+            for name, worker in self._workers.items()
+            if worker.opened and worker.sampled_ns is not None
+        }
+        return {
+            "type": "heartbeat",
+            "t_ns": now_ns,
+            "ages_s": ages_s,
+            "dropped": self._writer.dropped,
+        }
+
+    def _retry_vendors(self) -> None:
+        """Look again for a driver that did not work at the start."""
+        now_ns = self._clock.monotonic_ns()
+        for vendor in [name for name, retry_ns in self._retry_ns.items() if now_ns >= retry_ns]:
+            sensors = self._find(vendor)
+            if sensors:
+                self._write_handshake([])
+                self._start(sensors)
+
+    def _exit_if_hung(self) -> None:
+        """End the process if a driver call passed its deadline: nothing else ends its thread."""
+        now_ns = self._clock.monotonic_ns()
+        visits = [(worker.visit, worker.sensor) for worker in self._workers.values()]
+        hung = [
+            (visit.began_ns, sensor.name, sensor.call)
+            for visit, sensor in visits
+            if visit is not None and now_ns > visit.deadline_ns
+        ]
+        if not hung:
+            return
+        # The one that hangs longest: others may only wait for a lock that it holds.
+        began_ns, device, call = min(hung)
+        detail = (
+            f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
+            " `dmesg` may show why (Xid messages)"
+        )
+        fault = SensorFault(call, "DEADLINE", Reaction.RESTART, detail)
+        self._writer.write(fault_message(device, fault))
+        self._exit("hung", device)
+
+    def _exit(self, reason: str, device: str | None) -> NoReturn:
+        """Write what the devices have of their interval and the reason, and end the process."""
+        until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
+        flushing = {
+            name
+            for name, worker in self._workers.items()
+            if worker.opened and worker.visit is None and worker.offer({"cmd": "flush"})
+        }
+        while flushing and (wait_s := (until_ns - self._clock.monotonic_ns()) / NS_PER_S) > 0:
+            messages = self._writer.gather(wait_s)
+            self._writer.write(*(found for found in messages if found["type"] not in INTERNAL))
+            flushing -= {found["device"] for found in messages if found["type"] == "flushed"}
+        self._writer.write({"type": "exit", "reason": reason, "device": device})
+        os._exit(0)
+
+    def _read_commands(self) -> NoReturn:
+        """Read the daemon's commands; a closed pipe means that the daemon ended."""
+        lines = LineSplitter()
+        while data := os.read(self._read_fd, 65536):
+            for line in lines.feed(data):
+                try:
+                    command = parse_command(line)
+                except ValueError:
+                    self._writer.dropped += 1
+                else:
+                    self._command(command)
+        os._exit(0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends (Linux)."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(sensors: SensorTable = SENSORS) -> NoReturn:
+    """Read the settings and serve.
+
+    Args:
+        sensors: The table of sensors.
+    """
+    die_with_parent()
+    # Output of a driver's library must not end up between the lines of messages.
+    write_fd = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # The first line is read byte by byte, to leave the rest to the thread that reads commands.
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            os._exit(0)
+        line += byte
+    settings, quarantined = parse_settings(decode(line))
+    SensorChild(sensors, settings, quarantined, SystemClock(), 0, write_fd).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Calls of NVIDIA's management library (NVML), with its errors translated to reactions.
+
+Only the sensor child imports this module: it loads `pynvml`, and with it the driver's library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+
+# NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.
+# GPU_IS_LOST from a call about one metric still concerns the device, so the reaction depends on the
+# code alone, not on the function.
+CODES: dict[int, tuple[str, Reaction]] = {
+    1: ("UNINITIALIZED", Reaction.REINIT),
+    2: ("INVALID_ARGUMENT", Reaction.ABSENT),
+    3: ("NOT_SUPPORTED", Reaction.ABSENT),
+    4: ("NO_PERMISSION", Reaction.ABSENT),
+    5: ("ALREADY_INITIALIZED", Reaction.TRANSIENT),
+    6: ("NOT_FOUND", Reaction.ABSENT),
+    7: ("INSUFFICIENT_SIZE", Reaction.TRANSIENT),
+    8: ("INSUFFICIENT_POWER", Reaction.QUARANTINE),
+    9: ("DRIVER_NOT_LOADED", Reaction.RESTART),
+    10: ("TIMEOUT", Reaction.TRANSIENT),
+    11: ("IRQ_ISSUE", Reaction.QUARANTINE),
+    12: ("LIBRARY_NOT_FOUND", Reaction.RESTART),
+    13: ("FUNCTION_NOT_FOUND", Reaction.ABSENT),
+    14: ("CORRUPTED_INFOROM", Reaction.ABSENT),
+    15: ("GPU_IS_LOST", Reaction.QUARANTINE),
+    16: ("RESET_REQUIRED", Reaction.QUARANTINE),
+    17: ("OPERATING_SYSTEM", Reaction.QUARANTINE),
+    18: ("LIB_RM_VERSION_MISMATCH", Reaction.RESTART),
+    19: ("IN_USE", Reaction.TRANSIENT),
+    20: ("MEMORY", Reaction.TRANSIENT),
+    21: ("NO_DATA", Reaction.TRANSIENT),
+    22: ("VGPU_ECC_NOT_SUPPORTED", Reaction.ABSENT),
+    23: ("INSUFFICIENT_RESOURCES", Reaction.TRANSIENT),
+    24: ("FREQ_NOT_SUPPORTED", Reaction.ABSENT),
+    25: ("ARGUMENT_VERSION_MISMATCH", Reaction.ABSENT),
+    26: ("DEPRECATED", Reaction.ABSENT),
+    27: ("NOT_READY", Reaction.TRANSIENT),
+    28: ("GPU_NOT_FOUND", Reaction.QUARANTINE),
+    29: ("INVALID_STATE", Reaction.TRANSIENT),
+    30: ("RESET_TYPE_NOT_SUPPORTED", Reaction.ABSENT),
+    999: ("UNKNOWN", Reaction.TRANSIENT),
+}
+
+FUNCTION_NOT_FOUND = 13
+# pynvml has no such function, or in later releases raises an error of its own.
+_LACKING = (AttributeError, getattr(pynvml, "NVMLLibraryMismatchError", AttributeError))
+NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+
+# What an operator can do about an error.
+HINTS: dict[str, str] = {
+    "NO_PERMISSION": "let the user of this process open /dev/nvidia*, or grant it CAP_SYS_ADMIN"
+    " where the administrator restricted profiling",
+    "INSUFFICIENT_POWER": "connect the board's external power cables",
+    "DRIVER_NOT_LOADED": "load it with `modprobe nvidia`, or reboot after a driver upgrade",
+    "IRQ_ISSUE": "look for the kernel's interrupt messages in `dmesg` and reset the GPU",
+    "LIBRARY_NOT_FOUND": "install the driver's libnvidia-ml.so.1 and run ldconfig",
+    "CORRUPTED_INFOROM": "the board's infoROM is corrupted: run `nvidia-smi -q`, plan a repair",
+    "GPU_IS_LOST": "it has fallen off the bus: look for Xid messages in `dmesg`, reset or reboot",
+    "RESET_REQUIRED": "reset it with `nvidia-smi --gpu-reset` once no process uses it",
+    "OPERATING_SYSTEM": "the control group blocks it: allow /dev/nvidia* (DeviceAllow= in systemd)",
+    "LIB_RM_VERSION_MISMATCH": "the driver was upgraded under the running kernel module: reboot,"
+    " or unload and load the nvidia modules",
+}
+
+
+def reaction_to(value: int) -> tuple[str, Reaction]:
+    """NVML's name of a return code and the reaction; an unknown code is transient."""
+    return CODES.get(value, (f"CODE_{value}", Reaction.TRANSIENT))
+
+
+def fault_of(call: str, value: int, words: str = "") -> SensorFault:
+    """The fault for a return code other than success."""
+    code, reaction = reaction_to(value)
+    return SensorFault(
+        call, code, reaction, "; ".join(filter(None, (words.rstrip("."), HINTS.get(code, ""))))
+    )
+
+
+def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
+    """Call nvmlDeviceGetFieldValues with the caller's memory; pynvml allocates it on each call.
+
+    Raises:
+        AttributeError: The library lacks the function.
+        pynvml.NVMLError: As any function of pynvml.
+    """
+    if code := pynvml.nvmlLib.nvmlDeviceGetFieldValues(handle, len(fields), fields):
+        raise pynvml.NVMLError(code)
+
+
+# Functions that replace pynvml's.
+_OWN = {"nvmlDeviceGetFieldValues": _read_fields}
+
+
+def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
+    """Call a function of pynvml and translate its errors.
+
+    Raises:
+        SensorFault: With the reaction to the return code.
+    """
+    try:
+        return (_OWN.get(function) or getattr(pynvml, function))(*args)
+    except pynvml.NVMLError as error:
+        raise fault_of(function, error.value, str(error)) from error
+    except _LACKING as error:
+        # An older pynvml lacks the function, or an older library one that pynvml asks for.
+        raise fault_of(function, FUNCTION_NOT_FOUND) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """The versions of the driver and of NVML, and the number of GPUs."""
+
+    driver_version: str
+    nvml_version: str
+    gpu_count: int
+
+
+class Library:
+    """The initialized library, shared by all devices of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.generation = 0
+
+    def open(self) -> DriverInfo:
+        """Initialize NVML and read its versions.
+
+        Raises:
+            SensorFault: Also where there is no library or no driver (code in NO_DRIVER).
+        """
+        nvml_call("nvmlInit")
+        return DriverInfo(
+            str(nvml_call("nvmlSystemGetDriverVersion")),
+            str(nvml_call("nvmlSystemGetNVMLVersion")),
+            int(nvml_call("nvmlDeviceGetCount")),
+        )
+
+    def reopen(self, seen_generation: int) -> None:
+        """Initialize NVML again, once for all devices of the same generation.
+
+        Raises:
+            SensorFault: NVML cannot be initialized.
+        """
+        with self._lock:
+            if seen_generation == self.generation:
+                nvml_call("nvmlInit")
+                self.generation += 1

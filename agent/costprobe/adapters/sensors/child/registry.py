@@ -1,0 +1,15 @@
+"""The table of sensors: a vendor is one file and one line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from costprobe.adapters.sensors.child.cpu import cpu_sensors
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
+from costprobe.adapters.sensors.child.sensor import SensorTable
+
+# In this order: the host's processors follow all accelerators, which they replace by default.
+SENSORS: Final[SensorTable] = {
+    "nvidia": nvidia_sensors,
+    "cpu": cpu_sensors,
+}

@@ -1,0 +1,325 @@
+"""The work for one device: sample it, answer requests about it, quarantine it after a fault.
+
+Each device has a thread of its own, because a driver call that hangs must not stop the other
+devices (ctypes releases the interpreter's lock during a call).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
+
+from costprobe.adapters.sensors.child.aggregate import Aggregator
+from costprobe.adapters.sensors.child.metering import Metering
+from costprobe.adapters.sensors.child.process_time import ProcessTime
+from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.protocol.activity import ActivityLog
+from costprobe.adapters.sensors.protocol.backoff import Backoff
+from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+from costprobe.adapters.sensors.protocol.messages import (
+    Message,
+    SensorSettings,
+    activity_message,
+    device_message,
+    fault_message,
+    reading_message,
+)
+from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S
+
+Emit = Callable[[Message], None]
+
+# A board may be divided anew at any time.
+SLICES_EVERY_NS: Final = 60 * NS_PER_S
+INBOX_MAX: Final = 64
+REINITS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """An `energy` or `activity` command that waits for the samples it needs."""
+
+    message: Message
+    end_ns: int
+    give_up_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriverVisit:
+    """A sequence of driver calls that is in progress, in CLOCK_MONOTONIC ns."""
+
+    began_ns: int
+    deadline_ns: int
+
+
+def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
+    """The first instant after now on a grid; a late sample is skipped and moves no later one."""
+    return start_ns + ((now_ns - start_ns) // every_ns + 1) * every_ns
+
+
+class DeviceWorker:
+    """Owns one device.
+
+    Args:
+        sensor: Reads the device.
+        settings: Periods and deadlines.
+        clock: CLOCK_MONOTONIC.
+        emit: Takes messages for the main thread; must not block.
+        start_ns: Origin of the grid of samples and rows.
+        retry_after_s: Do not access the device for so long at first, in s.
+
+    Attributes:
+        visit: The driver calls in progress; None while there are none.
+        sampled_ns: CLOCK_MONOTONIC ns of the last sample; None before the first.
+        opened: The device was discovered and is not quarantined.
+        settled: The first attempt to discover the device ended, or is put off.
+    """
+
+    def __init__(
+        self,
+        sensor: Sensor,
+        settings: SensorSettings,
+        clock: Clock,
+        emit: Emit,
+        start_ns: int,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.sensor = sensor
+        self.visit: DriverVisit | None = None
+        self.sampled_ns: int | None = None
+        self.opened = False
+        self.settled = retry_after_s is not None
+        self._clock = clock
+        self._emit = emit
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._deadline_ns = int(settings.deadline_s * NS_PER_S)
+        self._startup_ns = int(max(settings.startup_s, settings.deadline_s) * NS_PER_S)
+        self._every_ns = int(settings.sample_every_s * NS_PER_S)
+        self._aggregate_ns = int(settings.aggregate_every_s * NS_PER_S)
+        self._start_ns = start_ns
+        self._next_sample_ns = start_ns
+        self._next_aggregate_ns = start_ns + self._aggregate_ns
+        self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
+        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
+        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
+        self._reinits = 0
+        self._ended = False
+        self._fresh = True
+        self._metering = Metering(sensor, clock, emit, self._every_ns, settings.selftest_s)
+        self._slices_ns = 0
+        self._activity = ActivityLog(self._every_ns)
+        self._aggregator = Aggregator(sensor.name)
+        self._requests: list[_Request] = []
+        self._watched_until_ns = 0
+        self._busy_pids: frozenset[int] | None = None
+        self._process_time = ProcessTime() if settings.processes else None
+
+    def start(self) -> None:
+        """Start the device's thread."""
+        threading.Thread(target=self._run, name=self.sensor.name, daemon=True).start()
+
+    def _run(self) -> NoReturn:
+        while True:
+            wait_s = (self.work() - self._clock.monotonic_ns()) / NS_PER_S
+            try:
+                self.command(self._inbox.get(timeout=max(0.0, wait_s)))
+            except queue.Empty:
+                continue
+
+    def offer(self, command: Message) -> bool:
+        """Queue a command for the device; False where too many wait already. For any thread."""
+        if self._inbox.qsize() >= INBOX_MAX:
+            return False
+        self._inbox.put(command)
+        return True
+
+    def work(self) -> int:
+        """Do everything that is due; return when there is more to do, in CLOCK_MONOTONIC ns."""
+        while True:
+            self.step()
+            if (wake_ns := self.next_wake_ns()) > self._clock.monotonic_ns():
+                return wake_ns
+
+    def next_wake_ns(self) -> int:
+        """When `step` has something to do, in CLOCK_MONOTONIC ns."""
+        if self._ended:
+            wake_ns = self._clock.monotonic_ns() + NS_PER_S
+        elif self.opened:
+            wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
+        else:
+            wake_ns = self._retry_ns
+        return min([wake_ns, *(request.give_up_ns for request in self._requests)])
+
+    def step(self) -> None:
+        """Do what is due next."""
+        now_ns = self._clock.monotonic_ns()
+        if not self.opened:
+            if now_ns >= self._retry_ns and not self._ended:
+                self._guard(self._open)
+        elif now_ns >= self._next_sample_ns:
+            self._guard(self._sample)
+        elif (visit := self._metering.due(now_ns)) is not None:
+            self._guard(visit)
+        if self._requests:
+            self._answer()
+
+    def command(self, message: Message) -> None:
+        """Execute a command of the daemon that concerns this device."""
+        now_ns = self._clock.monotonic_ns()
+        match message["cmd"]:
+            case "mark" if self.opened:
+                self._metering.mark()
+            case "watch":
+                self._watch(int(message["until_ns"]))
+            case "energy" | "activity" if len(self._requests) < INBOX_MAX:
+                give_up_ns = now_ns + max(2 * NS_PER_S, 2 * self._every_ns)
+                self._requests.append(_Request(message, int(message["end_ns"]), give_up_ns))
+                self._answer()
+            case "flush":
+                self._close_interval(None)
+                self._emit({"type": "flushed", "device": self.sensor.name})
+
+    def _watch(self, until_ns: int) -> None:
+        """Read every metric at every sample until an instant, and once now."""
+        is_new = self._watched_until_ns <= self._clock.monotonic_ns() < until_ns
+        self._watched_until_ns = until_ns
+        if is_new and self.opened:
+            self._guard(lambda: self._activity.add(self.sensor.sample()))
+
+    def _guard(self, action: Callable[[], Any]) -> None:
+        """Run driver calls under a deadline and react to their faults; the only place that does."""
+        began_ns = self._clock.monotonic_ns()
+        allowed_ns = self._deadline_ns if self.opened else self._startup_ns
+        self.visit = DriverVisit(began_ns, began_ns + allowed_ns)
+        try:
+            action()
+        except SensorFault as fault:
+            self._react(fault)
+        except Exception as error:  # noqa: BLE001 - an error of one device must not end its thread
+            detail = f"{type(error).__name__}: {error}"
+            self._react(SensorFault(self.sensor.call, "FAILED", Reaction.QUARANTINE, detail))
+        finally:
+            self.visit = None
+            self.settled = True
+
+    def _open(self) -> None:
+        device = self.sensor.discover()
+        self._fresh = True
+        now_ns = self._clock.monotonic_ns()
+        if now_ns > self._start_ns:
+            self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, now_ns)
+            # A row holds two samples at least, between which something can be counted.
+            first_ns = self._next_sample_ns
+            self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, first_ns)
+        self.opened = True
+        self._metering.opened(device)
+        self._emit({"type": "device", "device": device_message(device)})
+        self._find_slices()
+
+    def _sample(self) -> None:
+        """Take a sample, and do everything that is due with it."""
+        due_ns = self._next_sample_ns
+        closes = due_ns >= self._next_aggregate_ns
+        is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
+        sample = self.sensor.sample(quick=not is_full)
+        if self._fresh:
+            self._aggregator.restart(sample.counter or self._series_counter())
+            self._fresh = False
+            if self._process_time is not None:
+                self._process_time.restart(sample.t_ns)
+        self._record(sample)
+        if closes:
+            self._close_interval(sample.counter or self._series_counter())
+            self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, due_ns)
+        if due_ns - self._slices_ns >= SLICES_EVERY_NS:
+            self._find_slices()
+        self._reinits = 0
+        self.sampled_ns = now_ns = self._clock.monotonic_ns()
+        latest_ns = max(due_ns, now_ns)
+        self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, latest_ns)
+
+    def _record(self, sample: Sample) -> None:
+        self._aggregator.add(sample)
+        self._activity.add(sample)
+        self._metering.record(sample)
+        if self._process_time is not None:
+            shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
+            self._process_time.add(sample.t_ns, shares)
+
+    def _find_slices(self) -> None:
+        """Hand over the board's slices; the main thread ignores those it has already."""
+        self._slices_ns = self._clock.monotonic_ns()
+        for sensor in self.sensor.slices():
+            self._emit({"type": "slice", "sensor": sensor})
+
+    def _series_counter(self) -> EnergyReading | None:
+        """The energy counter for the series; a slice's is its board's, and is in its board's row."""
+        return None if self._metering.is_slice else self._metering.read_counter()
+
+    def _close_interval(self, counter: EnergyReading | None) -> None:
+        reading = self._aggregator.close(counter, suspect=self._metering.history.suspect)
+        if reading is not None and self._process_time is not None:
+            reading = replace(reading, busy_by_pid_s=self._process_time.close())
+        if reading is not None:
+            self._emit(reading_message(reading))
+
+    def _answer(self) -> None:
+        """Answer the requests whose samples are in, or that have waited long enough."""
+        now_ns = self._clock.monotonic_ns()
+        waiting: list[_Request] = []
+        for request in self._requests:
+            is_energy = request.message["cmd"] == "energy"
+            # Conditions come from samples alone; power is also polled between samples.
+            seen_ns = self._metering.history.power_ns if is_energy else self._activity.seen_ns
+            last = not self.opened or now_ns >= request.give_up_ns or seen_ns >= request.end_ns
+            if is_energy:
+                answer = self._metering.answer(request.message, last=last)
+            else:
+                answer = self._conditions(request.message) if last else None
+            if answer is None:
+                waiting.append(request)
+            else:
+                self._emit(answer)
+        self._requests = waiting
+
+    def _conditions(self, message: Message) -> Message:
+        start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
+        if self.opened:
+            self._guard(lambda: self._read_busy_pids(start_ns))
+        busy_pids, self._busy_pids = self._busy_pids, None
+        activity = self._activity.between(start_ns, end_ns, message["own_pids"], busy_pids)
+        return activity_message(int(message["id"]), activity)
+
+    def _read_busy_pids(self, since_ns: int) -> None:
+        found = self.sensor.util_by_pid_pct(since_ns)
+        if found is not None:
+            self._busy_pids = frozenset(pid for pid, pct in found.items() if pct > 0)
+
+    def _react(self, fault: SensorFault) -> None:
+        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
+            self._reinits += 1
+            self._retire()
+            self._retry_ns = self._clock.monotonic_ns()
+        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
+            self._retire()
+            self._ended = True
+            restart = SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail)
+            self._emit(fault_message(self.sensor.name, restart))
+            self._emit({"type": "restart", "device": self.sensor.name})
+        else:
+            self._retire()
+            wait_s = self._backoff.next_s(self._clock.monotonic_ns())
+            self._retry_ns = self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
+            quarantined = SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
+            self._emit(fault_message(self.sensor.name, quarantined, retry_after_s=wait_s))
+
+    def _retire(self) -> None:
+        """End the interval early: nothing is counted across the time without the device."""
+        if self.opened:
+            self._close_interval(None)
+        self.opened = False
+        self._metering.retire()

@@ -1,0 +1,1 @@
+"""Messages between the sensor child and its supervisor."""

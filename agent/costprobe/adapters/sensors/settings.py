@@ -1,0 +1,41 @@
+"""The section [telemetry]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from costprobe.core.config.fields import Duration, Section, key
+
+
+class TelemetryConfig(Section):
+    """How often the devices' sensors are read, and which devices are."""
+
+    every_s: Duration = key(
+        "every", 1.0, description="Time between two samples of a sensor.", examples=["1s"]
+    )
+    aggregate_s: Duration = key(
+        "aggregate", 10.0, description="Time that one row of `device` covers."
+    )
+    deadline_s: Duration = key(
+        "deadline",
+        5.0,
+        description="Longest driver call; after it the sensor process is restarted.",
+    )
+    gpus: bool = Field(True, description="Whether GPUs are read.")
+    cpu: bool | Literal["auto"] = Field(
+        "auto", description='Whether the CPUs are a device; "auto": only if there is no GPU.'
+    )
+    cpu_idle_w: float | None = Field(
+        None,
+        ge=0,
+        description="Power of all CPUs at idle in W, where it cannot be measured.",
+        examples=[30],
+    )
+    cpu_max_w: float | None = Field(
+        None,
+        gt=0,
+        description="Power of all CPUs at full load in W, where it cannot be measured.",
+        examples=[180],
+    )

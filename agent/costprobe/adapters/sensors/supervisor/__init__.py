@@ -1,0 +1,1 @@
+"""The daemon's side of the sensor child: starts, watches and restarts it."""

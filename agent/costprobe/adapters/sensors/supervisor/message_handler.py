@@ -1,0 +1,149 @@
+"""The daemon's side of the sensor child's messages: readings, answers, faults, devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from costprobe.adapters.sensors.protocol.messages import Message, SensorSettings, parse_reading
+from costprobe.adapters.sensors.supervisor import events
+from costprobe.adapters.sensors.supervisor.device_registry import DeviceRegistry
+from costprobe.core.clock import Clock
+from costprobe.core.records import Device, Event, Reading
+
+log = logging.getLogger(__name__)
+
+# Takes readings that arrived together, each with its device.
+ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
+
+
+class MessageHandler:
+    """Acts on the messages of one child after the other, in the thread that reads them.
+
+    Args:
+        settings: How long a device that hung is quarantined.
+        on_event: Takes faults and recoveries.
+        clock: CLOCK_MONOTONIC for intervals, UTC for events.
+
+    Attributes:
+        registry: The devices.
+        faults: The faults reported so far.
+        consumers: Take the readings; readings without a consumer are discarded.
+        pending: The answers that are waited for, by the number of the request.
+        handshake: The last handshake; empty before the first.
+        known: Set once a child has reported which devices there are.
+        is_down: A child ended, and none has replaced it yet.
+        callback_errors: Errors of consumers and of `on_event`, which are logged and stop nothing.
+    """
+
+    def __init__(
+        self, settings: SensorSettings, on_event: Callable[[Event], None], clock: Clock
+    ) -> None:
+        self.registry = DeviceRegistry(settings)
+        self.faults = events.FaultLog()
+        self.consumers: tuple[ReadingConsumer, ...] = ()
+        self.pending: dict[int, Future[Message | str]] = {}
+        self.handshake: Message = {}
+        self.known = threading.Event()
+        self.is_down = False
+        self.callback_errors = 0
+        self._on_event = on_event
+        self._clock = clock
+
+    def take(self, messages: Sequence[Message]) -> int:
+        """Act on messages of the child that arrived together; return how many are malformed."""
+        malformed = 0
+        readings: list[tuple[Reading, Device]] = []
+        for message in messages:
+            try:
+                if message["type"] != "reading":
+                    self._act_on(message)
+                    continue
+                reading = parse_reading(message)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                malformed += 1
+                continue
+            device = self.registry.get(reading.device)
+            if device is not None:
+                readings.append((reading, device))
+        if readings:
+            for consumer in self.consumers:
+                self._call(consumer, readings)
+        return malformed
+
+    def _act_on(self, message: Message) -> None:
+        """Act on one message.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It is not as the protocol defines it.
+        """
+        match message["type"]:
+            case "heartbeat":
+                self.registry.set_ages(message["ages_s"])
+            case "energy" | "activity":
+                self._take_answer(message)
+            case "selftest":
+                self._take_selftest(message)
+            case "fault":
+                self._take_fault(message)
+            case "device":
+                self._add_device(message["device"])
+            case "handshake":
+                self._take_handshake(message)
+            case "exit":
+                if message["reason"] == "hung":
+                    now_ns = self._clock.monotonic_ns()
+                    self.registry.quarantine_hung(str(message["device"]), now_ns)
+            case _:
+                raise ValueError("the protocol has no message of this type")
+
+    def _take_handshake(self, message: Message) -> None:
+        for device in message["devices"]:
+            self._add_device(device)
+        self.handshake = message
+        self.known.set()
+        if self.is_down:
+            self.is_down = False
+            title = "sensors: the sensor process runs again"
+            self.report(events.of_recovery(title, "", self._clock.time_ns()))
+
+    def _take_answer(self, message: Message) -> None:
+        answer = self.pending.get(message["id"])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _take_selftest(self, message: Message) -> None:
+        device, ratio = str(message["device"]), float(message["ratio"])
+        suspect = bool(message["suspect"])
+        if self.registry.set_selftest(device, ratio, suspect=suspect):
+            now_ns = self._clock.time_ns()
+            self.report(events.of_selftest(device, ratio, now_ns, suspect=suspect))
+
+    def _add_device(self, message: Message) -> None:
+        if self.registry.add(message):
+            name = str(message["name"])
+            title = f"{name}: {message['model']} responds again"
+            self.report(events.of_recovery(title, name, self._clock.time_ns()))
+
+    def _take_fault(self, message: Message) -> None:
+        now_ns = self._clock.monotonic_ns()
+        event = self.faults.event(message, now_ns, self._clock.time_ns())
+        if event is not None:
+            self.report(event)
+        if message["reaction"] == "quarantine" and message["device"]:
+            wait_s = float(message["retry_after_s"])
+            self.registry.quarantine(message["device"], wait_s, now_ns)
+
+    def report(self, event: Event) -> None:
+        """Pass on an event."""
+        self._call(self._on_event, event)
+
+    def _call(self, callback: Callable[[Any], None], argument: object) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            self.callback_errors += 1
+            log.exception("a consumer of the sensors failed")

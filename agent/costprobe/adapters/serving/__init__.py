@@ -1,0 +1,1 @@
+"""Scraping serving engines: their Prometheus endpoints, fetched, parsed and counted."""

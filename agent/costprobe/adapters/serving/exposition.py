@@ -1,0 +1,218 @@
+"""Parsing the Prometheus text format, for a given set of counters.
+
+The response is not trusted: its size, its lines and its series are limited, and a counter must be a
+finite number of at least zero that appears once.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from costprobe.adapters.serving.errors import ScrapeError
+
+MAX_BYTES = 8 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024
+MAX_LINES = 200_000
+MAX_SERIES = 2000
+MAX_SERIES_CHARS = 2048
+# No real counter is larger, and beyond 2**53 a double no longer increments by one.
+MAX_VALUE = 1e18
+STARTED = "process_start_time_seconds"
+_EXCERPT_CHARS = 60
+_SUFFIXES = ("_total", "_sum", "_count")
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSample:
+    """One value of one series.
+
+    Attributes:
+        labels: Names and values, ordered by name.
+        value: As written.
+        created_s: UTC in s at which the series began; None if the server does not expose it.
+    """
+
+    labels: Labels
+    value: float
+    created_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """The wanted counters that a server exposes.
+
+    Attributes:
+        samples: Their values, by metric name as written.
+        types: Declared types of the wanted metrics, by metric name without a suffix.
+        started_s: UTC in s at which the process started; None if it is not exposed.
+        names: The requested prefix, if a metric's name begins with it; else empty.
+    """
+
+    samples: Mapping[str, tuple[CounterSample, ...]]
+    types: Mapping[str, str]
+    started_s: float | None
+    names: frozenset[str]
+
+
+def family_of(name: str) -> str:
+    """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def parse_exposition(body: bytes, wanted: Collection[str], prefix: str = "") -> Exposition:
+    """Parse the wanted counters of a response.
+
+    Args:
+        body: The response.
+        wanted: Names of metrics.
+        prefix: Prefix whose presence among the metric names is reported.
+
+    Raises:
+        ScrapeError: It is not in the text format, or a wanted counter has an invalid value.
+    """
+    collected = _Collected(wanted, prefix)
+    for number, line in enumerate(_lines(body), start=1):
+        if line.startswith("#"):
+            collected.declare(line)
+        elif line:
+            collected.add(line, number)
+    return collected.exposition()
+
+
+class _Collected:
+    """What was parsed so far."""
+
+    def __init__(self, wanted: Collection[str], prefix: str) -> None:
+        self._wanted = wanted
+        self._prefix = prefix
+        self._families = {family_of(name) for name in wanted}
+        self._created_names = {f"{family}_created": family for family in self._families}
+        self._types: dict[str, str] = {}
+        self._found: dict[str, dict[Labels, float]] = {}
+        self._created: dict[tuple[str, Labels], float] = {}
+        self._started_s: float | None = None
+        self._prefix_seen = False
+        self._series = 0
+
+    def declare(self, line: str) -> None:
+        """Parse a line that begins with "#"."""
+        declared = _declared(line)
+        if declared is not None:
+            name, kind = declared
+            self._look(name)
+            if family_of(name) in self._families:
+                self._types[family_of(name)] = kind
+
+    def add(self, line: str, number: int) -> None:
+        """Parse a line with a value."""
+        name = line[: _name_end(line)]
+        self._look(name)
+        if name in self._wanted:
+            labels, value = _sample(line, number)
+            series = self._found.setdefault(name, {})
+            if labels in series:
+                raise ScrapeError(f"line {number}: {name} appears twice with the same labels")
+            series[labels] = _counted(name, value, number)
+            self._count()
+        elif name in self._created_names:
+            labels, value = _sample(line, number)
+            self._created[self._created_names[name], labels] = value
+            self._count()
+        elif name == STARTED:
+            self._started_s = _sample(line, number)[1]
+
+    def exposition(self) -> Exposition:
+        """Everything that was parsed."""
+        samples = {
+            name: tuple(
+                CounterSample(labels, value, _instant(self._created.get((family_of(name), labels))))
+                for labels, value in series.items()
+            )
+            for name, series in self._found.items()
+        }
+        names = frozenset({self._prefix} if self._prefix_seen else ())
+        return Exposition(samples, self._types, _instant(self._started_s), names)
+
+    def _look(self, name: str) -> None:
+        if self._prefix and not self._prefix_seen:
+            self._prefix_seen = name.startswith(self._prefix)
+
+    def _count(self) -> None:
+        self._series += 1
+        if self._series > MAX_SERIES:
+            raise ScrapeError(f"more than {MAX_SERIES} series of the counters")
+
+
+def _lines(body: bytes) -> Iterator[str]:
+    """The lines, one at a time: a list of them would use ten times their memory."""
+    if len(body) > MAX_BYTES:
+        raise ScrapeError(f"the response is larger than {MAX_BYTES} bytes")
+    if body and not body.endswith(b"\n"):
+        # Half a number is a smaller number, which would look like a counter reset.
+        raise ScrapeError(
+            "the response ends within a line, or is not in the Prometheus text format"
+        )
+    for number, line in enumerate(io.BytesIO(body)):
+        if number >= MAX_LINES:
+            raise ScrapeError(f"the response has more than {MAX_LINES} lines")
+        if len(line) > MAX_LINE_BYTES:
+            raise ScrapeError(f"a line of the response is longer than {MAX_LINE_BYTES} bytes")
+        try:
+            yield line.decode().strip()
+        except UnicodeDecodeError:
+            # Without the cause: its text would contain the response.
+            raise ScrapeError("the response is not UTF-8 text") from None
+
+
+def _declared(line: str) -> tuple[str, str] | None:
+    """Name and type of a line `# TYPE name type`."""
+    words = line.split(None, 4)
+    return (words[2], words[3]) if len(words) >= 4 and words[1] == "TYPE" else None  # noqa: PLR2004 - as the docstring has it
+
+
+def _name_end(line: str) -> int:
+    ends = (line.find(mark) for mark in "{ \t")
+    return min((end for end in ends if end >= 0), default=len(line))
+
+
+def _sample(line: str, number: int) -> tuple[Labels, float]:
+    """Labels and value of a line."""
+    # Loaded with the first scrape: most daemons have no service.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    if len(line) > MAX_SERIES_CHARS:
+        raise ScrapeError(f"line {number}: more than {MAX_SERIES_CHARS} characters for one series")
+    try:
+        (family,) = text_string_to_metric_families(line + "\n")
+        (sample,) = family.samples
+        value = float(sample.value)
+    except (ValueError, LookupError, TypeError, OverflowError):
+        # Without the cause: its text would contain the line.
+        raise ScrapeError(
+            f"line {number} is not in the Prometheus text format: {excerpt(line)}"
+        ) from None
+    return tuple(sorted(sample.labels.items())), value
+
+
+def _counted(name: str, value: float, number: int) -> float:
+    if not math.isfinite(value) or value < 0 or value > MAX_VALUE:
+        raise ScrapeError(f"line {number}: {name} is {value:g}, which is not a valid counter")
+    return value
+
+
+def _instant(time_s: float | None) -> float | None:
+    return time_s if time_s is not None and math.isfinite(time_s) and time_s > 0 else None
+
+
+def excerpt(text: str) -> str:
+    """A short excerpt of a response, in one line of printable characters."""
+    plain = "".join(mark if mark.isprintable() else "?" for mark in text[:_EXCERPT_CHARS])
+    return f'"{plain}{"…" if len(text) > _EXCERPT_CHARS else ""}"'

@@ -1,0 +1,196 @@
+"""The increase of a server's counters between two readings: per series, then summed.
+
+A series whose value fell, or whose creation time moved, was reset: its whole value was counted
+since. A series that is new counts from zero if the process restarted, if its creation time is after
+the last reading, or if the engine creates series with their first count; otherwise its first value
+is the baseline, because what it counted before is unknown. What is unknown makes a window
+incomplete and is never counted as work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from costprobe.adapters.serving.exposition import Labels
+from costprobe.adapters.serving.reading import CounterReading, MeasureSeries, SeriesValue
+from costprobe.domain.costing.serving.served import Measure
+
+MAX_GONE = 2000
+# Start times are derived from ticks since boot (1/100 s) and a wall clock that is adjusted.
+_SAME_START_S = 1.0
+
+Increases = dict[tuple[Measure, str], float]
+_Key = tuple[Measure, str, Labels]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterStep:
+    """What happened between two readings of a server.
+
+    Attributes:
+        increases: Counts by measure and model.
+        problems: Why the counts may be incomplete.
+        restarted: Whether a counter was reset.
+    """
+
+    increases: Increases = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    restarted: bool = False
+
+
+class CounterHistory:
+    """One server's counters at its last successful reading.
+
+    Args:
+        counts_begin_at_zero: Whether the engine creates a series with its first count.
+    """
+
+    def __init__(self, *, counts_begin_at_zero: bool) -> None:
+        self._counts_begin_at_zero = counts_begin_at_zero
+        self._last: CounterReading | None = None
+        self._last_utc_s = 0.0
+        self._newest_s = 0.0
+        self._gone: dict[_Key, SeriesValue] = {}
+
+    def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
+        """Take a successful reading; the first one is the baseline.
+
+        Args:
+            reading: The server's counters.
+            utc_s: UTC in s of the scrape, on the clock of the server's `_created` times.
+        """
+        last, self._last = self._last, reading
+        last_utc_s, self._last_utc_s = self._last_utc_s, utc_s
+        if last is None:
+            self._newest_s = reading.started_s or 0.0
+            return CounterStep()
+        newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
+        is_new_process = _started_apart(reading, last)
+        if is_new_process and (reading.started_s or 0.0) <= newest_s:
+            # Two processes share the address: neither is a restart of the other.
+            self._gone.clear()
+            problem = "several processes share this address; give each replica its own url"
+            return CounterStep({}, (problem,), restarted=False)
+        resets = _reset_series(reading, last)
+        restarted = is_new_process or resets == "all"
+        if restarted:
+            self._gone.clear()
+        counting = _Counting(
+            since_s=last_utc_s,
+            is_new_process=is_new_process,
+            from_zero=restarted or self._counts_begin_at_zero,
+            gone=self._gone,
+        )
+        for measure, counted in reading.measures.items():
+            counting.add(measure, counted, last.measures.get(measure), restarted=restarted)
+        if not restarted:
+            counting.problems += _vanished(reading, last, self._gone)
+        problems = tuple(dict.fromkeys(counting.problems))
+        return CounterStep(counting.increases, problems, restarted or resets == "some")
+
+
+@dataclass(slots=True)
+class _Counting:
+    """The step that is being computed.
+
+    Attributes:
+        since_s: UTC in s of the reading before.
+        is_new_process: Whether the process restarted, so that all counters were reset.
+        from_zero: Whether the whole value of a new series was counted since the last reading.
+        gone: Series that disappeared before the last reading.
+        increases: Counts by measure and model.
+        problems: Why the counts may be incomplete.
+    """
+
+    since_s: float
+    is_new_process: bool
+    from_zero: bool
+    gone: dict[_Key, SeriesValue]
+    increases: Increases = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        measure: Measure,
+        counted: MeasureSeries,
+        before: MeasureSeries | None,
+        *,
+        restarted: bool,
+    ) -> None:
+        if not restarted and before is not None and _is_another(counted, before):
+            self.problems.append(f"{measure} is counted by {counted.counter} now")
+            return
+        known = before.series if before and before.counter == counted.counter else {}
+        for labels, value in counted.series.items():
+            key = (measure, counted.counter, labels)
+            grown = self._grown(key, value, known.get(labels))
+            place = (measure, value.model)
+            self.increases[place] = self.increases.get(place, 0.0) + grown
+
+    def _grown(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
+        if before is not None:
+            if self.is_new_process or _was_reset(value, before):
+                return value.value
+            return value.value - before.value
+        gone = self.gone.pop(key, None)
+        if gone is not None:
+            if _was_reset(value, gone):
+                return value.value
+            self.problems.append(f"a series of {key[1]} disappeared for a while")
+            return value.value - gone.value
+        is_young = value.created_s is not None and value.created_s > self.since_s
+        return value.value if self.from_zero or is_young else 0.0
+
+
+def _started_apart(reading: CounterReading, last: CounterReading) -> bool:
+    """True if two readings have different process start times."""
+    if reading.started_s is None or last.started_s is None:
+        return False
+    return abs(reading.started_s - last.started_s) > _SAME_START_S
+
+
+def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
+    if value.value < before.value:
+        return True
+    return (
+        value.created_s is not None
+        and before.created_s is not None
+        and value.created_s > before.created_s
+    )
+
+
+def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["none", "some", "all"]:
+    """How many of the series with a count were reset."""
+    resets = [
+        _was_reset(counted.series[labels], value)
+        for measure, before in last.measures.items()
+        if (counted := reading.measures.get(measure)) and counted.counter == before.counter
+        for labels, value in before.series.items()
+        if value.value > 0 and labels in counted.series
+    ]
+    if not any(resets):
+        return "none"
+    return "all" if all(resets) else "some"
+
+
+def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
+    """True if a measure is read from another counter, which may have counted the same before."""
+    return counted.counter != before.counter and bool(before.series)
+
+
+def _vanished(
+    reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
+) -> list[str]:
+    """Series that disappeared without a restart; their values are kept for their return."""
+    problems = []
+    for measure, before in last.measures.items():
+        now = reading.measures.get(measure)
+        if now is not None and now.counter != before.counter:
+            continue
+        for labels, value in before.series.items():
+            if now is None or labels not in now.series:
+                problems.append(f"a series of {before.counter} disappeared")
+                if len(gone) < MAX_GONE:
+                    gone[measure, before.counter, labels] = value
+    return problems

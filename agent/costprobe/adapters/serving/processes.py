@@ -1,0 +1,57 @@
+"""The processes of a service, by the names that the operator configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from costprobe.adapters.serving.settings import ServiceConfig
+
+# The kernel keeps no more of a name.
+COMM_CHARS = 15
+
+
+def service_pids(
+    services: Iterable[ServiceConfig], pids: Iterable[int], proc: Path
+) -> dict[str, frozenset[int]]:
+    """The processes of each service that configures process names.
+
+    Args:
+        services: The services.
+        pids: Processes that use a device.
+        proc: The root of procfs: /proc.
+    """
+    names: dict[int, str] = {}
+    for pid in pids:
+        try:
+            names[pid] = (proc / str(pid) / "comm").read_text(errors="replace").strip()
+        except OSError:
+            # It ended in the meantime.
+            continue
+    found: dict[str, frozenset[int]] = {}
+    for service in services:
+        if service.processes:
+            own = {name[:COMM_CHARS] for name in service.processes}
+            found[service.name] = frozenset(pid for pid, name in names.items() if name in own)
+    return found
+
+
+def busy_by_service(
+    busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
+) -> tuple[dict[str, float | None], float]:
+    """Busy time of each service, and of the remaining processes.
+
+    The time of a service without a running process is unknown (None), not 0: its processes may have
+    another name, and their cost would become part of the remainder.
+
+    Args:
+        busy_s: Seconds in which each process kept a device busy.
+        pids: The processes of each service.
+        own_pids: Processes of probes, whose time is accounted for separately.
+    """
+    services: dict[str, float | None] = {
+        name: sum(busy_s.get(pid, 0.0) for pid in sorted(own)) if own else None
+        for name, own in pids.items()
+    }
+    taken = own_pids.union(*pids.values())
+    return services, sum(seconds for pid, seconds in busy_s.items() if pid not in taken)

@@ -1,0 +1,230 @@
+"""The configuration of services: serving processes whose cost is allocated to what they served."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.serving.engines import ENGINES
+from costprobe.core.config.fields import Duration, Name, Qualities, Section, Share, key, matching
+
+METRICS_PATH = "/metrics"
+MAX_REPLICAS = 64
+_URL = re.compile(r"(https?)://([^/@\s?#]+)(/[^\s?#]*)?")
+# A metric's name, perhaps with labels that it must have: name{label="value",other="value"}.
+_LABEL = r'[A-Za-z_]\w*="[^"{}\\]*"'
+SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
+
+
+def _urls(value: object) -> object:
+    """One URL or several; METRICS_PATH is added to a URL without a path."""
+    urls = [value] if isinstance(value, str) else value
+    if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
+        raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
+    if not 1 <= len(urls) <= MAX_REPLICAS:
+        raise ValueError(f"name 1 to {MAX_REPLICAS} URLs, one for each replica")
+    return tuple(_with_path(url) for url in urls)
+
+
+def _with_path(url: str) -> str:
+    found = _URL.fullmatch(url)
+    if found is None or len(url) > 500:  # noqa: PLR2004 - no real one is longer
+        raise ValueError(
+            "a URL is http(s)://host:port/path, without user, query or fragment; a token"
+            " goes into token_file"
+        )
+    return url if found[3] not in (None, "/") else f"{found[1]}://{found[2]}{METRICS_PATH}"
+
+
+def _selector(value: object) -> object:
+    if isinstance(value, str) and not SELECTOR.fullmatch(value):
+        raise ValueError(
+            'write the counter\'s name, or name{label="value"} where only a part of it counts'
+        )
+    return value
+
+
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    EngineName = Literal[(*ENGINES, "generic")]
+Selector = Annotated[str, BeforeValidator(_selector), Field(max_length=500)]
+
+
+class CountersConfig(Section):
+    """The counters of a server for which costprobe has no engine, by metric name."""
+
+    requests: Selector = Field(
+        description="Counter of completed requests.", examples=["my_requests_total"]
+    )
+    errors: Selector | None = Field(
+        None, description="Counter of failed requests.", examples=["my_errors_total"]
+    )
+    inferences: Selector | None = Field(
+        None,
+        description="Counter of inferences, if a request may hold several.",
+        examples=["my_inferences_total"],
+    )
+    tokens_in: Selector | None = Field(
+        None, description="Counter of prompt tokens.", examples=["my_prompt_tokens_total"]
+    )
+    tokens_out: Selector | None = Field(
+        None, description="Counter of generated tokens.", examples=["my_generated_tokens_total"]
+    )
+    cached_tokens: Selector | None = Field(
+        None,
+        description="Counter of prompt tokens served from a cache.",
+        examples=["my_cached_tokens_total"],
+    )
+    prefill_s: Selector | None = key(
+        "prefill_time",
+        None,
+        description="Counter of prefill time; the unit is the suffix of its name, else seconds.",
+        examples=["my_prefill_seconds_total"],
+    )
+    decode_s: Selector | None = key(
+        "decode_time",
+        None,
+        description="Counter of decode time, with the unit likewise.",
+        examples=["my_decode_seconds_total"],
+    )
+    compute_s: Selector | None = key(
+        "compute_time",
+        None,
+        description="Counter of compute time, with the unit likewise.",
+        examples=["my_compute_seconds_total"],
+    )
+    model_label: Annotated[str, Field(max_length=100), matching(r"^([A-Za-z_]\w*)?$")] = Field(
+        "",
+        description="Label that holds the model's name; empty if none does.",
+        examples=["model_name"],
+    )
+
+
+class ServiceConfig(Section):
+    """One serving process group: where its metrics are, and the devices that it uses."""
+
+    name: Name = Field(description="The tag `service`.", examples=["chat"])
+    url: Annotated[tuple[str, ...], BeforeValidator(_urls)] = Field(
+        description="Address of the metrics of each replica; without a path, /metrics is added.",
+        examples=["http://127.0.0.1:8000"],
+    )
+    engine: EngineName = Field(
+        description="Serving engine, which defines the names of the counters.", examples=["vllm"]
+    )
+    devices: tuple[Name, ...] = Field(
+        min_length=1,
+        max_length=256,
+        description="All devices that the service uses.",
+        examples=[["gpu0"]],
+    )
+    share: Share | None = Field(
+        None,
+        description=(
+            "Its share of them, where several services share a device and busy time is "
+            "not measured."
+        ),
+        examples=["50%"],
+    )
+    processes: tuple[str, ...] = Field(
+        (),
+        max_length=32,
+        description="Its processes by their names in /proc/PID/comm, to attribute busy time.",
+        examples=[["VLLM::EngineCor"]],
+    )
+    models: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="Models that are counted; all by default.",
+        examples=[["llama"]],
+    )
+    model: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Name of the only model, where the engine reports none.",
+        examples=["llama"],
+    )
+    quality: Qualities | None = Field(
+        None,
+        description=(
+            "Quality of the answers by your own measure: one figure, or one for each model."
+        ),
+        examples=[0.91],
+    )
+    counters: CountersConfig | None = Field(
+        None,
+        description='Which metrics to read, for `engine = "generic"`.',
+        examples=[{"requests": "my_requests_total"}],
+    )
+    weight_in: float = Field(
+        1.0,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Cost weight of a prompt token, where no times are measured.",
+    )
+    weight_out: float = Field(
+        4.0,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Cost weight of a generated token, where no times are measured.",
+    )
+    every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
+    window_s: Duration = key(
+        "window", 300.0, description="Time over which cost and usage are aggregated together."
+    )
+    timeout_s: Duration = key("timeout", 5.0, description="Timeout of a whole scrape.")
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
+    ca_file: CaFile = None
+
+    @field_validator("url")
+    @classmethod
+    def _each_once(cls, url: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(url)) < len(url):
+            raise ValueError("a URL appears twice: its requests would count twice; remove one")
+        return url
+
+    @field_validator("devices")
+    @classmethod
+    def _devices_once(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(devices)) < len(devices):
+            raise ValueError("a device appears twice; name each once")
+        return devices
+
+    @field_validator("processes")
+    @classmethod
+    def _named(cls, processes: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(r"[^\s/\x00]([^/\x00]{0,62})", name) for name in processes):
+            raise ValueError('a process is named as in /proc/PID/comm, such as "VLLM::EngineCor"')
+        return processes
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> ServiceConfig:
+        if self.engine == "generic" and self.counters is None:
+            raise ValueError(
+                'engine = "generic" needs counters; name at least'
+                ' counters = { requests = "my_requests_total" }'
+            )
+        if self.engine != "generic" and self.counters is not None:
+            raise ValueError(
+                f'counters are not for engine = "{self.engine}", whose counters are known;'
+                ' remove them, or write engine = "generic"'
+            )
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        if self.weight_in == 0 and self.weight_out == 0:
+            raise ValueError(
+                "weight_in and weight_out are both 0: no token would be allocated a cost"
+            )
+        if self.timeout_s > self.every_s:
+            raise ValueError("timeout must not be longer than every, or readings would queue")
+        if self.every_s * 2 > self.window_s:
+            raise ValueError("window must be at least twice as long as every")
+        return self

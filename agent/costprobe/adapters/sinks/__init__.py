@@ -1,0 +1,1 @@
+"""Sinks: where the stored series are sent, and how they are delivered."""

@@ -1,0 +1,199 @@
+"""Sends batches of the outbox to a sink, and isolates the rows that the sink refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from threading import Event
+from typing import NamedTuple
+
+from costprobe.adapters.net.errors import Misconfigured, Rejected
+from costprobe.adapters.sinks.batching import BatchSize
+from costprobe.adapters.sinks.outbox import Outbox, RowStream
+from costprobe.adapters.sinks.prefetch import EncodedBatch, Prefetch
+from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.adapters.sinks.sink import Sink
+from costprobe.core.clock import Clock
+from costprobe.core.outbox import OutboxRow, RowBatch
+
+logger = logging.getLogger(__name__)
+
+
+class SendResult(NamedTuple):
+    """The outcome of one batch.
+
+    Attributes:
+        points: Rows that need not be sent again.
+        has_more: Whether more rows may follow.
+    """
+
+    points: int
+    has_more: bool
+
+
+class BatchSender:
+    """Sends one batch at a time and records each in the outbox once it is acknowledged.
+
+    Args:
+        config: The sink's section of the configuration.
+        outbox: The rows.
+        sink: Where they are sent.
+        stop: Ends the search for refused rows.
+        clock: For the time of the last success.
+
+    Attributes:
+        batch_size: Size of a request, adapted to what the server accepts.
+        sent: Rows that were acknowledged.
+        rejected: Rows that were refused for good.
+        last_success_ns: UTC ns of the last acknowledgement; None before the first.
+    """
+
+    def __init__(
+        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Event, clock: Clock
+    ) -> None:
+        self._name = config.name
+        self._outbox = outbox
+        self._sink = sink
+        self._stop = stop
+        self._clock = clock
+        self._prefetch = Prefetch(outbox.backlog, sink.encode, f"sink {config.name} prefetch")
+        self.batch_size = BatchSize(config.batch_points)
+        self.sent = 0
+        self.rejected = 0
+        self.last_success_ns: int | None = None
+
+    def send_live(self) -> SendResult:
+        """Send the next live rows; raises what the sink raises, except for refused rows."""
+        limit = self.batch_size.limit()
+        live = self._outbox.live
+        return self._send(live, EncodedBatch.of(live.batch(limit), self._sink.encode, limit))
+
+    def send_backlog(self) -> SendResult:
+        """Send the next rows of the backlog, likewise; those behind are prepared meanwhile."""
+        return self._send(self._outbox.backlog, self._prefetch.take(self.batch_size.limit()))
+
+    def close(self) -> None:
+        """End the prefetch thread and close the sink."""
+        self._prefetch.close()
+        self._sink.close()
+
+    def _send(self, stream: RowStream, request: EncodedBatch | None) -> SendResult:
+        if request is None:
+            return SendResult(0, has_more=False)
+        batch = request.batch
+        size_bytes = len(batch.lines)
+        self.batch_size.observe(batch.points, size_bytes)
+        if size_bytes > self.batch_size.size_bytes and batch.points > 1:
+            pieces = self._within_bytes(stream.rows(batch))
+            self._split(stream, batch, deque(pieces))
+            return SendResult(batch.points, request.is_full)
+        if request.is_full and stream is self._outbox.backlog:
+            self._prefetch.start(batch, self.batch_size.limit())
+        try:
+            self._sink.post(request.body)
+        except Rejected as refusal:
+            if refusal.too_large:
+                self.batch_size.too_large(size_bytes)
+            rows = stream.rows(batch)
+            if len(rows) == 1:
+                self._split(stream, batch, deque([rows]), refusal)
+            else:
+                self._split(stream, batch, deque(_halves(rows)))
+        except BaseException:
+            self._prefetch.discard()
+            raise
+        else:
+            self._acknowledged(stream, batch, batch.seq, batch.points)
+        return SendResult(batch.points, request.is_full)
+
+    def _split(
+        self,
+        stream: RowStream,
+        batch: RowBatch,
+        pieces: deque[Sequence[OutboxRow]],
+        refusal: Rejected | None = None,
+    ) -> None:
+        """Send pieces of a batch; halve what is refused, down to the row that causes it.
+
+        The outbox records every piece that is done, so that a failure in between repeats little;
+        a repetition is harmless, because a point's identity is its own.
+
+        Args:
+            stream: Whose rows.
+            batch: The batch.
+            pieces: Its rows, in the order in which they are sent.
+            refusal: The sink's answer to the first piece, if it was sent already.
+        """
+        # The server's limits may have changed: what follows is prepared anew.
+        self._prefetch.discard()
+        refused, reason = 0, ""
+        try:
+            while pieces and not self._stop.is_set():
+                piece = pieces.popleft()
+                refusal = refusal or self._refusal_of(piece)
+                if refusal is None:
+                    self._acknowledged(stream, batch, piece[-1].seq, len(piece))
+                elif len(piece) > 1:
+                    pieces.extendleft(reversed(_halves(piece)))
+                else:
+                    self._quarantine(stream, batch, piece[0], refusal)
+                    refused, reason = refused + 1, refusal.reason
+                refusal = None
+        finally:
+            if refused:
+                logger.warning(
+                    "sink %s: the server refused %d points for good; last reason: %s",
+                    self._name,
+                    refused,
+                    reason,
+                )
+
+    def _refusal_of(self, piece: Sequence[OutboxRow]) -> Rejected | None:
+        """Send rows; return the refusal if the server refuses something in them."""
+        lines = "\n".join(row.line for row in piece).encode()
+        try:
+            self._sink.post(self._sink.encode(lines))
+        except Rejected as refusal:
+            if refusal.too_large:
+                self.batch_size.too_large(len(lines))
+            return refusal
+        return None
+
+    def _acknowledged(self, stream: RowStream, batch: RowBatch, seq: int, points: int) -> None:
+        stream.done(batch, seq, points, ())
+        self.batch_size.accepted()
+        self.sent += points
+        self.last_success_ns = self._clock.time_ns()
+
+    def _quarantine(
+        self, stream: RowStream, batch: RowBatch, row: OutboxRow, refusal: Rejected
+    ) -> None:
+        """Store a refused row apart, unless the server refuses everything."""
+        if refusal.doubtful:
+            try:
+                self._sink.check()
+            except Rejected as error:
+                # A wrong scheme or a proxy refuses everything: that must not empty the outbox.
+                raise Misconfigured(
+                    f"{error.reason}; even an empty write is refused: check url, http or https"
+                ) from error
+        stream.done(batch, row.seq, 0, [(row.line, refusal.reason)])
+        self.rejected += 1
+
+    def _within_bytes(self, rows: Sequence[OutboxRow]) -> list[Sequence[OutboxRow]]:
+        """Divide rows into pieces that are no larger than a request may be."""
+        pieces: list[Sequence[OutboxRow]] = []
+        first, size_bytes = 0, 0
+        for index, row in enumerate(rows):
+            line_bytes = len(row.line.encode()) + 1
+            size_bytes += line_bytes
+            if size_bytes > self.batch_size.size_bytes and index > first:
+                pieces.append(rows[first:index])
+                first, size_bytes = index, line_bytes
+        return [*pieces, rows[first:]] if rows else []
+
+
+def _halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]

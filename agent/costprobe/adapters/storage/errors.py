@@ -1,0 +1,108 @@
+"""Errors of the store, each with its fix."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+Fault = Literal[
+    "full",
+    "read_only",
+    "denied",
+    "locked",
+    "io",
+    "missing",
+    "not_ready",
+    "newer",
+    "foreign",
+    "corrupt",
+    "internal",
+]
+
+HINTS: dict[Fault, str] = {
+    "full": "free space on its file system",
+    "read_only": "mount its file system read-write, or set store.path to a writable location",
+    "denied": "run as the user that the daemon runs as, or as root",
+    "locked": "another program holds it for writing: stop a second daemon or an open sqlite3 shell",
+    "io": "its file system refused (quota, size limit, read-only or a failing disk): see dmesg",
+    "missing": "start `costprobe run`, which creates it",
+    "not_ready": "its schema is outdated: start `costprobe run`, which migrates it, and retry",
+    "newer": "a newer costprobe created it: upgrade this one, or set store.path to another file",
+    "foreign": "it is another program's database: set store.path to another file",
+    "corrupt": "move it and its -wal to another name and restart; `sqlite3 FILE .recover` restores what it can",
+    "internal": "restart the daemon; if it recurs, report it with this message",
+}
+
+_BY_SQLITE_CODE: dict[int, Fault] = {
+    sqlite3.SQLITE_PERM: "denied",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "read_only",
+    sqlite3.SQLITE_IOERR: "io",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_CANTOPEN: "denied",
+    sqlite3.SQLITE_AUTH: "denied",
+}
+_BY_ERRNO: dict[int, Fault] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read_only",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.ENOENT: "missing",
+}
+_TRANSIENT: frozenset[Fault] = frozenset({"full", "read_only", "denied", "locked", "io"})
+
+
+class StoreError(Exception):
+    """An operation on the store failed without any effect.
+
+    Attributes:
+        operation: The operation.
+        path: The store's file.
+        fault: Kind of failure.
+        hint: Fix, for the operator.
+        is_transient: True if the same call may succeed later: keep the rows and retry.
+    """
+
+    def __init__(self, operation: str, path: Path, fault: Fault, reason: str = "") -> None:
+        self.operation = operation
+        self.path = path
+        self.fault: Fault = fault
+        self.hint = HINTS[fault]
+        self.is_transient = fault in _TRANSIENT
+        because = f" ({reason})" if reason else ""
+        super().__init__(f"cannot {operation} {path}{because}: {self.hint}")
+
+
+@contextmanager
+def translated(operation: str, path: Path) -> Iterator[None]:
+    """Translate errors of SQLite and of the system to StoreError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(operation, path, _fault_of(error, path), str(error)) from error
+    except OSError as error:
+        fault = _BY_ERRNO.get(error.errno or 0, "io")
+        raise StoreError(operation, path, fault, error.strerror or str(error)) from error
+
+
+def _fault_of(error: sqlite3.Error, path: Path) -> Fault:
+    code = getattr(error, "sqlite_errorcode", None)
+    fault = _BY_SQLITE_CODE.get(code & 0xFF, "internal") if code is not None else "internal"
+    # On a read-only file system SQLite reports only that it cannot open its log.
+    return "read_only" if fault == "denied" and _is_mounted_read_only(path) else fault
+
+
+def _is_mounted_read_only(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False

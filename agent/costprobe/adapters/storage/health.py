@@ -1,0 +1,218 @@
+"""Integrity check, backup, and quarantine of a damaged store."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from costprobe.adapters.storage.errors import StoreError, translated
+from costprobe.core.records import NS_PER_S
+
+PROBLEMS_MAX: Final = 20
+# Time limit in s of the check at startup: a full check of gigabytes takes minutes.
+START_CHECK_S: Final = 5.0
+_STEPS_BETWEEN_CHECKS: Final = 1000
+_PAGES_A_STEP: Final = 1000
+_COPY_SUFFIX: Final = ".partial"
+_FILE_MODE: Final = 0o600
+_MAGIC: Final = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Result of an examination.
+
+    Attributes:
+        problems: Problems that SQLite reports, at most PROBLEMS_MAX; empty for an intact store.
+        schema: Name of the last migration; empty if there is none.
+        size_bytes: Size of the file with its log.
+        points: Rows as they were measured.
+        rolled: Aggregated rows of a minute or an hour.
+        series: Distinct series.
+        oldest_ns: UTC ns of the oldest row; None without rows.
+        newest_ns: UTC ns of the newest.
+    """
+
+    problems: tuple[str, ...]
+    schema: str
+    size_bytes: int
+    points: int
+    rolled: int
+    series: int
+    oldest_ns: int | None
+    newest_ns: int | None
+
+
+def examine(path: Path) -> Health:
+    """Check a whole store, also while a daemon writes to it.
+
+    Raises:
+        StoreError: It does not exist, cannot be read, or is not a store.
+    """
+    with translated("check", path), closing(_reader(path)) as connection:
+        problems = _problems(connection, "integrity_check")
+        if problems:
+            return Health(problems, "", _size_bytes(path), 0, 0, 0, None, None)
+        (schema,) = connection.execute(
+            "SELECT name FROM migrations ORDER BY position DESC LIMIT 1"
+        ).fetchone() or ("",)
+        (series,) = connection.execute("SELECT count(*) FROM series").fetchone()
+        points, rolled = _count_rows(connection, "points"), 0
+        times_ns = [*points[1:]]
+        # A store that no daemon has opened since an upgrade has no such tables.
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'rollups_%'"
+        ).fetchall():
+            count, *own_ns = _count_rows(connection, table)
+            rolled += count
+            times_ns += own_ns
+        known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+        return Health(
+            (),
+            schema,
+            _size_bytes(path),
+            points[0],
+            rolled,
+            int(series),
+            min(known_ns, default=None),
+            max(known_ns, default=None),
+        )
+
+
+def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
+    """Copy a snapshot of a store, also while a daemon writes to it.
+
+    The copy appears under its name only once it is complete and durable.
+
+    Args:
+        path: The store.
+        target: The copy.
+        replace: Whether to replace an existing file.
+
+    Returns:
+        Size of the copy in bytes.
+
+    Raises:
+        StoreError: It cannot be read or written.
+        FileExistsError: The target exists.
+    """
+    if target.exists() and not replace:
+        raise FileExistsError(str(target))
+    partial = target.with_name(target.name + _COPY_SUFFIX)
+    partial.unlink(missing_ok=True)
+    try:
+        with translated("back up", path), closing(_reader(path)) as source:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE))
+            with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+                source.backup(copy, pages=_PAGES_A_STEP)
+                # A copy without a log is one file that can be moved.
+                copy.execute("PRAGMA journal_mode = DELETE")
+            _fsync(partial)
+            partial.replace(target)
+            _fsync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
+    """Return whether a time-limited check finds damage.
+
+    A file that neither starts as a database nor has the suffix of one is not a store.
+
+    Args:
+        path: The store.
+        within_s: Time limit in seconds; pages not checked by then count as intact.
+
+    Raises:
+        StoreError: It cannot be checked for another reason.
+    """
+    if not path.exists() or path.stat().st_size == 0 or not _looks_like_a_store(path):
+        return False
+    ends_s = time.monotonic() + within_s
+    try:
+        with translated("check", path), closing(_reader(path)) as connection:
+            connection.set_progress_handler(
+                lambda: int(time.monotonic() > ends_s), _STEPS_BETWEEN_CHECKS
+            )
+            try:
+                return bool(_problems(connection, "quick_check"))
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    return False
+                raise
+    except StoreError as error:
+        if error.fault == "corrupt":
+            return True
+        raise
+
+
+def quarantine(path: Path, time_ns: int) -> Path:
+    """Rename a damaged store with its log, so that a new one can be created; nothing is deleted.
+
+    Args:
+        path: The store.
+        time_ns: UTC in ns, for the name.
+
+    Returns:
+        Its new name.
+
+    Raises:
+        StoreError: It cannot be renamed.
+    """
+    stamp = datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).strftime("%Y%m%dT%H%M%SZ")
+    renamed = path.with_name(f"{path.name}.damaged-{stamp}")
+    with translated("quarantine", path):
+        # The log first: a new file must not find the log of the old one.
+        for suffix in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                Path(f"{path}{suffix}").rename(f"{renamed}{suffix}")
+        _fsync(path.parent)
+    return renamed
+
+
+def _looks_like_a_store(path: Path) -> bool:
+    with translated("check", path), path.open("rb") as file:
+        return path.suffix == ".db" or file.read(len(_MAGIC)) == _MAGIC
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    path.stat()
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _count_rows(connection: sqlite3.Connection, table: str) -> tuple[int, int | None, int | None]:
+    """Count the rows of a table, and return the times of its oldest and newest."""
+    rows, oldest_ns, newest_ns = connection.execute(
+        f"SELECT count(*), min(time_ns), max(time_ns) FROM {table}"  # noqa: S608 - one of the schema's
+    ).fetchone()
+    return int(rows), oldest_ns, newest_ns
+
+
+def _problems(connection: sqlite3.Connection, check: str) -> tuple[str, ...]:
+    rows: Sequence[tuple[str]] = connection.execute(f"PRAGMA {check}({PROBLEMS_MAX})").fetchall()
+    found = tuple(line for (text,) in rows for line in str(text).splitlines())
+    return () if found == ("ok",) else found[:PROBLEMS_MAX]
+
+
+def _size_bytes(path: Path) -> int:
+    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

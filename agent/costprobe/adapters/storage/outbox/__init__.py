@@ -1,0 +1,1 @@
+"""The store as an outbox: cursors, bounds and order of what each sink sends."""

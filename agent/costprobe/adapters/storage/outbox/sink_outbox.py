@@ -1,0 +1,256 @@
+"""The outbox as one sink drains it: live rows in order, and a backlog beside them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from costprobe.adapters.storage.database import Database
+from costprobe.adapters.storage.outbox import outbox, outbox_bound, outbox_order
+from costprobe.adapters.storage.outbox.outbox import RejectedLine
+from costprobe.adapters.storage.outbox.outbox_order import Progress
+from costprobe.core.clock import Clock
+from costprobe.core.outbox import OutboxRow, RowBatch, RowRange
+
+_LOOKS_MAX = 20
+_STEPS_MAX = 100
+_NO_END = 2**63 - 1
+
+
+class LiveRows:
+    """The newest rows, in the order of commits.
+
+    Args:
+        database: The store's file, to write to.
+        reader: The same file, to read from: a long read delays no commit.
+        clock: For the time of progress.
+        sink: Name of the sink that receives them; registered.
+    """
+
+    def __init__(self, database: Database, reader: Database, clock: Clock, sink: str) -> None:
+        self._database = database
+        self._reader = reader
+        self._clock = clock
+        self._sink = sink
+
+    def batch(self, limit: int) -> RowBatch | None:
+        """Return up to `limit` rows that come next; None if there are none."""
+        with self._reader.snapshot("read") as connection:
+            live_seq = outbox_order.load(connection, self._sink).live_seq
+            live = RowRange("all", live_seq, _NO_END)
+            return outbox_order.batch_of(connection, live, limit, newest_first=False)
+
+    def rows(self, batch: RowBatch) -> list[OutboxRow]:
+        """Return the rows of a batch one by one, in the order in which they are sent."""
+        with self._reader.snapshot("read") as connection:
+            return outbox_order.rows_of(connection, batch.covered, newest_first=False)
+
+    def done(
+        self, batch: RowBatch, seq: int, sent: int, rejected: Sequence[tuple[str, str]]
+    ) -> None:
+        """Record that the rows of a batch up to the row `seq` need not be sent again.
+
+        Args:
+            batch: What `batch` returned.
+            seq: Sequence number of the last of these rows.
+            sent: Number of rows that were acknowledged.
+            rejected: Lines that were refused for good, with the reason.
+        """
+        del batch
+        with self._database.transaction("move a sink on in") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            if seq <= progress.live_seq:
+                return  # the thread of an earlier configuration sent and counted them
+            there = outbox_order.count_of(connection, RowRange("all", progress.live_seq, seq))
+            progress = progress._replace(live_seq=seq)
+            time_ns = self._clock.time_ns()
+            _advance(connection, self._sink, progress, min(sent, there), rejected, time_ns)
+
+
+class BacklogRows:
+    """Rows that could not be sent when they were live.
+
+    A batch names the range that it covers, and `done` removes exactly this range from the backlog:
+    a batch that was prepared in advance stays valid when the backlog changes.
+
+    Args:
+        database: The store's file, to write to.
+        reader: The same file, to read from: a long read delays no commit.
+        clock: For the time of progress.
+        sink: Name of the sink that receives them; registered.
+        important_first: Whether they are sent newest first, and device and agent rows last; else
+            in the order of commits.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Database,
+        clock: Clock,
+        sink: str,
+        *,
+        important_first: bool,
+    ) -> None:
+        self._database = database
+        self._reader = reader
+        self._clock = clock
+        self._sink = sink
+        self._important_first = important_first
+
+    def batch(self, limit: int) -> RowBatch | None:
+        """Return the next rows; None if there is no backlog, or none was found yet in a long one."""
+        for _ in range(_LOOKS_MAX):
+            with self._reader.snapshot("read") as connection:
+                progress = outbox_order.load(connection, self._sink)
+                looked, found = self._look(connection, progress, limit)
+            if looked is None or found is not None:
+                return found
+            self._remove(looked, 0, ())
+        return None
+
+    def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
+        """Return the rows that come next once a batch is done; None where none was found at once.
+
+        Any thread may call it.
+        """
+        with self._reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._sink).without(batch.covered)
+            return self._look(connection, progress, limit)[1]
+
+    def rows(self, batch: RowBatch) -> list[OutboxRow]:
+        """Return the rows of a batch one by one, in the order in which they are sent."""
+        with self._reader.snapshot("read") as connection:
+            newest_first = self._important_first
+            return outbox_order.rows_of(connection, batch.covered, newest_first=newest_first)
+
+    def done(
+        self, batch: RowBatch, seq: int, sent: int, rejected: Sequence[tuple[str, str]]
+    ) -> None:
+        """Record that the rows of a batch up to the row `seq` need not be sent again.
+
+        Args:
+            batch: What `batch` or `batch_after` returned.
+            seq: Sequence number of the last of these rows, in the order in which they are sent.
+            sent: Number of rows that were acknowledged.
+            rejected: Lines that were refused for good, with the reason.
+        """
+        newest_first = self._important_first
+        done = outbox_order.first_part(batch.covered, seq, newest_first=newest_first)
+        self._remove(done, sent, rejected)
+
+    def _look(
+        self, connection: sqlite3.Connection, progress: Progress, limit: int
+    ) -> tuple[RowRange | None, RowBatch | None]:
+        """The range that is read next, and the rows found in it."""
+        newest_first = self._important_first
+        span = outbox_order.next_span(progress, important_first=newest_first)
+        if span is None:
+            return None, None
+        looked = outbox_order.window(span, newest_first=newest_first)
+        return looked, outbox_order.batch_of(connection, looked, limit, newest_first=newest_first)
+
+    def _remove(self, done: RowRange, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
+        """Remove a range from the backlog, and count what of it was still there."""
+        with self._database.transaction("move a sink on in") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            parts = progress.overlapping(done)
+            if not parts:
+                return  # the thread of an earlier configuration sent and counted them
+            there = sum(outbox_order.count_of(connection, part) for part in parts)
+            time_ns = self._clock.time_ns()
+            left = progress.without(done)
+            _advance(connection, self._sink, left, min(sent, there), rejected, time_ns)
+
+
+class SinkOutbox:
+    """The rows that one sink has not received; each change is one transaction with its counters.
+
+    A row leaves the outbox in the transaction that counts it, and a row that two threads had
+    acknowledged counts once.
+
+    Args:
+        database: The store's file, to write to.
+        reader: The same file, to read from.
+        clock: For the time of progress.
+        sink: Its name; registered.
+        important_first: How a backlog leaves; see BacklogRows.
+        max_points: The most rows that may wait for it.
+
+    Attributes:
+        live: Rows as they come.
+        backlog: Rows that an outage left behind.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Database,
+        clock: Clock,
+        sink: str,
+        *,
+        important_first: bool,
+        max_points: int,
+    ) -> None:
+        self._database = database
+        self._reader = reader
+        self._clock = clock
+        self._sink = sink
+        self._important_first = important_first
+        self._max_points = max_points
+        self.live = LiveRows(database, reader, clock, sink)
+        self.backlog = BacklogRows(database, reader, clock, sink, important_first=important_first)
+
+    def set_apart(self, over_points: int) -> None:
+        """Makes a backlog of the live rows, where they are more than `over_points`."""
+        with self._reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            if self._apart(progress, outbox.newest_seq(connection), over_points) == progress:
+                return
+        with self._database.transaction("set a backlog apart in") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            progress = self._apart(progress, outbox.newest_seq(connection), over_points)
+            outbox_order.keep(connection, self._sink, progress, self._clock.time_ns())
+
+    def keep_bound(self) -> int:
+        """Drop the rows beyond the bound, in a limited number of steps; return how many.
+
+        The oldest rows are dropped first: device rows down to one per minute, then whole device and
+        agent rows, then all others.
+        """
+        with self._reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._sink)
+            over = outbox_bound.excess(connection, progress, self._max_points)
+        dropped = 0
+        if over:
+            self.set_apart(0)
+        for _ in range(_STEPS_MAX):
+            if dropped >= over:
+                break
+            with self._database.transaction("bound an outbox in") as connection:
+                progress = outbox_order.load(connection, self._sink)
+                step = outbox_bound.shed(connection, progress, over - dropped)
+                if step is None:
+                    break
+                outbox_bound.record(connection, self._sink, step.progress.acked_seq, step.dropped)
+                outbox_order.keep(connection, self._sink, step.progress, self._clock.time_ns())
+            dropped += step.dropped
+        return dropped
+
+    def _apart(self, progress: Progress, newest_seq: int, over_points: int) -> Progress:
+        return outbox_order.set_apart(
+            progress, newest_seq, over_points, important_first=self._important_first
+        )
+
+
+def _advance(
+    connection: sqlite3.Connection,
+    sink: str,
+    progress: Progress,
+    sent: int,
+    rejected: Sequence[tuple[str, str]],
+    time_ns: int,
+) -> None:
+    """Keeps a sink's progress, its cursor and its counters together."""
+    refused = [RejectedLine(line, reason) for line, reason in rejected]
+    outbox.advance(connection, sink, progress.acked_seq, sent, refused, time_ns)
+    outbox_order.keep(connection, sink, progress, time_ns)

@@ -1,0 +1,1 @@
+"""Retention and aggregation of old rows."""

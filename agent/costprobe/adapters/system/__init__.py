@@ -1,0 +1,1 @@
+"""The host: logging, journal, child processes and secrets."""

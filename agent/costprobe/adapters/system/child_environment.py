@@ -1,0 +1,60 @@
+"""The environment of a child process: ours without secrets and systemd's variables.
+
+It is a denylist: a probe must run as the serving stack does, whose allocators, kernels and caches
+depend on variables that cannot be enumerated, and a missing one would change the measurement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+# The working directory has the name of a password.
+_HARMLESS: Final = frozenset({"PWD"})
+# Set by systemd for the main process alone: systemd.exec(5), sd_notify(3).
+_OF_THE_SERVICE: Final = frozenset(
+    {
+        "CREDENTIALS_DIRECTORY",
+        "ENCRYPTED_CREDENTIALS_DIRECTORY",
+        "FDSTORE",
+        "JOURNAL_STREAM",
+        "LISTEN_FDNAMES",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_PID",
+        "WATCHDOG_USEC",
+    }
+)
+# Whole words between underscores where they are short, or TOKENIZERS_PARALLELISM would be one.
+_SECRET_NAME: Final = re.compile(
+    r"(?:token|secret|passwo?r?d|passphrase|credential|api_?key|cookie|connection_string)s?(?:_|$)"
+    r"|(?:^|_)(?:auth|authorization|key|keys|pass|pat|pw|pwd|dsn|webhook)(?:_|$)",
+    re.IGNORECASE,
+)
+# A URL with a user, password or token: of a proxy, a database, a package index.
+_URL_WITH_USER: Final = re.compile(r"://[^/\s@]+@")
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a child process receives.
+
+    Args:
+        environ: Our own environment.
+    """
+    return {name: value for name, value in environ.items() if not is_withheld(name, value)}
+
+
+def is_withheld(name: str, value: str) -> bool:
+    """True for a variable that is secret by its name or value, or meant for the service alone.
+
+    Args:
+        name: Name of the variable.
+        value: Its value.
+    """
+    if name in _HARMLESS:
+        return False
+    if name in _OF_THE_SERVICE or _SECRET_NAME.search(name):
+        return True
+    return _URL_WITH_USER.search(value) is not None

@@ -1,0 +1,38 @@
+"""Reading a secret from a file; no error contains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MAX_SECRET_BYTES = 16 * 1024
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Read a secret, without surrounding white space.
+
+    Args:
+        path: The file.
+        what: What it is, for messages: "token", "password", "URL".
+
+    Raises:
+        ValueError: It cannot be read, or is not one line of printable text; the message names the
+            file and never contains its content.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(content) > MAX_SECRET_BYTES:
+        raise ValueError(f"{path}: is longer than {MAX_SECRET_BYTES} bytes")
+    try:
+        secret = content.decode().strip()
+    except UnicodeDecodeError:
+        # Without the cause: its text would contain the content.
+        raise ValueError(f"{path}: contains no {what}: it is not text") from None
+    if not secret:
+        raise ValueError(f"{path}: is empty; write the {what} into it")
+    if not secret.isprintable():
+        # A header cannot carry it, and the HTTP library's error would contain it.
+        raise ValueError(f"{path}: contains more than one line, or unprintable characters")
+    return secret

@@ -1,0 +1,1 @@
+"""Use cases, each given its adapters."""

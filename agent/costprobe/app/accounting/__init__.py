@@ -1,0 +1,1 @@
+"""Readings, probe results and serving counters become rows in the store."""

@@ -1,0 +1,137 @@
+"""Price every reading and probe run, and store them as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from threading import Lock
+
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.core.clock import Clock, row_ns
+from costprobe.core.records import NS_PER_S, Device, Event, Point, Reading
+from costprobe.domain.costing.carbon import emission
+from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.news import price_events
+from costprobe.domain.costing.probe.points import device_point, event_point
+from costprobe.domain.costing.probe.rolling import MAX_SAMPLES, WINDOWS_S, RollingWindows
+from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.domain.pricing.book import PriceBook, Terms
+from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
+
+# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
+CostHistory = Callable[[str, str, str, int], Iterable[tuple[int, float]]]
+
+
+class Accounts:
+    """Price what was measured and store it.
+
+    Args:
+        book: The prices.
+        ledger: Stores rows.
+        clock: The host's clocks.
+        tags: Host and static labels, on every row.
+        history: Stored costs, which fill the rolling windows after a start.
+        carbon: Carbon intensities.
+    """
+
+    def __init__(
+        self,
+        book: PriceBook,
+        ledger: Ledger,
+        clock: Clock,
+        tags: Mapping[str, str],
+        history: CostHistory,
+        carbon: CarbonBook = NO_CARBON,
+    ) -> None:
+        self._book = book
+        self._carbon = carbon
+        self._ledger = ledger
+        self._clock = clock
+        self._tags = dict(tags)
+        self._history = history
+        self._states: dict[tuple[str, str], ProbeState] = {}
+        self._last_terms: dict[str, Terms] = {}
+        self._lock = Lock()
+
+    def record_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
+        """Store readings as priced rows of `device`, committed together.
+
+        The sensor child's supervisor calls this with the readings that arrived together. Readings
+        of a device that the price book does not have yet are left out.
+        """
+        known = [(reading, device) for reading, device in readings if self._book.has(device.name)]
+        rows = [row for reading, device in known for row in self._rows_of(reading, device)]
+        if rows:
+            self._ledger.append(rows)
+
+    def take_event(self, event: Event) -> None:
+        """Store an event."""
+        self._ledger.append([event_point(event, self._tags)])
+
+    def take_probe(self, run: MeasuredRun) -> ProbeReport:
+        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
+        device, probe = run.result.device, run.result.probe
+        time_ns = row_ns(self._clock, run.result.window_end_ns)
+        prices = self._prices(device, time_ns)
+        before = self._state(run, prices.terms, time_ns)
+        accounted = account_run(run, prices, before, self._tags, time_ns)
+        self._states[device, probe] = accounted.state
+        self._ledger.append(accounted.rows)
+        document = accounted.state.document()
+        if document != before.document():
+            self._ledger.put_state(_state_name(device, probe), document)
+        return accounted.report
+
+    def terms_now(self, device: str) -> Terms | None:
+        """Return the price terms in force for a device; None where nothing prices it."""
+        return self._book.terms(device, self._clock.time_ns())
+
+    def _rows_of(self, reading: Reading, device: Device) -> list[Point]:
+        time_ns = row_ns(self._clock, reading.end_ns)
+        prices = self._prices(device.name, time_ns)
+        energy_j = reading.fields.get("energy_j")
+        emitted = emission(energy_j if isinstance(energy_j, float) else None, prices.intensity)
+        row = device_point(reading, device, prices.terms, self._tags, time_ns, emitted)
+        events = price_events(device.name, prices.terms_before, prices.terms, time_ns)
+        return [row, *(event_point(event, self._tags) for event in events)]
+
+    def _prices(self, device: str, time_ns: int) -> Prices:
+        """Return the prices in force, and record their terms as the last seen."""
+        terms = self._book.terms(device, time_ns)
+        intensity = self._carbon.intensity(device, time_ns)
+        if terms is None:
+            return Prices(None, None, intensity)
+        name = f"terms {device}"
+        with self._lock:
+            before = self._last_terms.get(device)
+            if before is None and (kept := self._ledger.state(name)) is not None:
+                before = Terms.from_document(kept)
+            self._last_terms[device] = terms
+        if before != terms:
+            self._ledger.put_state(name, terms.to_document())
+        return Prices(terms, before, intensity)
+
+    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
+        """Return the probe's state, with rolling costs in the currency of the terms in force."""
+        device, probe = run.result.device, run.result.probe
+        state = self._states.get((device, probe))
+        if state is None:
+            kept = self._ledger.state(_state_name(device, probe))
+            state = ProbeState() if kept is None else ProbeState.from_document(kept)
+        if terms is None:
+            return state
+        currency = terms.rate.currency
+        # After the wall clock was set back the stored rows are the only complete history: samples
+        # taken while it was ahead dropped older ones.
+        is_continued = state.costs is not None and state.costs.newest_ns <= time_ns
+        if is_continued and state.currency == currency:
+            return state
+        since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
+        stored = self._history(device, probe, currency, since_ns)
+        samples = tuple(sample for sample in stored if sample[0] < time_ns)
+        costs = RollingWindows(run.every_s, samples[-MAX_SAMPLES:])
+        return replace(state, costs=costs, currency=currency)
+
+
+def _state_name(device: str, probe: str) -> str:
+    return f"probe {device} {probe}"

@@ -1,0 +1,108 @@
+"""Probe reports and price terms as JSON, and the process's own resource use."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+from costprobe.core.records import present
+from costprobe.domain.costing.probe.points import per_million_tokens
+from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.domain.pricing.book import Terms
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def rss_bytes() -> int:
+    """Return the resident memory of this process in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds that this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def report_document(report: ProbeReport) -> dict[str, Any]:
+    """Return a probe report as JSON, as `costprobe status --json` and `probe --json` print it.
+
+    Args:
+        report: The report of a probe run.
+    """
+    result, energy, cost, terms = report.result, report.energy, report.cost, report.terms
+    document: dict[str, Any] = {
+        "time_ns": report.time_ns,
+        "device": result.device,
+        "probe": result.probe,
+        "batch": result.batch,
+        "latency_ms": dict(result.latency_ms),
+        "samples": result.samples,
+        "stop_reason": result.stop_reason,
+        "throughput_per_s": result.throughput_per_s,
+        "h2d_ms": result.h2d_ms,
+        "launch_overhead_pct": result.launch_overhead_pct,
+        "wall_ms": result.wall_ms,
+        "latency_rel_err": result.latency_rel_err,
+        "outliers": result.outliers,
+        "threads": result.threads,
+        "tags": dict(result.tags),
+        "fields": present(result.fields),
+        "fingerprint": result.fingerprint,
+        "software": dict(result.software),
+        "energy": None,
+        "energy_absent": report.energy_absent or None,
+        "cost": None,
+        "price": None,
+        "carbon": None,
+        "rolling": {},
+    }
+    if energy is not None:
+        document["energy"] = {
+            "energy_per_inference_j": energy.per_inference_j,
+            "energy_above_idle_j": energy.above_idle_j,
+            "energy_method": energy.method,
+            "energy_rel_err": energy.rel_err,
+            "energy_scope": energy.scope,
+            "energy_suspect": energy.suspect,
+        }
+    if report.emitted is not None:
+        document["carbon"] = {
+            "carbon_per_inference_g": report.emitted.g,
+            "carbon_method": report.emitted.method,
+        }
+    if terms is not None:
+        document["price"] = terms_document(terms)
+    if cost is not None:
+        document["cost"] = {
+            "currency": cost.currency,
+            "cost_per_inference": cost.per_inference,
+            "cost_hardware": cost.hardware,
+            "cost_energy": cost.energy,
+            "cost_reference": cost.reference,
+            "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
+            "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
+        }
+        document["rolling"] = {
+            name: {
+                "median": rolled.median,
+                "iqr": rolled.iqr,
+                "coverage": rolled.coverage,
+                "samples": rolled.samples,
+            }
+            for name, rolled in report.rolled.items()
+        }
+    return document
+
+
+def terms_document(terms: Terms) -> dict[str, Any]:
+    """Return price terms as JSON."""
+    return {
+        "plan": terms.rate.plan,
+        "per_hour": str(terms.rate.per_hour),
+        "currency": terms.rate.currency,
+        "source": terms.rate.source,
+        "electricity_included": terms.rate.electricity_included,
+    }

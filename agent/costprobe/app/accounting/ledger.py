@@ -1,0 +1,179 @@
+"""The ledger: the one way by which rows and small documents reach the store."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from threading import Lock
+from typing import Any, Protocol
+
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.rows import StoredRow, rendered
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
+
+logger = logging.getLogger(__name__)
+
+# A device row takes about 0.5 KB: 10,000 are three and a half hours of eight GPUs.
+CAPACITY_POINTS = 10_000
+_ROWS_PER_WRITE = 1000
+
+# Receives the points of one append after they were stored; returns the points derived from them.
+Observer = Callable[[Sequence[Point]], Sequence[Point]]
+
+
+class Ledger(Protocol):
+    """Where rows and small documents are kept: the store, or memory for a single probe run."""
+
+    def append(self, points: Iterable[Point]) -> None:
+        """Keep rows, committed together."""
+        ...
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
+        """Return a named document; None if there is none."""
+        ...
+
+    def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Keep a named document."""
+        ...
+
+
+class MemoryLedger:
+    """A ledger that keeps nothing beyond the process: for a single probe run and for tests."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._states: dict[str, Any] = {}
+
+    def append(self, points: Iterable[Point]) -> None:
+        """Keep rows until the process ends."""
+        self.points.extend(points)
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
+        """Return a named document; None if there is none."""
+        return self._states.get(name)
+
+    def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Keep a named document until the process ends."""
+        self._states[name] = document
+
+
+class StoreLedger:
+    """Rows and documents in the store; both wait in memory while the store rejects writes.
+
+    A full, locked or read-only disk never stops measuring. Waiting rows are retried, oldest
+    first, by every append and flush; beyond the capacity the oldest are dropped and counted. Any
+    thread may call any method.
+
+    Args:
+        store: The store that this process writes.
+        capacity_points: Most points that wait in memory.
+    """
+
+    def __init__(self, store: Store, capacity_points: int = CAPACITY_POINTS) -> None:
+        self._store = store
+        self._capacity_points = capacity_points
+        self._rows: deque[StoredRow] = deque()
+        self._rows_lock = Lock()
+        self._dropped_points = 0
+        self._dropped_recorded = 0
+        self._fault: str | None = None
+        self._observer: Observer | None = None
+        self._documents: dict[str, Any] = {}
+        self._unsaved: set[str] = set()
+        self._documents_lock = Lock()
+
+    @property
+    def fault(self) -> str | None:
+        """Why points wait, and what to do about it; None while none wait."""
+        return self._fault
+
+    @property
+    def waiting_points(self) -> int:
+        """Points that wait in memory."""
+        return len(self._rows)
+
+    @property
+    def dropped_points(self) -> int:
+        """Points dropped at the capacity since this process started."""
+        return self._dropped_points
+
+    def observe(self, observer: Observer | None) -> None:
+        """Set what receives every point after it was stored; None for nothing.
+
+        An observer's error is logged and never stops measuring.
+        """
+        self._observer = observer
+
+    def append(self, points: Iterable[Point]) -> None:
+        """Store points, or keep them in memory until the store accepts them.
+
+        Raises:
+            ValueError: A point without a measurement or with a time that 64 bits do not hold.
+        """
+        kept = tuple(points)
+        self._write(rendered(kept))
+        if self._observer is None:
+            return
+        try:
+            derived = self._observer(kept)
+        except Exception:
+            logger.exception("detection failed on new rows")
+            return
+        if derived:
+            self._write(rendered(derived))
+
+    def flush(self) -> bool:
+        """Retry the waiting points; return True if none is left."""
+        self._write(())
+        return not self._rows
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
+        """Return a named document; None if there is none."""
+        with self._documents_lock:
+            if name not in self._documents:
+                self._documents[name] = self._store.state(name)
+            return self._documents[name]
+
+    def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Keep a named document; if it cannot be written now, the next call retries it."""
+        with self._documents_lock:
+            self._documents[name] = document
+            self._unsaved.add(name)
+            try:
+                for unsaved in sorted(self._unsaved):
+                    self._store.put_state(unsaved, self._documents[unsaved])
+                    self._unsaved.discard(unsaved)
+            except StoreError as error:
+                logger.debug("kept in memory: %s", error)
+
+    def _write(self, rows: Sequence[StoredRow]) -> None:
+        with self._rows_lock:
+            before = self._fault
+            self._rows.extend(rows)
+            self._write_waiting()
+            while len(self._rows) > self._capacity_points:
+                self._rows.popleft()
+                self._dropped_points += 1
+            after = self._fault
+        if after != before:
+            if after is None:
+                logger.info("the store accepts rows again")
+            else:
+                logger.error("%s; rows wait in memory", after)
+
+    def _write_waiting(self) -> None:
+        try:
+            while self._rows or self._dropped_points > self._dropped_recorded:
+                batch = list(islice(self._rows, _ROWS_PER_WRITE))
+                dropped = self._dropped_points
+                self._store.write(batch, dropped_before=dropped - self._dropped_recorded)
+                self._dropped_recorded = dropped
+                for _ in batch:
+                    self._rows.popleft()
+        except StoreError as error:
+            self._fault = str(error)
+        else:
+            self._fault = None

@@ -1,0 +1,190 @@
+"""Services that share devices: one window for all of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Lock
+
+from costprobe.app.accounting.serving_devices import DeviceBill, DeviceCosts
+from costprobe.app.accounting.serving_service import ServedService
+from costprobe.core.clock import Clock, row_ns
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.costing.serving.served import ServedWindow
+from costprobe.domain.costing.serving.serving_basis import service_cost
+from costprobe.domain.costing.serving.serving_carbon import served_emission
+from costprobe.domain.costing.serving.serving_points import (
+    allocation_points,
+    serving_cost_points,
+    serving_points,
+)
+
+MAX_AT_ONCE = 8
+MAX_PENDING = 100
+# Longest wait for a probe that ran when the window ended.
+PROBE_PATIENCE_NS = 120 * NS_PER_S
+# A window below this share of the usual length, as after a start, is merged into the next.
+SHORT_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A window that waits for the readings that cover it.
+
+    `time_ns` is the UTC ns of its end by the wall clock of that moment, which may be stepped
+    before the window is allocated.
+    """
+
+    start_ns: int
+    end_ns: int
+    time_ns: int
+    served: Mapping[str, ServedWindow]
+
+
+class ServingGroup:
+    """Close the windows of services that share devices at one instant, and allocate their cost.
+
+    A window's cost is known some seconds after its end, when the sensors' readings cover it.
+
+    Args:
+        costs: Cost of the devices.
+        window_s: Length of the windows in s, aligned to the wall clock.
+        patience_s: Longest wait for readings, in s.
+        clock: The host's clocks.
+        tags: Host and static labels.
+        keep: Stores rows.
+    """
+
+    def __init__(
+        self,
+        costs: DeviceCosts,
+        *,
+        window_s: float,
+        patience_s: float,
+        clock: Clock,
+        tags: Mapping[str, str],
+        keep: Callable[[Sequence[Point]], None],
+    ) -> None:
+        self.window_s = window_s
+        self.edge_ns = clock.monotonic_ns()
+        self.services: tuple[ServedService, ...] = ()
+        self._costs = costs
+        self._patience_ns = int(patience_s * NS_PER_S)
+        self._clock = clock
+        self._tags = dict(tags)
+        self._keep = keep
+        self._pending: deque[_Pending] = deque()
+        self._is_stopped = False
+        self._lock = Lock()
+
+    @property
+    def name(self) -> str:
+        """Names of its services, or a description if there are none."""
+        names = "+".join(service.name for service in self.services)
+        return names or "devices without a service"
+
+    def begin(self) -> None:
+        """Start the first window now."""
+        self.edge_ns = self._clock.monotonic_ns()
+
+    def close_window(self) -> None:
+        """End the window of all services at one instant; its cost is allocated once it is known."""
+        with ExitStack() as stack:
+            # A scrape in progress ends first: a slow one would delay the end of the window.
+            for service in self.services:
+                stack.enter_context(service.lock)
+            now_ns, start_ns = self._clock.monotonic_ns(), self.edge_ns
+            time_ns = row_ns(self._clock, now_ns)
+            if now_ns - start_ns < SHORT_SHARE * self.window_s * NS_PER_S:
+                return
+            self.edge_ns = now_ns
+            served = self._close_all()
+        with self._lock:
+            self._pending.append(_Pending(start_ns, now_ns, time_ns, served))
+        self.settle()
+
+    def settle(self) -> None:
+        """Allocate the windows whose cost is known by now, oldest first."""
+        with self._lock:
+            while self._pending and not self._is_stopped and self._is_ready(self._pending[0]):
+                self._bill(self._pending.popleft())
+
+    def stop(self) -> None:
+        """Allocate what is known before the process ends.
+
+        A window that is cut short has no requests; the devices' cost until their last reading is
+        stored nevertheless.
+        """
+        for service in self.services:
+            service.stop()
+        with self._lock:
+            # A scrape in progress may end after this: its result is discarded.
+            self._is_stopped = True
+            start_ns = self.edge_ns
+            while self._pending:
+                pending = self._pending.popleft()
+                if self._costs.seen_ns() < pending.end_ns:
+                    start_ns = pending.start_ns
+                    self._pending.clear()
+                else:
+                    self._bill(pending)
+            end_ns = min(self._costs.seen_ns(), self._clock.monotonic_ns())
+            if end_ns > start_ns:
+                bill = self._costs.bill(start_ns, end_ns)
+                self._keep(self._allocated(bill, row_ns(self._clock, end_ns)))
+
+    def _close_all(self) -> dict[str, ServedWindow]:
+        """End the window of every service concurrently: a slow endpoint delays no other."""
+        if len(self.services) <= 1:
+            windows = [service.close_window() for service in self.services]
+        else:
+            with ThreadPoolExecutor(min(MAX_AT_ONCE, len(self.services))) as pool:
+                windows = list(pool.map(ServedService.close_window, self.services))
+        return {window.service: window for window in windows}
+
+    def _is_ready(self, pending: _Pending) -> bool:
+        age_ns = self._clock.monotonic_ns() - pending.end_ns
+        is_covered = self._costs.seen_ns() >= pending.end_ns or age_ns > self._patience_ns
+        is_probed = age_ns > PROBE_PATIENCE_NS or not self._costs.is_probing_before(pending.end_ns)
+        return len(self._pending) > MAX_PENDING or (is_covered and is_probed)
+
+    def _bill(self, pending: _Pending) -> None:
+        """Compute the rows of a window and store them together."""
+        time_ns = pending.time_ns
+        bill = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
+        points = self._allocated(bill, time_ns)
+        for service in self.services:
+            points += self._served(service, pending.served[service.name], bill, time_ns)
+        self._keep(points)
+
+    def _allocated(self, bill: DeviceBill, time_ns: int) -> list[Point]:
+        lines = [line for found in bill.allocations.values() for line in found.lines]
+        return allocation_points(lines, bill.currency, self._tags, time_ns)
+
+    def _served(
+        self, service: ServedService, window: ServedWindow, bill: DeviceBill, time_ns: int
+    ) -> list[Point]:
+        """Return the rows of one service."""
+        devices = service.config.devices
+        cost = service_cost(window, devices, bill.allocations, service.weights)
+        known = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
+        busy_share = sum(known) / len(known) if len(known) == len(devices) else None
+        rolled = service.rolled(cost, bill.currency, time_ns)
+        plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
+        emitted = served_emission(cost, bill.allocations, bill.emitted)
+        service.take(cost, rolled, bill.currency, busy_share, time_ns)
+        return [
+            *serving_points(cost, busy_share, self._tags, time_ns),
+            *serving_cost_points(
+                cost,
+                "+".join(plans),
+                bill.currency,
+                rolled,
+                self._tags,
+                time_ns,
+                emitted=emitted,
+            ),
+        ]

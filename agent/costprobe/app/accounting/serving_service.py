@@ -1,0 +1,236 @@
+"""One service: its servers are scraped, its windows closed, its rolling cost computed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.net.secret import credentials_folder
+from costprobe.adapters.serving.fetch import MetricsFetcher
+from costprobe.adapters.serving.meter import Scrape, ServiceMeter
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.costing.probe.rolling import WINDOWS_S
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import ServiceCost, Weights
+from costprobe.domain.costing.serving.serving_rolling import RolledRatio, RollingRatio
+
+logger = logging.getLogger(__name__)
+
+# Rows of `cost` of a service in a currency since a UTC ns, in any order.
+History = Callable[[str, str, int], Iterable[Point]]
+
+
+class ServedService:
+    """One service: a meter that one thread uses at a time, and its last window.
+
+    Attributes:
+        config: The service.
+        weights: Weights of its tokens.
+        lock: Held while its servers are scraped.
+
+    Args:
+        config: The service.
+        clock: The host's clocks.
+        edge_ns: CLOCK_MONOTONIC ns of the present window's edge, the same for all services that
+            share a device.
+        on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
+        history: Stored rows, which fill the rolling windows after a start.
+        known: Served models that already have series, and UTC in ns of their newest rows.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        clock: Clock,
+        edge_ns: Callable[[], int],
+        on_event: Callable[[Event], None],
+        history: History,
+        known: Mapping[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.weights = Weights(config.weight_in, config.weight_out)
+        self._clock = clock
+        self._on_event = on_event
+        self._history = history
+        self._meter = ServiceMeter(
+            config,
+            MetricsFetcher(config, credentials_folder(os.environ)),
+            edge_ns,
+            clock.time_ns,
+            known,
+        )
+        self.lock = Lock()
+        self._scrape: Scrape | None = None
+        self._read_ns: int | None = None
+        self._rolling: dict[str, RollingRatio] = {}
+        self._last: dict[str, Any] | None = None
+        self._is_stopped = False
+
+    @property
+    def name(self) -> str:
+        """Name of the service."""
+        return self.config.name
+
+    def scrape(self) -> None:
+        """Scrape its servers, unless its window is being closed."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            self._take_scrape(self._meter.scrape())
+        finally:
+            self.lock.release()
+
+    def close_window(self) -> ServedWindow:
+        """Scrape its servers and end its window; the caller holds `lock`."""
+        return self._meter.close_window()
+
+    def stop(self) -> None:
+        """Send no further events: a scrape in progress may outlive the parts that receive them."""
+        self._is_stopped = True
+
+    def rolled(self, cost: ServiceCost, currency: str, time_ns: int) -> Mapping[str, RolledRatio]:
+        """Add a window's cost, if it has one, and return the rolling cost.
+
+        Args:
+            cost: Cost of the window.
+            currency: ISO 4217 code; amounts of two currencies are never added.
+            time_ns: UTC in ns of its end.
+        """
+        rolling = self._rolling.get(currency)
+        if (
+            rolling is None or rolling.newest_ns > time_ns
+        ):  # restarts after the wall clock was set back
+            rolling = self._rolling[currency] = self._remembered(currency, time_ns)
+        if cost.total is not None:
+            length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
+            inferred = cost.total.counts.inferred or 0.0
+            rolling.add(time_ns, length_s, float(cost.total.cost), inferred)
+        return rolling.summaries(time_ns)
+
+    def take(
+        self,
+        cost: ServiceCost,
+        rolled: Mapping[str, RolledRatio],
+        currency: str,
+        busy_share: float | None,
+        time_ns: int,
+    ) -> None:
+        """Record a window for `costprobe status`."""
+        self._last = window_document(cost, rolled, currency, busy_share, time_ns)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `costprobe status` shows of it."""
+        config, scrape = self.config, self._scrape
+        return {
+            "service": config.name,
+            "engine": config.engine,
+            "devices": list(config.devices),
+            "window_s": config.window_s,
+            "read_ns": self._read_ns,
+            "missing": list(scrape.missing) if scrape else [],
+            "fault": "; ".join(scrape.problems) or None if scrape else None,
+            "last": self._last,
+        }
+
+    def _remembered(self, currency: str, time_ns: int) -> RollingRatio:
+        """Return the rolling windows, filled from the stored rows."""
+        rolling = RollingRatio()
+        since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
+        rows = self._history(self.name, currency, since_ns)
+        for row in sorted(rows, key=lambda row: row.time_ns):
+            cost, length_s, each = (
+                row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
+            )
+            if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
+                # Where nothing was served there is no cost of one inference.
+                inferred = cost / each if isinstance(each, float) and each > 0 else 0.0
+                rolling.add(row.time_ns, length_s, cost, inferred)
+        return rolling
+
+    def _take_scrape(self, scrape: Scrape) -> None:
+        if self._is_stopped:
+            return
+        before, self._scrape = self._scrape, scrape
+        now_ns = self._clock.time_ns()
+        failed_before = bool(before and before.problems)
+        if not scrape.problems:
+            self._read_ns = now_ns
+            if failed_before:
+                self._on_event(
+                    Event(
+                        "fault",
+                        "info",
+                        f"service {self.name}: its counters can be read again",
+                        now_ns,
+                        subject={"service": self.name},
+                    )
+                )
+        elif not failed_before:
+            logger.warning("service %s: %s", self.name, "; ".join(scrape.problems))
+            self._on_event(
+                Event(
+                    kind="fault",
+                    severity="warning",
+                    title=f"service {self.name}: its counters cannot be read",
+                    time_ns=now_ns,
+                    detail=(
+                        f"{'; '.join(scrape.problems)}. The window has no cost: what was served in"
+                        " it is not known."
+                    ),
+                    subject={"service": self.name},
+                    cause="serving endpoint",
+                )
+            )
+
+
+def window_document(
+    cost: ServiceCost,
+    rolled: Mapping[str, RolledRatio],
+    currency: str,
+    busy_share: float | None,
+    time_ns: int,
+) -> dict[str, Any]:
+    """Return a window as JSON, as `costprobe status --json` prints it.
+
+    Args:
+        cost: Counts and cost of the window.
+        rolled: Rolling cost of the service.
+        currency: ISO 4217 code; empty where nothing is priced.
+        busy_share: Share of the window in which its devices were busy; None where not known.
+        time_ns: UTC in ns of its end.
+    """
+    window, total = cost.window, cost.total
+    counts: Counts = window.total
+    return {
+        "time_ns": time_ns,
+        "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
+        "requests": counts.requests,
+        "errors": counts.errors,
+        "tokens_in": counts.tokens_in,
+        "tokens_out": counts.tokens_out,
+        "restarts": window.restarts,
+        "busy_share": busy_share,
+        "problems": list(cost.problems),
+        "cost_problems": [each for each in cost.problems if each not in window.problems],
+        "missing": list(window.missing),
+        "cost": None
+        if total is None
+        else {
+            "currency": currency,
+            "cost_total": float(total.cost),
+            "cost_per_request": total.per_request,
+            "cost_per_inference": total.per_inference,
+            "cost_per_million_tokens_in": total.per_million_tokens_in,
+            "cost_per_million_tokens_out": total.per_million_tokens_out,
+            "idle_share": total.idle_share,
+        },
+        "rolling": {
+            name: {"per_inference": summary.per_inference, "coverage": summary.coverage}
+            for name, summary in rolled.items()
+        },
+    }

@@ -1,0 +1,159 @@
+"""One source of a value that changes over time: read, stored, and checked for staleness."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.core.clock import Clock
+from costprobe.core.config.source import SourceConfig
+from costprobe.core.records import Event
+from costprobe.domain.pricing.timed import TimedValue, TimedValues
+
+logger = logging.getLogger(__name__)
+
+
+def _now(news: Sequence[TimedValue], now_ns: int) -> int:
+    del news
+    return now_ns
+
+
+@dataclass(frozen=True, slots=True)
+class FeedKind:
+    """What a feed provides.
+
+    Attributes:
+        title: Its name in events: "spot price NAME".
+        noun: What its source provides: "price".
+        state: Name of its stored document.
+        parse: Parses the source's answer of a UTC ns.
+        valid_until_ns: Returns the UTC ns up to which values just read are valid.
+    """
+
+    title: str
+    noun: str
+    state: str
+    parse: Callable[[str, int], list[TimedValue]]
+    valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
+
+
+class TimedFeed:
+    """A value that a source provides over time.
+
+    Args:
+        kind: What the feed provides.
+        source: The source's configuration section.
+        ledger: Stores the values, so that they survive a restart and past rows keep theirs.
+        clock: The host's clocks.
+        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+    """
+
+    def __init__(
+        self,
+        kind: FeedKind,
+        source: SourceConfig,
+        ledger: Ledger,
+        clock: Clock,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.kind = kind
+        self.source = source
+        self._ledger = ledger
+        self._clock = clock
+        self._on_event = on_event
+        self._lock = Lock()
+        self._error: str | None = None
+        self._known = self._remembered()
+        # Staleness from before the restart was reported by the previous process.
+        self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
+
+    def current(self) -> TimedValues:
+        """Return the known values."""
+        with self._lock:
+            return self._known
+
+    def refresh(self) -> None:
+        """Read the source; if it fails the last known value stays in force."""
+        now_ns = self._clock.time_ns()
+        with self._lock:
+            self._known = self._known.without_future(now_ns)
+        try:
+            news = self.kind.parse(read_source(self.source), now_ns)
+        except (SourceError, ValueError) as error:
+            self._failed(str(error))
+        else:
+            self._take(news, now_ns)
+        self._notice_staleness()
+
+    def status(self) -> dict[str, Any]:
+        """Return the feed's state; `value` is None before the first value."""
+        now_ns = self._clock.time_ns()
+        known = self.current()
+        found = known.at(now_ns)
+        return {
+            "value": None if found is None else str(found.value),
+            "since_ns": None if found is None else found.time_ns,
+            "seen_ns": known.seen_ns,
+            "stale": self._is_stale(known),
+            "values": len(known.values),
+            "last_error": self._error,
+        }
+
+    def _take(self, news: Sequence[TimedValue], now_ns: int) -> None:
+        with self._lock:
+            known = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
+            self._known = known
+        self._ledger.put_state(self.kind.state, known.to_document())
+        if self._error is not None:
+            self._error = None
+            title = f"{self.kind.title}: its source answers again"
+            self._on_event(Event("fault", "info", title, now_ns))
+
+    def _remembered(self) -> TimedValues:
+        document = self._ledger.state(self.kind.state)
+        if not isinstance(document, dict):
+            return TimedValues()
+        try:
+            return TimedValues.from_document(document)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            logger.warning(
+                "the stored values of %s are damaged and were discarded", self.kind.title
+            )
+            return TimedValues()
+
+    def _is_stale(self, known: TimedValues) -> bool:
+        return known.is_stale(self._clock.time_ns(), self.source.stale_after_s)
+
+    def _failed(self, reason: str) -> None:
+        is_new = self._error is None
+        self._error = reason
+        if not is_new:
+            return
+        kind = self.kind
+        logger.warning("%s: %s", kind.title, reason)
+        self._report(
+            f"{kind.title}: its source gives no {kind.noun}",
+            f"{reason}. The last known {kind.noun} stays in force; once stale it is marked so.",
+        )
+
+    def _notice_staleness(self) -> None:
+        """Report staleness once, and again only after a newer value."""
+        is_stale = self._is_stale(self.current())
+        if is_stale and not self._reported_stale:
+            kind = self.kind
+            self._report(
+                f"{kind.title} is stale",
+                f"no {kind.noun} newer than {self.source.stale_after_s:g} s; the last known one"
+                " stays in force and is marked stale",
+            )
+        self._reported_stale = is_stale
+
+    def _report(self, title: str, detail: str) -> None:
+        now_ns = self._clock.time_ns()
+        cause = f"{self.kind.noun} source"
+        self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))

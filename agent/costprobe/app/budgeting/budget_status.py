@@ -1,0 +1,112 @@
+"""Budget status from the store, each with the requested forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.budgets import budget_document, restored_book
+from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from costprobe.app.budgeting.spend_reading import book_name, phase_of, read_spend, usual_of
+from costprobe.app.configuration import Config
+from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
+from costprobe.domain.costing.budgets.budget_forecast import (
+    Forecast,
+    HourRate,
+    Rest,
+    robust_forecast,
+)
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import SpendBook
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetOverview:
+    """A budget's status and the hours behind it.
+
+    Attributes:
+        status: Spend and forecast.
+        book: The hours that it is computed from.
+        note: Why the forecast is not by the requested method; empty if it is.
+    """
+
+    status: BudgetStatus
+    book: SpendBook
+    note: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the budget as JSON, with a note on its forecast."""
+        found = budget_document(self.status)
+        return {**found, "note": found["note"] or self.note, "verdict": verdict(self.status)}
+
+
+def verdict(status: BudgetStatus) -> str:
+    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
+    if status.spent > status.amount:
+        return "exceeded"
+    is_heading_there = status.expected is not None and status.expected > status.amount
+    return "will be exceeded" if is_heading_there else ""
+
+
+def budget_overviews(
+    config: Config,
+    reader: StoreReader,
+    budgets: Iterable[BudgetConfig],
+    now_ns: int,
+    method: str = "auto",
+    books: MutableMapping[int, SpendBook] | None = None,
+) -> list[BudgetOverview]:
+    """Return the status of each budget.
+
+    Args:
+        config: The configuration: intervals of rows.
+        reader: The store.
+        budgets: The requested budgets.
+        now_ns: UTC in ns.
+        method: `harmonic`, `robust`, or `auto`: harmonic if it is available, else robust.
+        books: Hours that were read before, by phase; updated, so that the next call reads only
+            newer rows.
+
+    Raises:
+        MissingLibraryError: `harmonic` was requested and its library is not installed.
+        UnfitError: `harmonic` was requested and the past does not suit it.
+    """
+    states = reader.states()
+    books = {} if books is None else books
+    current: set[int] = set()
+    found = []
+    for budget in budgets:
+        phase_ns = phase_of(budget, now_ns)
+        if phase_ns not in books:
+            kept, _ = states.get(book_name(phase_ns), (None, 0))
+            books[phase_ns] = restored_book(kept, phase_ns)
+        if phase_ns not in current:
+            read_spend(books[phase_ns], reader, now_ns, usual_of(config))
+            current.add(phase_ns)
+        chosen = _Chosen(method)
+        status = budget_status(budget, books[phase_ns], now_ns, chosen.forecast)
+        found.append(BudgetOverview(status, books[phase_ns], chosen.note))
+    return found
+
+
+class _Chosen:
+    """The requested forecast; `note` gives the reason if another was used."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self.note = ""
+
+    def forecast(
+        self, history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
+    ) -> Forecast | None:
+        """Return the library's forecast if requested and available, else the robust rate's."""
+        if self._method != "robust":
+            try:
+                return harmonic_forecast(history, rest, timezone)
+            except (MissingLibraryError, UnfitError) as error:
+                if self._method == "harmonic":
+                    raise
+                self.note = f"the robust rate: {error}"
+        return robust_forecast(history, rest, timezone)

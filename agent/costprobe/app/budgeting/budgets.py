@@ -1,0 +1,182 @@
+"""Evaluate the configured budgets, and store their status and events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from threading import Event as Flag
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.budgeting.spend_reading import book_name, phase_of, read_spend, usual_of
+from costprobe.app.configuration import Config
+from costprobe.core.clock import Clock
+from costprobe.core.records import Event
+from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
+from costprobe.domain.costing.budgets.budget_watch import BudgetFlags, BudgetWatch, budget_point
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import SpendBook
+
+logger = logging.getLogger(__name__)
+
+WATCHES_STATE = "budgets"
+# Pause while eight weeks are read at the first start, so that measuring is not delayed.
+PAUSE_S = 0.05
+
+
+class BudgetTracker:
+    """The budgets of a configuration.
+
+    Args:
+        config: The configuration: budgets and intervals of rows.
+        ledger: Stores rows of `budget`, and the state for a restart.
+        store_path: The store that costs are read from.
+        clock: The host's clocks.
+        tags: Host and static labels, on every row.
+        on_event: Receives the event of a budget that is exceeded or will be.
+        stop: Set when the daemon ends.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        ledger: Ledger,
+        store_path: Path,
+        clock: Clock,
+        tags: Mapping[str, str],
+        *,
+        on_event: Callable[[Event], None],
+        stop: Flag,
+    ) -> None:
+        self._budgets = config.budget
+        self._ledger = ledger
+        self._store_path = store_path
+        self._clock = clock
+        self._tags = dict(tags)
+        self._usual = usual_of(config)
+        self._on_event = on_event
+        self._stop = stop
+        self._books: dict[int, SpendBook] = {}
+        self._watches = self._remembered()
+        self._lock = Lock()
+        self._documents: list[dict[str, Any]] = []
+
+    def refresh(self) -> None:
+        """Read the spend since the last evaluation, and report budgets that are exceeded."""
+        now_ns = self._clock.time_ns()
+        documents = []
+        books = {budget.name: self._book(phase_of(budget, now_ns)) for budget in self._budgets}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            for book in {book.phase_ns: book for book in books.values()}.values():
+                final_ns = book.final_ns
+                is_read = read_spend(
+                    book, reader, now_ns, self._usual, lambda: self._stop.wait(PAUSE_S)
+                )
+                if not is_read:
+                    return
+                if book.final_ns != final_ns:
+                    self._ledger.put_state(book_name(book.phase_ns), book.to_document())
+        for budget in self._budgets:
+            status = budget_status(budget, books[budget.name], now_ns)
+            flags, events = self._watches[budget.name].take(status)
+            self._ledger.append([budget_point(status, flags, self._tags)])
+            for event in events:
+                logger.warning("%s", event.detail)
+                self._on_event(event)
+            documents.append(budget_document(status, flags))
+        self._ledger.put_state(
+            WATCHES_STATE,
+            {
+                budget.name: {
+                    "budget": _identity(budget),
+                    "watch": self._watches[budget.name].document(),
+                }
+                for budget in self._budgets
+            },
+        )
+        with self._lock:
+            self._documents = documents
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return each budget's status at the last evaluation; empty before the first."""
+        with self._lock:
+            return list(self._documents)
+
+    def _book(self, phase_ns: int) -> SpendBook:
+        """Return the spend book of a phase, restored from the ledger if it is not loaded yet."""
+        book = self._books.get(phase_ns)
+        if book is None:
+            kept = self._ledger.state(book_name(phase_ns))
+            book = self._books[phase_ns] = restored_book(kept, phase_ns)
+        return book
+
+    def _remembered(self) -> dict[str, BudgetWatch]:
+        """Return the stored watch of each budget; a changed budget starts a new one."""
+        kept = self._ledger.state(WATCHES_STATE)
+        watches = {}
+        for budget in self._budgets:
+            watch = BudgetWatch()
+            document = kept.get(budget.name) if isinstance(kept, dict) else None
+            if isinstance(document, dict) and document.get("budget") == _identity(budget):
+                try:
+                    watch = BudgetWatch.restore(document["watch"])
+                except (KeyError, TypeError, ValueError) as error:
+                    logger.warning(
+                        "the stored state of budget %s is damaged: %s", budget.name, error
+                    )
+            watches[budget.name] = watch
+        return watches
+
+
+def restored_book(kept: object, phase_ns: int) -> SpendBook:
+    """Return a stored book; a new one if it is damaged or of other hours."""
+    if isinstance(kept, dict):
+        try:
+            book = SpendBook.from_document(kept)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            logger.warning(
+                "the stored hours of the budgets are damaged and will be read again: %s", error
+            )
+        else:
+            if book.phase_ns == phase_ns:
+                return book
+    return SpendBook(phase_ns)
+
+
+def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> dict[str, Any]:
+    """Return a budget's status as JSON, with its conditions if flags are given."""
+    budget, rest = status.budget, status.rest
+    document: dict[str, Any] = {
+        "budget": budget.name,
+        "scope": budget.scope,
+        "period": budget.period,
+        "timezone": budget.timezone,
+        "period_start_ns": status.period.start_ns,
+        "period_end_ns": status.period.end_ns,
+        "time_ns": status.time_ns,
+        "currency": budget.currency,
+        "amount": float(budget.amount),
+        "spent": status.spent,
+        "forecast": status.expected,
+        "forecast_low": status.low,
+        "forecast_high": status.high,
+        "method": None if rest is None else rest.method,
+        "hours": 0 if rest is None else rest.hours,
+        "note": status.note,
+        "elapsed_share": status.elapsed_share,
+        "coverage": status.coverage,
+        "missing": list(status.missing),
+        "foreign": dict(status.foreign),
+    }
+    if flags is not None:
+        document["exceeded"] = flags.is_exceeded
+        document["forecast_exceeded"] = flags.is_forecast
+    return document
+
+
+def _identity(budget: BudgetConfig) -> dict[str, Any]:
+    return budget.model_dump(mode="json")

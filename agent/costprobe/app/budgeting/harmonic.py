@@ -1,0 +1,165 @@
+"""A forecast by harmonic regression, with statsmodels, in the command's own process."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo
+
+from costprobe.domain.costing.budgets.budget_forecast import (
+    INTERVAL,
+    Forecast,
+    HourRate,
+    Rest,
+    hour_of_week,
+)
+from costprobe.domain.costing.budgets.periods import HOUR_NS
+
+DAY_HOURS = 24
+WEEK_HOURS = 168
+MIN_WEEKS = 2
+MAX_MISSING_SHARE = 0.2
+DAILY_HARMONICS = 5
+WEEKEND_HARMONICS = 3
+MAX_CORRELATION = 0.99
+SATURDAY = 5
+ITERATIONS = 6
+# Standard deviations from which on the last week counts as another level.
+LEVEL_DEVIATIONS = 2.0
+# A smaller change of level, as a share of the mean cost, is ignored.
+LEAST_LEVEL_SHARE = 0.02
+METHOD = "harmonic regression with AR(1) errors (statsmodels)"
+
+
+class MissingLibraryError(Exception):
+    """statsmodels is not installed."""
+
+
+class UnfitError(Exception):
+    """The past is too short, has too many gaps, or has just changed its level."""
+
+
+def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezone: str) -> Forecast:
+    """Return the forecast of a regression on the hour of the day and the day of the week.
+
+    Dynamic harmonic regression after Hyndman and Athanasopoulos, Forecasting: Principles and
+    Practice (3rd ed., 10.5 and 12.1): sines and cosines of the day, others on weekends, a level for
+    each weekday, and errors of a first-order autoregression (statsmodels' GLSAR, Cochrane and
+    Orcutt's iteration). There is no trend: extrapolated over weeks it is unreliable. The interval is that of the sum of the future hours: the autocorrelated errors'
+    variance and that of the coefficients. Missing hours are filled with the median of the same
+    hour of the week for the fit only.
+
+    Args:
+        history: Hours that rows cover, oldest first.
+        rest: The future hours.
+        timezone: IANA name, for the hours of the week.
+
+    Raises:
+        MissingLibraryError: statsmodels is not installed.
+        UnfitError: There is too little to fit, or the last week has another level.
+    """
+    zone = ZoneInfo(timezone)
+    values = _regular(history, zone)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own news for developers
+            from statsmodels.regression.linear_model import GLSAR  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise MissingLibraryError(
+            'statsmodels is not installed; get it with: pip install "costprobe[forecast]"'
+        ) from error
+    first_ns = history[0].start_ns
+    known = [_regressors(first_ns + at * HOUR_NS, zone) for at in range(len(values))]
+    to_come = [_regressors(hour.start_ns, zone) for hour in rest]
+    with warnings.catch_warnings():
+        # A constant cost has no errors to correlate: a harmless division by zero.
+        warnings.simplefilter("ignore")
+        model = GLSAR(values, known, rho=1)
+        fitted = model.iterative_fit(maxiter=ITERATIONS)
+        weights: list[float] = fitted.params.tolist()
+        covariance: list[list[float]] = fitted.cov_params().tolist()
+        rho, noise = float(model.rho[0]), float(fitted.scale)
+    rho = min(MAX_CORRELATION, max(0.0, rho)) if math.isfinite(rho) else 0.0
+    errors = [value - _dot(weights, row) for value, row in zip(values, known, strict=True)]
+    _check_level(errors[-WEEK_HOURS:], rho, noise, LEAST_LEVEL_SHARE * statistics.fmean(values))
+    skipped = round((rest[0].start_ns - history[-1].start_ns) / HOUR_NS) if rest else 0
+    expected = sum(
+        max(0.0, _dot(weights, row) + errors[-1] * rho ** (skipped + ahead)) * hour.share
+        for ahead, (row, hour) in enumerate(zip(to_come, rest, strict=True))
+    )
+    shares = [hour.share for hour in rest]
+    variance = noise * _carried(shares, rho, skipped) + _of_weights(covariance, to_come, shares)
+    quantile = statistics.NormalDist().inv_cdf((1 + INTERVAL) / 2)
+    spread = quantile * math.sqrt(variance) if math.isfinite(variance) and variance > 0 else 0.0
+    return Forecast(expected, max(0.0, expected - spread), expected + spread, METHOD, len(history))
+
+
+def _check_level(last_week: Sequence[float], rho: float, noise: float, least: float) -> None:
+    """Check that the last week has the level of the weeks before.
+
+    Raises:
+        UnfitError: It is further away than its own errors explain, and than `least`.
+    """
+    away = statistics.fmean(last_week)
+    usual = math.sqrt(noise * _carried([1 / len(last_week)] * len(last_week), rho, 0))
+    if abs(away) > LEVEL_DEVIATIONS * usual and abs(away) > least:
+        raise UnfitError("the costs of the last week have another level than those before")
+
+
+def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
+    """Return the regressors of an hour: its place in the day and the week."""
+    at = hour_of_week(time_ns, zone)
+    weekday = at // DAY_HOURS
+    angle = 2 * math.pi * (at % DAY_HOURS) / DAY_HOURS
+    waves = [f(k * angle) for k in range(1, DAILY_HARMONICS + 1) for f in (math.sin, math.cos)]
+    is_weekend = float(weekday >= SATURDAY)
+    weekend = [is_weekend * wave for wave in waves[: 2 * WEEKEND_HARMONICS]]
+    return [*(float(weekday == day) for day in range(7)), *waves, *weekend]
+
+
+def _carried(shares: Sequence[float], rho: float, skipped: int) -> float:
+    """Return the variance of the sum of future autocorrelated errors of variance 1."""
+    carried, total = 0.0, 0.0
+    for share in [*reversed(shares), *[0.0] * max(0, skipped - 1)]:
+        carried = share + rho * carried
+        total += carried**2
+    return total
+
+
+def _of_weights(
+    covariance: Sequence[Sequence[float]], rows: Sequence[Sequence[float]], shares: Sequence[float]
+) -> float:
+    """Return the variance of the sum of future hours due to the coefficients."""
+    columns = zip(*rows, strict=True)
+    sums = [_dot(column, shares) for column in columns]
+    return _dot(sums, [_dot(row, sums) for row in covariance]) if sums else 0.0
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
+    """Return every hour from the first to the last, gaps filled with the usual value.
+
+    Raises:
+        UnfitError: There is less than two weeks, or more than a fifth is missing.
+    """
+    known = {hour.start_ns: hour.per_hour for hour in history}
+    wanted = range(history[0].start_ns, history[-1].start_ns + 1, HOUR_NS) if history else range(0)
+    if len(wanted) < MIN_WEEKS * WEEK_HOURS:
+        raise UnfitError(f"{len(wanted)} h are known, {MIN_WEEKS * WEEK_HOURS} are needed")
+    if len(known) < (1 - MAX_MISSING_SHARE) * len(wanted):
+        raise UnfitError(f"{len(wanted) - len(known)} of {len(wanted)} h are missing")
+    usual: dict[int, list[float]] = {}
+    for start_ns, value in known.items():
+        usual.setdefault(hour_of_week(start_ns, zone), []).append(value)
+    middle = [statistics.median(known.values())]
+    return [
+        known[start_ns]
+        if start_ns in known
+        else statistics.median(usual.get(hour_of_week(start_ns, zone), middle))
+        for start_ns in wanted
+    ]

@@ -1,0 +1,121 @@
+"""Update spend books from the stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.configuration import Config
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, merged
+
+DAY_NS = 24 * HOUR_NS
+# Longest delay and longest interval of rows before an hour counts as final.
+LATE_NS = 2 * HOUR_NS
+# Length of a service's window if there are too few rows to derive it.
+WINDOW_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Length of a row's interval if there are too few rows to derive it.
+
+    Attributes:
+        device_s: Seconds of a row of `device`.
+        service_s: Seconds of a row of `allocation`.
+    """
+
+    device_s: float
+    service_s: float = WINDOW_S
+
+
+def usual_of(config: Config) -> Usual:
+    """Return the intervals that the configuration sets."""
+    return Usual(config.telemetry.aggregate_s)
+
+
+def book_name(phase_ns: int) -> str:
+    """Return the name of a book's stored document."""
+    return f"budget hours {phase_ns // NS_PER_S}"
+
+
+def phase_of(budget: BudgetConfig, time_ns: int) -> int:
+    """Return the offset in ns of a budget's full hours from UTC's."""
+    return hour_phase_ns(budget.timezone, time_ns)
+
+
+def read_spend(
+    book: SpendBook,
+    reader: StoreReader,
+    now_ns: int,
+    usual: Usual,
+    pause: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Add the rows since the last call; eight weeks at the first.
+
+    Args:
+        book: The book to update.
+        reader: The store.
+        now_ns: UTC in ns.
+        usual: Length of intervals if there are too few rows.
+        pause: Called after each day; True ends the reading.
+
+    Returns:
+        False if it was ended early.
+    """
+    if book.final_ns > now_ns:
+        book.clear()  # the wall clock was ahead, and was corrected
+    oldest_ns = book.start_ns(book.hour_of(now_ns) - MAX_HOURS + 1)
+    since_ns = max(book.final_ns, oldest_ns)
+    book.cut(since_ns)
+    payers = _payers(reader)
+    while since_ns < now_ns:
+        until_ns = min(since_ns + DAY_NS, now_ns)
+        for payer, tags in payers.items():
+            _book_one(book, reader, payer, tags, TimeSpan(since_ns, until_ns), usual)
+        final_ns = book.start_ns(book.hour_of(min(until_ns, now_ns - LATE_NS)))
+        book.final_ns = max(book.final_ns, final_ns)
+        since_ns = until_ns
+        if since_ns < now_ns and pause():
+            return False
+    return True
+
+
+def _payers(reader: StoreReader) -> dict[Payer, Mapping[str, str]]:
+    """Return all payers in the store, with the tags of their series."""
+    found: dict[Payer, Mapping[str, str]] = {}
+    for series in reader.series("device"):
+        device = series.tags.get("device")
+        if device:
+            payer = Payer("", device, series.tags.get("currency", ""))
+            found[payer] = {"device": device}
+    for series in reader.series("allocation"):
+        device, service = series.tags.get("device"), series.tags.get("service")
+        if device and service:
+            payer = Payer(service, device, series.tags.get("currency", ""))
+            found[payer] = {"device": device, "service": service}
+    return found
+
+
+def _book_one(
+    book: SpendBook,
+    reader: StoreReader,
+    payer: Payer,
+    tags: Mapping[str, str],
+    span: TimeSpan,
+    usual: Usual,
+) -> None:
+    measurement, usual_s = (
+        ("allocation", usual.service_s) if payer.service else ("device", usual.device_s)
+    )
+    found = reader.values(measurement, "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS, tags)
+    rows = merged(
+        (series.times_ns, series.values)
+        for series in found
+        if series.tags.get("currency", "") == payer.currency
+    )
+    if rows:
+        book.add_rows(payer, rows, span, usual_s)

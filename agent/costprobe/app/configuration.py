@@ -1,0 +1,214 @@
+"""The configuration: every key, its type, its default and its meaning, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from costprobe.adapters.notifiers.registry import NOTIFIERS
+from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
+from costprobe.adapters.sensors.settings import TelemetryConfig
+from costprobe.adapters.serving.device_checks import service_problems
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.sinks.registry import SINKS
+from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.app.configuration_checks import (
+    budget_problems,
+    currency_problems,
+    notifier_problems,
+    plan_problems,
+)
+from costprobe.core.config.fields import (
+    Duration,
+    Name,
+    Section,
+    key,
+)
+from costprobe.core.config.kinds import union_of_kinds
+from costprobe.core.config.load import load_file, parse_text, validate_tables
+from costprobe.core.config.root import RootSection
+from costprobe.core.schema import SCHEMA
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.rules.registry import RULES
+from costprobe.domain.alerting.rules.rule import RuleConfig
+from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.detection.settings import DetectionConfig
+from costprobe.domain.pricing.carbon import CarbonConfig
+from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.domain.pricing.registry import PLANS
+from costprobe.domain.pricing.tariff import ElectricityConfig
+
+MAX_PORT = 65535
+_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+
+
+def _label(name: str) -> str:
+    if name in _OWN_TAGS:
+        raise ValueError("is a tag of costprobe's own; choose another name")
+    return name
+
+
+# The tables of several kinds, as the registries list them when this module is imported.
+if TYPE_CHECKING:
+    AnyNotifier = NotifierConfig
+    AnyPlan = Plan
+    AnyRule = RuleConfig
+    AnySinkConfig = SinkConfig
+else:
+    AnyNotifier = union_of_kinds({name: kind.config for name, kind in NOTIFIERS.items()}, "kind")
+    AnyPlan = union_of_kinds(PLANS, "plan")
+    AnyRule = union_of_kinds({name: kind.config for name, kind in RULES.items()}, "kind")
+    AnySinkConfig = union_of_kinds({api: kind.config for api, kind in SINKS.items()}, "api")
+
+
+class HostConfig(Section):
+    """How this host appears in the series."""
+
+    name: str | None = Field(
+        None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
+    )
+    labels: dict[Annotated[Name, AfterValidator(_label)], str] = Field(
+        default_factory=dict,
+        description="Further tags on every row, such as rack or team.",
+        examples=[{"rack": "a1"}],
+    )
+
+
+class HttpConfig(Section):
+    """The daemon's own HTTP listener for `/healthz` and `/metrics`; off by default."""
+
+    listen: str | None = Field(
+        None,
+        max_length=80,
+        description="IP address and port; port 0 selects a free one.",
+        examples=["127.0.0.1:9101"],
+    )
+    allow_remote: bool = Field(
+        False,
+        description=(
+            "Whether `listen` may be an address that other hosts reach; there is no authentication."
+        ),
+    )
+    window_s: Duration = key(
+        "window",
+        900.0,
+        le=86400,
+        description="How far back `/metrics` looks for the newest value of each series.",
+    )
+    max_series: int = Field(
+        5000,
+        ge=100,
+        le=50_000,
+        description="Most series that `/metrics` shows; the rest is counted.",
+    )
+
+    @model_validator(mode="after")
+    def _listens_where_it_may(self) -> HttpConfig:
+        address = self.address
+        if address is not None and not (self.allow_remote or ip_address(address[0]).is_loopback):
+            raise ValueError(
+                f"listen = {self.listen!r} is open to other hosts; write a loopback address, or"
+                " allow_remote = true"
+            )
+        return self
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """IP address and port to listen on; None for not at all.
+
+        Raises:
+            ValueError: `listen` is no such thing.
+        """
+        if self.listen is None:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            is_good = ip_address(bare).version == (4 if bare == host else 6)
+        except ValueError:
+            is_good = False
+        if not (is_good and "%" not in bare and port.isascii() and port.isdigit()) or (
+            int(port) > MAX_PORT
+        ):
+            raise ValueError(
+                'listen is an IP address and a port, such as "127.0.0.1:9101" or "[::1]:9101"'
+            )
+        return bare, int(port)
+
+
+class Config(RootSection):
+    """The whole configuration file."""
+
+    host: HostConfig = HostConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    probing: ProbingConfig = ProbingConfig()
+    probe: tuple[AnyProbeConfig, ...] = ()
+    service: tuple[ServiceConfig, ...] = ()
+    price: tuple[AnyPlan, ...] = ()
+    electricity: ElectricityConfig | None = None
+    carbon: CarbonConfig | None = None
+    budget: tuple[BudgetConfig, ...] = Field((), max_length=64)
+    store: StoreConfig = StoreConfig()
+    sink: tuple[AnySinkConfig, ...] = ()
+    detection: DetectionConfig = DetectionConfig()
+    alerting: AlertingConfig = AlertingConfig()
+    rule: tuple[AnyRule, ...] = ()
+    maintenance: tuple[MaintenanceConfig, ...] = ()
+    notifier: tuple[AnyNotifier, ...] = ()
+    http: HttpConfig = HttpConfig()
+
+    def cross_field_problems(self) -> Iterator[str]:
+        """Errors across the tables, one line each: `key.path: what is wrong and how to fix it`."""
+        yield from super().cross_field_problems()
+        yield from currency_problems(self.price, self.electricity)
+        yield from plan_problems(self.price)
+        yield from budget_problems(self.budget, self.rule, self.price, self.service)
+        yield from service_problems(self.service)
+        yield from notifier_problems(self.rule, self.notifier)
+
+
+# The configuration of `costprobe run` on a host without a configuration file.
+DEMO = Config.model_validate(
+    {"probing": {"duty": 1}, "probe": [{"name": "transformer", "every": "1m", "when_busy": "run"}]}
+)
+
+
+def load(path: Path) -> Config:
+    """Read and validate a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or holds errors; each is listed.
+    """
+    return load_file(path, Config)
+
+
+def parse(text: str, path: Path) -> Config:
+    """Validate the text of a configuration file.
+
+    Args:
+        text: TOML.
+        path: The file it is from, for errors.
+
+    Raises:
+        ConfigError: The text is not TOML, or holds errors; each is listed.
+    """
+    return parse_text(text, path, Config)
+
+
+def validated(raw: Mapping[str, Any], path: Path) -> Config:
+    """Validate tables as TOML has them.
+
+    Args:
+        raw: The tables.
+        path: The file they are from, for errors.
+
+    Raises:
+        ConfigError: The tables hold errors; each is listed.
+    """
+    return validate_tables(raw, path, Config)

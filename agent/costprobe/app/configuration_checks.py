@@ -1,0 +1,85 @@
+"""Checks across tables of the configuration; each yields lines `key.path: what is wrong; the fix`.
+
+For a file that has other errors the tables hold what is valid in them: a required key may be None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.rules.budget import BudgetRuleConfig
+from costprobe.domain.alerting.rules.rule import RuleConfig
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.domain.pricing.tariff import ElectricityConfig
+
+
+def currency_problems(
+    plans: Sequence[Plan], electricity: ElectricityConfig | None
+) -> Iterator[str]:
+    """Prices and the tariff are added, so they need one currency."""
+    currencies = {plan.currency for plan in plans}
+    if electricity is not None and currencies:
+        if currencies != {electricity.currency}:
+            yield (
+                f"electricity.currency: {electricity.currency} cannot be added to prices in"
+                f" {', '.join(sorted(currencies))}; use one currency"
+            )
+    elif len(currencies) > 1:
+        yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
+
+
+def plan_problems(plans: Sequence[Plan]) -> Iterator[str]:
+    """Of two plans for one device from one day, neither would be in force."""
+    seen: dict[tuple[object, ...], int] = {}
+    for index, plan in enumerate(plans):
+        identity = (plan.device, plan.valid_from, plan.unit)
+        if identity in seen:
+            yield (
+                f"price[{index}].valid_from: price[{seen[identity]}] applies from the same day to"
+                " the same device; give each plan its own"
+            )
+        seen[identity] = index
+
+
+def budget_problems(
+    budgets: Sequence[BudgetConfig],
+    rules: Sequence[RuleConfig],
+    plans: Sequence[Plan],
+    services: Sequence[ServiceConfig],
+) -> Iterator[str]:
+    """A budget in a currency without prices, or of an unknown service, would always be zero."""
+    priced = {plan.currency for plan in plans}
+    limits: list[tuple[str, BudgetConfig | BudgetRuleConfig]] = [
+        (f"rule[{index}]", rule)
+        for index, rule in enumerate(rules)
+        if isinstance(rule, BudgetRuleConfig)
+    ]
+    limits += [(f"budget[{index}]", budget) for index, budget in enumerate(budgets)]
+    for key, limit in limits:
+        if priced and limit.currency not in priced:
+            yield (
+                f"{key}.currency: prices are in {', '.join(sorted(priced))}, and {limit.currency}"
+                " is never added to them; use the same currency"
+            )
+    names = sorted(service.name for service in services if service.name)
+    for index, budget in enumerate(budgets):
+        if names and budget.service is not None and budget.service not in names:
+            yield (
+                f"budget[{index}].service: no service is called {budget.service!r}; there are"
+                f" {', '.join(names)}"
+            )
+
+
+def notifier_problems(
+    rules: Sequence[RuleConfig], notifiers: Sequence[NotifierConfig]
+) -> Iterator[str]:
+    """A rule's notifiers must exist."""
+    names = sorted(notifier.name for notifier in notifiers if notifier.name)
+    there = f"there are {', '.join(names)}" if names else "there is none"
+    for index, rule in enumerate(rules):
+        for name in rule.notify or ():
+            if name not in names:
+                yield f"rule[{index}].notify: no notifier is called {name!r}; {there}"

@@ -1,0 +1,1 @@
+"""Sinks, notifiers and retention at work."""

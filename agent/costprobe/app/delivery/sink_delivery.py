@@ -1,0 +1,155 @@
+"""Delivery of the stored series to the configured sinks."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event as Flag
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from costprobe.adapters.sinks.registry import build_sink
+from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.adapters.storage.outbox.sink_outbox import SinkOutbox
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S
+
+if TYPE_CHECKING:  # a daemon without a sink must not carry these
+    from costprobe.adapters.sinks.outbox_worker import OutboxWorker
+
+logger = logging.getLogger(__name__)
+
+JOIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTotals:
+    """Delivery over all sinks.
+
+    Attributes:
+        outbox_points: Points that the sink with the largest backlog has not acknowledged.
+        outbox_lag_s: Age of the oldest of them in s.
+        sent_points: Points that were acknowledged, over all sinks.
+    """
+
+    outbox_points: int
+    outbox_lag_s: float
+    sent_points: int
+
+
+class SinkDelivery:
+    """The delivery threads of the configured sinks: one each, so that no sink delays another.
+
+    Args:
+        sinks: The sinks' configuration.
+        store: The outbox.
+        clock: The host's clocks.
+        stop: Ends the threads.
+        host: Name of this host, from which its flush schedule follows.
+    """
+
+    def __init__(
+        self, sinks: Sequence[SinkConfig], store: Store, clock: Clock, stop: Flag, host: str
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._outboxes: dict[str, SinkOutbox] = {}
+        self._workers: dict[str, OutboxWorker] = {}
+        configured = {sink.name for sink in sinks}
+        for known in store.sinks():
+            if known.sink not in configured:
+                store.forget_sink(known.sink)
+        for sink in sinks:
+            store.register_sink(sink.name, from_beginning=sink.from_beginning)
+            outbox = store.outbox_of(
+                sink.name,
+                important_first=sink.backlog == "important_first",
+                max_points=sink.max_backlog_points,
+            )
+            self._outboxes[sink.name] = outbox
+            self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
+        self._threads = [
+            Thread(target=worker.run, name=f"sink {name}", daemon=True)
+            for name, worker in self._workers.items()
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def lives(self) -> dict[str, bool]:
+        """Whether each thread that was started still runs."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; what was not acknowledged is sent after the next start."""
+        self._stop.set()
+        for worker in self._workers.values():
+            worker.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def retry(self, sink: str | None) -> list[str]:
+        """Retry a sink now, or all of them; return their names.
+
+        Raises:
+            KeyError: No sink has that name.
+        """
+        names = list(self._workers) if sink is None else [sink]
+        for name in names:
+            self._workers[name].retry_now()
+        return names
+
+    def keep_bounds(self) -> None:
+        """Discard what exceeds a sink's `max_backlog_points`, and log it."""
+        for name, outbox in self._outboxes.items():
+            dropped = outbox.keep_bound()
+            if dropped:
+                logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
+
+    def status(self) -> dict[str, Any]:
+        """The status of each sink, by name."""
+        return {name: worker.status() for name, worker in self._workers.items()}
+
+    def totals(self) -> DeliveryTotals:
+        """The values that the `agent` series reports."""
+        backlogs = [self._store.backlog(name) for name in self._workers]
+        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
+        now_ns = self._clock.time_ns()
+        lag_s = 0.0 if oldest_ns is None else max(0.0, (now_ns - oldest_ns) / NS_PER_S)
+        return DeliveryTotals(
+            outbox_points=max((backlog.points for backlog in backlogs), default=0),
+            outbox_lag_s=lag_s,
+            sent_points=sum(worker.status()["sent"] for worker in self._workers.values()),
+        )
+
+
+def worker_of(
+    sink: SinkConfig, outbox: SinkOutbox, clock: Clock, stop: Flag, host: str
+) -> OutboxWorker:
+    """The delivery worker of a sink.
+
+    Args:
+        sink: The sink's configuration.
+        outbox: The rows that it has not acknowledged.
+        clock: The host's clocks.
+        stop: Ends the worker.
+        host: Name of this host, from which its flush schedule follows.
+    """
+    # Imported here: a daemon without a sink must not carry these.
+    from costprobe.adapters.sinks.flush_schedule import FlushSchedule  # noqa: PLC0415
+    from costprobe.adapters.sinks.outbox_worker import OutboxWorker  # noqa: PLC0415
+
+    rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+    schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)
+    return OutboxWorker(
+        sink, outbox, build_sink(sink, clock), stop, clock, rng=rng, schedule=schedule
+    )

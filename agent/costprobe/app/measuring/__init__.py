@@ -1,0 +1,1 @@
+"""Probe jobs: scheduling, running, joining energy."""

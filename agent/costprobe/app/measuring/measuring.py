@@ -1,0 +1,235 @@
+"""One probe run: the result of the child joined with the sensors' measurements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+from costprobe.adapters.probing.lock import device_lock
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.neighbour import DeviceLoad
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress
+from costprobe.adapters.probing.request import ProbeRequest, ServedRequest
+from costprobe.adapters.probing.runner import ProbeRunner
+from costprobe.adapters.sensors.protocol.activity import Activity, worst_of
+from costprobe.adapters.sensors.protocol.sample import Absent
+from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.measuring.probe_requests import batch_name, model_request, served_request
+from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
+from costprobe.core.records import NS_PER_S, Device, Energy, EnergyMethod
+from costprobe.domain.costing.probe.run import MeasuredRun
+
+ANSWER_TIMEOUT_S = 10.0
+LOOK_BACK_NS = 2 * NS_PER_S
+# For a short run the sample after it counts as well.
+LOOK_BEHIND_S = 2.0
+# From the least to the most accurate: a sum is as good as its worst part.
+TRUST: tuple[EnergyMethod, ...] = ("modelled", "rapl", "poll", "samples", "counter")
+
+
+class Measurer:
+    """Run probes, and query the sensors for energy and activity of the devices meanwhile.
+
+    Args:
+        sensor: The sensor child's supervisor.
+        ledger: Stores the best batch of each device, model and software.
+        lock_folder: Folder of the devices' lock files.
+        stop: Ends a run.
+        now_ns: CLOCK_MONOTONIC ns.
+        runs: Records when models run on a device; None for no record.
+    """
+
+    def __init__(
+        self,
+        sensor: SensorSupervisor,
+        ledger: Ledger,
+        lock_folder: Path,
+        stop: Event,
+        now_ns: Callable[[], int],
+        runs: ProbeRuns | None = None,
+    ) -> None:
+        self._sensor = sensor
+        self._ledger = ledger
+        self._lock_folder = lock_folder
+        self._stop = stop
+        self._now_ns = now_ns
+        self._runs = runs
+        self._runners: dict[tuple[str, str], ProbeRunner] = {}
+
+    def run(
+        self,
+        probe: AnyProbe,
+        target: ProbeTarget,
+        *,
+        energy: bool,
+        on_progress: Callable[[ProbeProgress], None],
+        search_anew: bool = False,
+    ) -> MeasuredRun | ProbeFault:
+        """Run a probe once, with no other probe of costprobe on its devices.
+
+        Args:
+            probe: The probe.
+            target: Its devices.
+            energy: True for a run with an energy window.
+            on_progress: Called with the run's progress.
+            search_anew: True to search the batch even if a result is stored.
+        """
+        with ExitStack() as locks:
+            # In the order of their names, which prevents a deadlock of two runs.
+            for device in sorted(target.devices, key=lambda device: device.name):
+                lock = device_lock(self._lock_folder, device.name, self._stop, probe.every_s)
+                if not locks.enter_context(lock):
+                    return ProbeFault("busy", f"another probe kept {device.name} busy", ())
+            if self._stop.is_set():
+                return ProbeFault("cancelled", "the run was ended", ())
+            # A probed server is a service of its own: its requests bear the cost.
+            runs = self._runs if isinstance(probe, ProbeConfig) else None
+            if runs is not None:
+                runs.begin(target.name, self._now_ns())
+            outcome: ProbeOutcome | ProbeFault | None = None
+            self._watch(target.devices, probe.deadline_s)
+            try:
+                outcome = self._runner(probe, target).run(
+                    self._request(probe, target, energy=energy, search_anew=search_anew),
+                    target.name,
+                    on_edge=lambda: self._mark(target.devices),
+                    on_progress=on_progress,
+                )
+            finally:
+                self._watch(target.devices, LOOK_BEHIND_S)
+                if runs is not None:
+                    runs.end(target.name, self._now_ns(), outcome)
+        if isinstance(outcome, ProbeFault):
+            return outcome
+        if isinstance(probe, ProbeConfig):
+            self._remember_batch(probe, target.devices[0], outcome)
+        return self._joined(probe, target, outcome)
+
+    def load(self, device: Device) -> DeviceLoad:
+        """Return the recent load on a device."""
+        now_ns = self._now_ns()
+        activity = self._sensor.activity(
+            device.name, now_ns - LOOK_BACK_NS, now_ns, own_pids=(), timeout_s=ANSWER_TIMEOUT_S
+        )
+        return DeviceLoad(activity.util_pct, has_processes=activity.contended)
+
+    def is_ended_within(self, seconds: float) -> bool:
+        """Wait, and return True as soon as runs have to end."""
+        return self._stop.wait(seconds)
+
+    def close(self) -> None:
+        """End the children that are kept alive."""
+        for runner in self._runners.values():
+            runner.close()
+
+    def _watch(self, devices: Sequence[Device], for_s: float) -> None:
+        """Have the sensors sample all metrics of the devices for a time."""
+        until_ns = self._now_ns() + int(for_s * NS_PER_S)
+        for device in devices:
+            self._sensor.watch(device.name, until_ns)
+
+    def _mark(self, devices: Sequence[Device]) -> None:
+        """Have the sensors sample an edge of the window; the energy answer reports a failure."""
+        for device in devices:
+            self._sensor.mark(device.name)
+
+    def _runner(self, probe: AnyProbe, target: ProbeTarget) -> ProbeRunner:
+        key = (probe.name, target.name)
+        if key not in self._runners:
+            self._runners[key] = ProbeRunner(
+                python=str(probe.python or sys.executable),
+                deadline_s=probe.deadline_s,
+                stop=self._stop,
+                keep_alive=isinstance(probe, ProbeConfig) and probe.keep_alive,
+            )
+        return self._runners[key]
+
+    def _request(
+        self, probe: AnyProbe, target: ProbeTarget, *, energy: bool, search_anew: bool
+    ) -> ProbeRequest | ServedRequest:
+        if not isinstance(probe, ProbeConfig):
+            return served_request(probe, energy=energy)
+        device = target.devices[0]
+        remembered = None if search_anew else self._ledger.state(batch_name(probe, device))
+        return model_request(probe, device, remembered or {}, energy=energy)
+
+    def _remember_batch(self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome) -> None:
+        if probe.batch != "auto" or not outcome.curve:
+            return
+        result = outcome.result
+        document = {
+            "batch": result.batch,
+            "fingerprint": result.fingerprint,
+            "curve": [dict(point) for point in outcome.curve],
+        }
+        self._ledger.put_state(batch_name(probe, device), document)
+
+    def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
+        result = outcome.result
+        energy: Energy | Absent = Absent("this run carried no energy window")
+        if result.has_energy_window:
+            energy = summed([self._energy(device, outcome) for device in target.devices])
+        activity = worst_of([self._activity(device, outcome) for device in target.devices])
+        if not isinstance(probe, ProbeConfig):
+            # The server itself is the other process.
+            activity = activity.without_neighbour()
+        return MeasuredRun(
+            result=result,
+            energy=None if isinstance(energy, Absent) else energy,
+            energy_absent=energy.reason if isinstance(energy, Absent) else "",
+            activity=activity.fields(),
+            every_s=probe.every_s,
+            curve=outcome.curve,
+            board=target.board,
+        )
+
+    def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
+        return self._sensor.energy(
+            device.name,
+            outcome.result.window_start_ns,
+            outcome.result.window_end_ns,
+            outcome.steady_start_ns,
+            outcome.steady_end_ns,
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+
+    def _activity(self, device: Device, outcome: ProbeOutcome) -> Activity:
+        return self._sensor.activity(
+            device.name,
+            outcome.result.window_start_ns,
+            outcome.result.window_end_ns,
+            own_pids=outcome.pids,
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+
+
+def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
+    """Return the energy of devices that work as one, with the least accurate of their methods.
+
+    Their errors are assumed to be correlated, as those of boards of one model may be.
+
+    Args:
+        energies: One for each device, at least one; if one is absent, the sum is.
+    """
+    known = [energy for energy in energies if isinstance(energy, Energy)]
+    if len(known) < len(energies):
+        return next(energy for energy in energies if isinstance(energy, Absent))
+    if len(known) == 1:
+        return known[0]
+    total_j = sum(energy.energy_j for energy in known)
+    idle_w = [energy.idle_power_w for energy in known if energy.idle_power_w is not None]
+    scopes = {energy.scope for energy in known}
+    known_suspect = [energy.suspect for energy in known if energy.suspect is not None]
+    return Energy(
+        energy_j=total_j,
+        method=min((energy.method for energy in known), key=TRUST.index),
+        rel_err=sum(energy.rel_err * energy.energy_j for energy in known) / total_j,
+        idle_power_w=sum(idle_w) if len(idle_w) == len(known) else None,
+        scope="parent" if "parent" in scopes else "device",
+        suspect=any(known_suspect) if known_suspect else None,
+    )

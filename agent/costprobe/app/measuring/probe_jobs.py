@@ -1,0 +1,229 @@
+"""Probe jobs: when a probe may run, and what follows from its outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.probing.duty import DutyBudget
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.neighbour import is_busy
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.documents import report_document
+from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S, Event
+from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+
+logger = logging.getLogger(__name__)
+
+FULL_DUTY = 1.0
+LOOK_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Callbacks for probe runs.
+
+    Attributes:
+        on_progress: Phases of a run.
+        on_report: The report of a run.
+        on_fault: Why a run has no result.
+    """
+
+    on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
+    on_report: Callable[[ProbeReport], None]
+    on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
+
+
+class DeviceQueue:
+    """Shared by the probes of one device: they run one after another, within one budget.
+
+    Args:
+        share: Largest share of the device's time that probing may take.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.lock = Lock()
+        self.share = share
+        self.budget = DutyBudget(share)
+
+
+class ProbeJob:
+    """One probe on its devices, called by the schedule.
+
+    Args:
+        probe: The probe.
+        target: Its devices.
+        queues: One for each device of the target, shared with the device's other probes.
+        measurer: Runs the probe.
+        accounts: Prices and stores its results.
+        clock: The host's clocks.
+        listeners: Callbacks.
+    """
+
+    def __init__(
+        self,
+        probe: AnyProbe,
+        target: ProbeTarget,
+        queues: Sequence[DeviceQueue],
+        measurer: Measurer,
+        accounts: Accounts,
+        *,
+        clock: Clock,
+        listeners: Listeners,
+    ) -> None:
+        self.probe = probe
+        self.target = target
+        # In the order of the devices' names, which prevents a deadlock of two jobs.
+        named = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
+        self._queues = [queue for _, queue in named]
+        self._measurer = measurer
+        self._accounts = accounts
+        self._clock = clock
+        self._listeners = listeners
+        self._full_s = 0.0
+        self._latency_only_s = 0.0
+        self._last: dict[str, Any] | None = None
+        self._last_fault: dict[str, Any] | None = None
+        self._skipped = 0
+        self._skipped_busy = 0
+        self._deferred = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the job in the schedule."""
+        return f"probe {self.probe.name} on {self.target.name}"
+
+    def __call__(self) -> None:
+        """Run the probe if the duty budget and the device's load permit it."""
+        with ExitStack() as locks:
+            for queue in self._queues:
+                locks.enter_context(queue.lock)
+            energy = self._planned()
+            if energy is None:
+                self._skipped += 1
+                return
+            if not self._may_start():
+                return
+            started_s = self._now_s()
+            outcome = self._measurer.run(
+                self.probe,
+                self.target,
+                energy=energy,
+                on_progress=lambda progress: self._listeners.on_progress(
+                    self.probe, self.target, progress
+                ),
+            )
+            if isinstance(outcome, ProbeFault):
+                # How much of it was device time is unknown: all of it counts.
+                spent_s = self._now_s() - started_s
+                self._record(spent_s, energy=energy)
+                self._failed(outcome)
+            else:
+                self._measured(outcome, energy=energy)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `costprobe status` shows of the job."""
+        return {
+            "probe": self.probe.name,
+            "device": self.target.name,
+            "every_s": self.probe.every_s,
+            "skipped_for_budget": self._skipped,
+            "skipped_for_neighbour": self._skipped_busy,
+            "deferred": self._deferred,
+            "budget_share": min(queue.share for queue in self._queues),
+            "budget_used_share": max(
+                queue.budget.used_share(self._now_s()) for queue in self._queues
+            ),
+            "last": self._last,
+            "fault": self._last_fault,
+        }
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+    def _planned(self) -> bool | None:
+        """Return True for a run with an energy window, False for latency only, None for no run."""
+        has_energy = self.probe.carries_energy
+        if all(queue.share >= FULL_DUTY for queue in self._queues):
+            return has_energy
+        full_s = self._full_s if has_energy else self._latency_only_s
+        name, now_s = self.probe.name, self._now_s()
+        plans = {
+            queue.budget.plan(name, now_s, full_s, self._latency_only_s) for queue in self._queues
+        }
+        if "skip" in plans:
+            return None
+        return plans == {"full"} and has_energy
+
+    def _may_start(self) -> bool:
+        """Apply `when_busy` to the device's load; return False if the run is skipped."""
+        probe = self.probe
+        if not isinstance(probe, ProbeConfig) or probe.when_busy == "run" or not self._is_busy():
+            return True
+        if probe.when_busy == "skip":
+            self._skipped_busy += 1
+            return False
+        self._deferred += 1
+        ends_s = self._now_s() + probe.deferral_s
+        while self._now_s() < ends_s:
+            if self._measurer.is_ended_within(min(LOOK_AGAIN_S, probe.deferral_s)):
+                return False
+            if not self._is_busy():
+                break
+        return not self._measurer.is_ended_within(0)
+
+    def _is_busy(self) -> bool:
+        device, probe = self.target.devices[0], self.probe
+        if not isinstance(probe, ProbeConfig):
+            return False
+        return is_busy(self._measurer.load(device), probe.busy_share(device.kind))
+
+    def _record(self, busy_s: float, *, energy: bool) -> None:
+        for queue in self._queues:
+            queue.budget.record(self.probe.name, self._now_s(), busy_s, energy=energy)
+
+    def _measured(self, measured: MeasuredRun, *, energy: bool) -> None:
+        busy_s = measured.result.busy_s
+        self._record(busy_s, energy=energy)
+        if energy:
+            self._full_s = busy_s
+            self._latency_only_s = max(busy_s - self.probe.window_s, 0.0)
+        else:
+            self._latency_only_s = busy_s
+        report = self._accounts.take_probe(measured)
+        self._last, self._last_fault = report_document(report), None
+        self._listeners.on_report(report)
+
+    def _failed(self, fault: ProbeFault) -> None:
+        if fault.kind == "cancelled":
+            return
+        time_ns = self._clock.time_ns()
+        stderr_tail = " | ".join(fault.stderr_tail)
+        self._last_fault = {
+            "time_ns": time_ns,
+            "kind": fault.kind,
+            "title": fault.title,
+            "stderr_tail": list(fault.stderr_tail),
+        }
+        logger.warning("%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
+        self._accounts.take_event(
+            Event(
+                kind="fault",
+                severity="warning",
+                title=f"probe {self.probe.name} on {self.target.name}: {fault.title}",
+                time_ns=time_ns,
+                detail=stderr_tail,
+                device=self.target.name,
+                subject={"probe": self.probe.name},
+                cause=fault.kind,
+            )
+        )
+        self._listeners.on_fault(self.probe, self.target, fault)

@@ -1,0 +1,1 @@
+"""Detection and alert rules over new rows."""

@@ -1,0 +1,229 @@
+"""The present faults, derived from the status document."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from costprobe.core.incident import Fault
+
+Status = Mapping[str, Any]
+
+# The disk is low below both limits: a share alone would alert on a large disk.
+DISK_FREE_SHARE = 0.05
+DISK_FREE_BYTES = 2 << 30
+GIB = 1 << 30
+
+
+class Disk(NamedTuple):
+    """The file system that the store is on.
+
+    Attributes:
+        free_bytes: Free bytes for this user.
+        total_bytes: Its size.
+    """
+
+    free_bytes: int
+    total_bytes: int
+
+
+def disk_of(path: Path) -> Disk:
+    """Return size and free bytes of a file's disk.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    found = os.statvfs(path.parent)
+    return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
+    """Return the faults that a status document shows.
+
+    Args:
+        status: The status document.
+        disk: The store's disk; None where unknown.
+    """
+    found = [fault for rule in RULES for fault in rule(status)]
+    if disk is not None:
+        found += _disk_low(disk, str(status["store"]["path"]))
+    return found
+
+
+def _device_lost(status: Status) -> Iterator[Fault]:
+    for name, device in status["sensor"].get("devices", {}).items():
+        if device["state"] != "good":
+            yield Fault(
+                "device_lost",
+                name,
+                f"{name} does not answer and is left alone; look at `dmesg` and `nvidia-smi`",
+                "critical",
+                {"device": name},
+            )
+
+
+def _energy_suspect(status: Status) -> Iterator[Fault]:
+    for name, device in status["sensor"].get("devices", {}).items():
+        if device.get("suspect"):
+            yield Fault(
+                "energy_suspect",
+                name,
+                f"{name}: the energy counter and the power disagree (counter / power"
+                f" {device['counter_to_power']:.2f}); its energy is in doubt",
+                "warning",
+                {"device": name},
+            )
+
+
+def _sensor_restarting(status: Status) -> Iterator[Fault]:
+    sensor = status["sensor"]
+    if sensor["state"] not in {"running", "stopped"}:
+        last = f" ({sensor['last_fault']})" if sensor.get("last_fault") else ""
+        yield Fault(
+            "sensor_restarting",
+            "",
+            f"the sensor process is {sensor['state']}{last}; run `costprobe doctor`",
+        )
+
+
+def _probe_failing(status: Status) -> Iterator[Fault]:
+    for probe in status["probes"]:
+        fault = probe["fault"]
+        if fault is not None:
+            yield Fault(
+                "probe_failing",
+                f"{probe['probe']} on {probe['device']}",
+                f"probe {probe['probe']} on {probe['device']} fails: {fault['title']}",
+                "warning",
+                {"device": probe["device"], "probe": probe["probe"]},
+            )
+
+
+def _service_unread(status: Status) -> Iterator[Fault]:
+    for service in status.get("services", ()):
+        if service["fault"]:
+            name = service["service"]
+            yield Fault(
+                "service_unread",
+                name,
+                f"service {name} cannot be read ({service['fault']}); its windows have no cost",
+                "warning",
+                {"service": name},
+            )
+
+
+def _service_uncosted(status: Status) -> Iterator[Fault]:
+    for service in status.get("services", ()):
+        unknown = (service["last"] or {}).get("cost_problems")
+        if unknown:
+            name = service["service"]
+            yield Fault(
+                "service_uncosted",
+                name,
+                f"service {name} has no cost: {'; '.join(unknown)}",
+                "warning",
+                {"service": name},
+            )
+
+
+def _sink_behind(status: Status) -> Iterator[Fault]:
+    for name, sink in status["sinks"].items():
+        if sink["retry_in_s"] is not None:
+            yield Fault(
+                "sink_behind",
+                name,
+                f"sink {name} takes nothing ({sink['last_error']}); the points wait in the store",
+                "warning",
+                {"sink": name},
+            )
+
+
+def _notifier_failing(status: Status) -> Iterator[Fault]:
+    for name, notifier in status["notifiers"].items():
+        if notifier["failing"]:
+            yield Fault(
+                "notifier_failing",
+                name,
+                f"notifier {name} does not deliver ({notifier['failing']}); its messages are queued",
+                "warning",
+                {"notifier": name},
+            )
+
+
+def _http_failing(status: Status) -> Iterator[Fault]:
+    fault = status.get("http", {}).get("fault")
+    if fault:
+        yield Fault("http_failing", "", f"HTTP is not served: {fault}")
+
+
+def _store_failing(status: Status) -> Iterator[Fault]:
+    store = status["store"]
+    if store["fault"]:
+        yield Fault("store_failing", "", f"{store['fault']}; points wait in memory", "critical")
+
+
+def _price_stale(status: Status) -> Iterator[Fault]:
+    for name, spot in status.get("spot_prices", {}).items():
+        if spot["stale"]:
+            why = f" ({spot['last_error']})" if spot["last_error"] else ""
+            yield Fault(
+                "price_stale",
+                name,
+                f"spot price {name} is stale{why}; costs go by the last known price",
+                "warning",
+            )
+
+
+def _carbon_stale(status: Status) -> Iterator[Fault]:
+    carbon = status.get("carbon")
+    if carbon and carbon["stale"]:
+        why = f" ({carbon['last_error']})" if carbon["last_error"] else ""
+        yield Fault(
+            "carbon_stale",
+            "",
+            f"the carbon intensity is stale{why}; grams go by the last known one",
+        )
+
+
+def _config_refused(status: Status) -> Iterator[Fault]:
+    reason = status["config_fault"]
+    if reason:
+        first, *others = str(reason).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        yield Fault(
+            "config_refused", "", f"the new configuration was refused, the old holds: {first}{more}"
+        )
+
+
+RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
+    _device_lost,
+    _energy_suspect,
+    _sensor_restarting,
+    _probe_failing,
+    _service_unread,
+    _service_uncosted,
+    _sink_behind,
+    _notifier_failing,
+    _http_failing,
+    _store_failing,
+    _price_stale,
+    _carbon_stale,
+    _config_refused,
+)
+
+
+def _disk_low(disk: Disk, path: str) -> list[Fault]:
+    share = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
+    if share >= DISK_FREE_SHARE or disk.free_bytes >= DISK_FREE_BYTES:
+        return []
+    return [
+        Fault(
+            "disk_low",
+            "",
+            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are left on the disk of {path};"
+            " make room, or lower store.retention",
+            "critical",
+        )
+    ]

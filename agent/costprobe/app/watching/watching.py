@@ -1,0 +1,317 @@
+"""Detection and alerting: every stored row is examined, and incidents become notices."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from operator import attrgetter
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.configuration import Config
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.domain.alerting.drift_monitor import STATE_PREFIX, DriftMonitor
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.costing.probe.points import event_point
+
+logger = logging.getLogger(__name__)
+
+DAY_NS = 86_400 * NS_PER_S
+# A series without a stored detector state is learned from this much of its stored rows.
+LEARN_NS = 21 * DAY_NS
+ENGINE_STATE = "alerting"
+PUBLIC_STATE = "alerts"
+REFRESH_NS = 60 * NS_PER_S
+MAX_WAITING = 10_000
+# A row's time is computed from CLOCK_MONOTONIC: it may be a little later than now.
+AHEAD_NS = 60 * NS_PER_S
+# Detector states are stored once an hour, one after the other.
+OVERLAP_NS = 3600 * NS_PER_S
+EXPLAINED = ("probe", "cost", "event")
+
+
+class Watching:
+    """The detectors, rules and incidents of a configuration.
+
+    Their state survives a restart: incidents and their notices are committed together, and
+    detectors learn rows from after their last stored state again.
+
+    Args:
+        config: The configuration.
+        store: Stores incidents, and notices until they are delivered.
+        ledger: Stores events.
+        clock: The host's clocks.
+        tags: Host and static labels, on every row.
+        steps: Detects steps of the wall clock.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        ledger: Ledger,
+        clock: Clock,
+        tags: Mapping[str, str],
+        steps: ClockMonitor,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._tags = dict(tags)
+        self._lock = Lock()
+        self._steps = steps
+        self._monitor = DriftMonitor(config.detection, self._history)
+        rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
+        probes = {None, *(probe.name for probe in config.probe)}
+        budgets = {None, *(budget.name for budget in config.budget)}
+        services = {None, *(service.name for service in config.service)}
+        self._engine = AlertEngine(
+            rules,
+            config.alerting,
+            config.maintenance,
+            config.notifier,
+            self._tags,
+            is_current=lambda labels: (
+                labels.get("probe") in probes
+                and labels.get("service") in services
+                and labels.get("budget") in budgets
+            ),
+        )
+        self._points: list[Point] = []
+        self._notices: list[Notice] = []
+        self._dropped_notices = 0
+        self._committed_ns = 0
+        self._fault: str | None = None
+        self._resume()
+        steps.subscribe(self._clock_was_stepped)
+
+    def take(self, points: Sequence[Point]) -> list[Point]:
+        """Feed rows that were stored together to rules and detectors; return the events' rows."""
+        self._steps.check()
+        with self._lock:
+            now_ns = self._clock.time_ns()
+            for point in points:
+                self._engine.observe(point)
+            # Rows measured before the wall clock was set back would be in the detectors' future.
+            events = self._monitor.update(
+                point for point in points if point.time_ns <= now_ns + AHEAD_NS
+            )
+            return [self._noticed(event) for event in events]
+
+    def tick(self, faults: Collection[Fault]) -> bool:
+        """Evaluate every rule and store the outcome; return whether there are new notices."""
+        # Before the rules are evaluated: a duration that includes the step could fire an incident.
+        self._steps.check()
+        with self._lock:
+            now_ns = self._clock.time_ns()
+            outcome = self._engine.tick(now_ns, faults)
+            for row in outcome.points:
+                _log(row)
+            self._points += outcome.points
+            self._notices += outcome.notices
+            self._drop_overflow()
+            is_due = not 0 <= now_ns - self._committed_ns < REFRESH_NS
+            if outcome.changed or self._points or self._notices or is_due:
+                return self._commit(now_ns)
+        return False
+
+    def unstored(self) -> Sequence[Notice]:
+        """Return and remove the notices that could not be stored, for direct delivery.
+
+        They are not delivered again once the store works, as the incidents in memory record them.
+        After a crash before that, the next process delivers them again.
+        """
+        with self._lock:
+            if self._fault is None:
+                return ()
+            found, self._notices = self._notices, []
+        return found
+
+    def close(self) -> None:
+        """Store the detectors' states for the next start; a failing store is logged."""
+        self._steps.unsubscribe(self._clock_was_stepped)
+        try:
+            self.keep_detectors()
+        except StoreError as error:
+            logger.warning("the detectors' states are not stored: %s", error)
+
+    def keep_detectors(self) -> None:
+        """Store the detectors' states, so that a restart need not learn them again.
+
+        Incidents are stored first: a later detector state does not find a reported drift again.
+        """
+        with self._lock:
+            self._commit(self._clock.time_ns())
+            documents = self._monitor.documents()
+        for name, document in documents.items():
+            self._store.put_state(name, document)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `costprobe status` shows; `fault` is None while incidents are stored."""
+        return {
+            "fault": self._fault,
+            "waiting_notices": len(self._notices),
+            "dropped_notices": self._dropped_notices,
+        }
+
+    def firing_for(self, notifier: str) -> Sequence[Alert]:
+        """Return the firing alerts that a notifier was sent."""
+        with self._lock:
+            return self._engine.firing_for(notifier, self._clock.time_ns())
+
+    def add_silence(self, silence: Silence) -> None:
+        """Add a silence.
+
+        Raises:
+            ValueError: There are too many.
+        """
+        with self._lock:
+            self._engine.add_silence(silence)
+            self._commit(self._clock.time_ns())
+
+    def end_silence(self, silence_id: str) -> Silence:
+        """End a silence.
+
+        Raises:
+            KeyError: There is none of that id.
+        """
+        with self._lock:
+            ended = self._engine.end_silence(silence_id, self._clock.time_ns())
+            self._commit(self._clock.time_ns())
+        return ended
+
+    def silences(self) -> Sequence[Silence]:
+        """Return the present and future silences."""
+        with self._lock:
+            return self._engine.silences(self._clock.time_ns())
+
+    def _resume(self) -> None:
+        """Continue from the stored state; damaged state is discarded."""
+        kept = self._store.state(ENGINE_STATE)
+        if isinstance(kept, dict):
+            try:
+                self._engine.restore(kept)
+                now_ns = self._clock.time_ns()
+                ahead_ns = kept.get("time_ns", 0) - now_ns
+                if ahead_ns > 0:
+                    self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
+        self._catch_up()
+
+    def _clock_was_stepped(self, step: ClockStep) -> None:
+        """Move the timing state of rules and detectors with the wall clock."""
+        with self._lock:
+            self._engine.clock_was_stepped(step)
+            self._monitor.clock_was_stepped(step)
+
+    def _noticed(self, event: Event) -> Point:
+        """Log an event and feed it to the rules; return its row, which the ledger stores."""
+        level = logging.WARNING if event.severity != "info" else logging.INFO
+        logger.log(level, "%s", event.detail or event.title)
+        row = event_point(event, self._tags)
+        self._engine.observe(row)
+        self._engine.observe_event(event)
+        return row
+
+    def _commit(self, now_ns: int) -> bool:
+        """Store incidents, their rows and their notices in one transaction."""
+        alerts = {
+            "alerts": [alert.to_document() for alert in self._engine.alerts()],
+            "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
+            "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
+        }
+        notices = [(notice.notifier, notice.alert.to_document()) for notice in self._notices]
+        try:
+            self._store.commit_alerts(
+                self._points,
+                {
+                    ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
+                    PUBLIC_STATE: alerts,
+                },
+                notices,
+            )
+        except StoreError as error:
+            if self._fault is None:
+                logger.error("incidents wait in memory: %s", error)  # noqa: TRY400 - no traceback: the text has the cause
+            self._fault = str(error)
+            return False
+        self._fault = None
+        self._committed_ns = now_ns
+        self._points, self._notices = [], []
+        return bool(notices)
+
+    def _drop_overflow(self) -> None:
+        """Bound what waits while the store cannot be written; the oldest is dropped first."""
+        del self._points[:-MAX_WAITING]
+        dropped = max(0, len(self._notices) - MAX_WAITING)
+        if dropped:
+            del self._notices[:dropped]
+            self._dropped_notices += dropped
+
+    def _history(self, device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+        tags = {"device": device, "probe": probe}
+        with closing(StoreReader.open(self._store.path)) as reader:
+            return [
+                row
+                for measurement in EXPLAINED
+                for row in reader.points(measurement, since_ns, until_ns, tags)
+            ]
+
+    def _catch_up(self) -> None:
+        """Feed the detectors the rows from after their stored states.
+
+        An event that was reported before is reported again with the same identity, which has no
+        effect. Rows older than the states only update the detectors.
+        """
+        now_ns = self._clock.time_ns()
+        with closing(StoreReader.open(self._store.path)) as reader:
+            kept = {
+                name: state
+                for name, state in reader.states().items()
+                if name.startswith(STATE_PREFIX)
+            }
+            for problem in self._monitor.restore(document for document, _ in kept.values()):
+                logger.warning("%s", problem)
+            self._monitor.rewind(now_ns)
+            times_ns = [time_ns for _, time_ns in kept.values()]
+            tell_after_ns = min([*times_ns, now_ns])
+            stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
+            since_ns = now_ns - LEARN_NS
+            if stored <= self._monitor.probes():
+                since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
+            for together in _by_time(reader, since_ns, now_ns + 1):
+                for event in self._monitor.update(together):
+                    if event.time_ns > tell_after_ns:
+                        self._ledger.append([self._noticed(event)])
+
+
+def _log(row: Point) -> None:
+    """Log that an incident fires or has ended."""
+    state, name = row.tags["state"], row.tags["rule"]
+    if state == "firing":
+        logger.warning("%s fires: %s", name, row.fields["summary"])
+    elif state == "resolved":
+        logger.info("%s is resolved: %s", name, row.fields["summary"])
+
+
+def _by_time(reader: StoreReader, since_ns: int, until_ns: int) -> Iterable[list[Point]]:
+    """Yield rows of `probe` and `cost` of the same time together, oldest first."""
+    rows = heapq.merge(
+        # Detectors learn from samples only, not from rolled-up medians.
+        *(reader.points(name, since_ns, until_ns, coarsest_s=0) for name in ("probe", "cost")),
+        key=attrgetter("time_ns"),
+    )
+    for _, together in groupby(rows, key=attrgetter("time_ns")):
+        yield list(together)

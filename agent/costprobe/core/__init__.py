@@ -1,0 +1,1 @@
+"""Records, the series schema, line protocol, units and clocks: what every layer shares."""

@@ -1,0 +1,88 @@
+"""Steps of the wall clock: detected once for the whole process, and what they do to times."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S
+
+logger = logging.getLogger(__name__)
+
+LEAP_NS: Final = 30 * 86_400 * NS_PER_S
+# Smaller differences are slewing and leap seconds.
+TOLERANCE_NS: Final = 2 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """A step of the wall clock.
+
+    A remembered time that lies in the future after the step was taken from a wall clock that was
+    ahead: it moves with the step. A time in the past stays, as the stored rows of that time do;
+    the host may have been suspended. But no host is suspended for longer than LEAP_NS: after a
+    larger step ahead the wall clock is wrong now, or was before, and every time moves.
+
+    Attributes:
+        by_ns: Size of the step in ns; negative for back.
+        now_ns: UTC in ns after the step.
+    """
+
+    by_ns: int
+    now_ns: int
+
+    def moves(self, time_ns: float) -> bool:
+        """Return whether a remembered UTC ns moves with the step."""
+        return time_ns > self.now_ns if self.by_ns < 0 else self.by_ns > LEAP_NS
+
+    def of_ns(self, time_ns: int) -> int:
+        """Return a remembered UTC ns after the step."""
+        return time_ns + self.by_ns if self.moves(time_ns) else time_ns
+
+    def of_s(self, time_s: float) -> float:
+        """Return a remembered UTC s after the step."""
+        return time_s + self.by_ns / NS_PER_S if self.moves(time_s * NS_PER_S) else time_s
+
+
+class ClockMonitor:
+    """Detect steps of the wall clock by comparing it with CLOCK_MONOTONIC.
+
+    A process has one. Code that depends on the wall clock calls `check` first; the first
+    call after a step notifies every listener, and concurrent calls wait until that is done.
+
+    Args:
+        clock: The host's clocks.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ns = clock.time_ns() - clock.monotonic_ns()
+        self._listeners: list[Callable[[ClockStep], None]] = []
+        self._lock = Lock()
+
+    def subscribe(self, listener: Callable[[ClockStep], None]) -> None:
+        """Call a listener at every step, on the thread that detects it."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Callable[[ClockStep], None]) -> None:
+        """Stop calling a listener; one that is not subscribed is ignored."""
+        with self._lock:
+            self._listeners = [each for each in self._listeners if each != listener]
+
+    def check(self) -> None:
+        """Notify the listeners if the wall clock was stepped since the last call."""
+        with self._lock:
+            now_ns = self._clock.time_ns()
+            offset_ns = now_ns - self._clock.monotonic_ns()
+            by_ns = offset_ns - self._offset_ns
+            if abs(by_ns) <= TOLERANCE_NS:
+                return
+            self._offset_ns = offset_ns
+            logger.warning("the wall clock was stepped by %+.1f s", by_ns / NS_PER_S)
+            for listener in self._listeners:
+                listener(ClockStep(by_ns, now_ns))

@@ -1,0 +1,1 @@
+"""Configuration: field types, sections, loading and error reports."""

@@ -1,0 +1,134 @@
+"""Types of configuration values: durations, sizes, shares, names, money."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+)
+
+from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
+
+
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a duration is text with a unit, such as "5m"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_duration_s(value)
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('a size is text with a unit, such as "4GiB"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return parse_size_bytes(value)
+
+
+def _share(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
+    return float(value)
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", value):
+        raise ValueError(
+            "a name has up to 64 letters, digits and _ . : - and starts with a letter or a digit"
+        )
+    return value
+
+
+def _currency(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Z]{3}", value):
+        raise ValueError('a currency is an ISO 4217 code of three capitals, such as "USD"')
+    return value
+
+
+def _clock_time(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|24:00", value):
+        raise ValueError('a time of day is "HH:MM", from "00:00" to "24:00"')
+    return value
+
+
+def _zone(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError('no such time zone; write one such as "Europe/Berlin"') from error
+    return value
+
+
+def matching(pattern: str) -> AfterValidator:
+    """Return a check that text matches a pattern, with pydantic's wording.
+
+    `re` compiles the pattern on first use; pydantic's own engine compiles all patterns at start,
+    at 70 kB each.
+    """
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"String should match pattern '{pattern}'")
+        return text
+
+    return AfterValidator(check)
+
+
+# An address without a user; and one without a query, too, which may contain a key.
+IS_URL = matching(r"^https?://[^/@\s]+(/\S*)?$")
+IS_BARE_URL = matching(r"^https?://[^/@\s?#]+(/[^\s?#]*)?$")
+_AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
+_AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
+Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
+WindowDuration = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
+Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
+# Quality of a model by the operator's own measure; higher is better.
+Quality = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+# One value for a whole service, or one for each of its models.
+Qualities = Annotated[
+    Annotated[Quality, Tag("[one]")]
+    | Annotated[dict[str, Quality], Field(max_length=64), Tag("[each]")],
+    Discriminator(lambda value: "[each]" if isinstance(value, dict) else "[one]"),
+]
+Name = Annotated[str, BeforeValidator(_name)]
+Currency = Annotated[str, BeforeValidator(_currency)]
+ClockTime = Annotated[str, BeforeValidator(_clock_time)]
+Zone = Annotated[str, BeforeValidator(_zone)]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+Level = Literal["info", "warning", "critical"]
+# A label's name to a pattern in which * and ? are wildcards.
+Match = dict[Name, str]
+Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
+
+
+class Section(BaseModel):
+    """One table of the file; unknown keys are errors, and instances are immutable."""
+
+    # The root model's validator contains those of its sections; building theirs would waste memory.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+def key(name: str, default: Any = ..., **more: Any) -> Any:
+    """Return a field whose key in the file has no unit suffix, because its value has the unit."""
+    return Field(default, alias=name, **more)
+
+
+def kind_of(value: Any) -> str:
+    """Return the `kind` of a table, which selects its section."""
+    return str(value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None))

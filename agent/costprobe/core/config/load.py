@@ -1,0 +1,179 @@
+"""Read the configuration file; all errors are reported at once, each with its key and a fix."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from costprobe.core.config.location import MAX_FILE_BYTES
+from costprobe.core.config.root import (
+    CrossFieldError,
+    RootSection,
+    SectionClasses,
+    section_in,
+    valid_part,
+)
+from costprobe.core.config.suggest import nearest
+
+Root = TypeVar("Root", bound=RootSection)
+# Replacements for pydantic messages that do not state the fix.
+_WORDS = {
+    "missing": "is missing; add it",
+    "bool_type": "must be true or false",
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number",
+    "date_from_datetime_inexact": "must be a date without a time, such as 2026-01-31",
+}
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` has one line per error, key first.
+
+    Attributes:
+        path: The file, as the operator named it.
+        problems: One line per error: `key.path: what is wrong and how to fix it`.
+    """
+
+    def __init__(self, path: Path, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
+        self.path = path
+        self.problems = tuple(problems)
+
+
+def load_file(path: Path, root: type[Root]) -> Root:
+    """Read and validate a configuration file.
+
+    Args:
+        path: The file.
+        root: The model of the whole file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or holds errors; each is listed.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        hint = "write one with: costprobe config init" if not path.exists() else "check its mode"
+        raise ConfigError(path, [f"cannot be read ({error.strerror}); {hint}"]) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(path, [f"is larger than {MAX_FILE_BYTES} bytes; is it the right file?"])
+    try:
+        return parse_text(content.decode(), path, root)
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, [f"is not UTF-8 text (byte {error.start})"]) from error
+
+
+def parse_text(text: str, path: Path, root: type[Root]) -> Root:
+    """Validate the text of a configuration file; arguments and errors as in `load_file`."""
+    try:
+        raw = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
+        raise ConfigError(path, [f"is not valid TOML: {error}"]) from error
+    return validate_tables(raw, path, root)
+
+
+def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Root:
+    """Validate tables as TOML has them; arguments and errors as in `load_file`."""
+    try:
+        return root.model_validate(raw)
+    except ValidationError as error:
+        details = error.errors()
+    crossing = [_cross_field_problems(detail["ctx"]) for detail in details if "ctx" in detail]
+    found = next((problems for problems in crossing if problems is not None), None)
+    if found is None:
+        # Pydantic runs the checks across tables only if all tables are valid.
+        classes = SectionClasses(root)
+        single = _merged(_problem(dict(detail), classes) for detail in details)
+        found = (*single, *valid_part(raw, root).cross_field_problems())
+    raise ConfigError(path, found)
+
+
+def _cross_field_problems(context: Mapping[str, Any]) -> tuple[str, ...] | None:
+    error = context.get("error")
+    return error.problems if isinstance(error, CrossFieldError) else None
+
+
+def _merged(problems: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line for each key: a union reports one error for each of its types."""
+    by_key: dict[str, list[str]] = {}
+    for key, words in problems:
+        by_key.setdefault(key, []).append(words)
+    return [f"{key}: {'; or: '.join(words)}" for key, words in by_key.items()]
+
+
+def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, str]:
+    # The first part is the section's name, which may equal the tag of a branch elsewhere.
+    section, *within = detail["loc"]
+    location = (section, *(part for part in within if not _is_branch(part, classes)))
+    key = _key_path(location) or "(file)"
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return key, f"unknown key; {_suggestion(detail['loc'], classes)}"
+    if kind.startswith("union_tag"):
+        name = str(location[0])
+        return (
+            f"{key}.{classes.kind_keys[name]}",
+            f"write one of {', '.join(classes.kinds[name])}",
+        )
+    if kind == "literal_error":
+        return key, f"write one of {detail['ctx']['expected']}"
+    words = _WORDS.get(kind)
+    if words is None:
+        words = str(detail["msg"]).removeprefix("Value error, ")
+    return key, words
+
+
+def _is_branch(part: object, classes: SectionClasses) -> bool:
+    """True for the names that pydantic puts into a location for the branch of a union."""
+    return isinstance(part, str) and (
+        classes.of_kind(part) is not None
+        or "[" in part
+        or part in {"bool", "int", "list", "str", "constrained-int"}
+    )
+
+
+def _key_path(location: Iterable[object]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path
+
+
+def _suggestion(location: Sequence[object], classes: SectionClasses) -> str:
+    model: Any = classes.root
+    for depth, part in enumerate(location[:-1]):
+        if isinstance(part, int):
+            continue
+        branch = classes.of_kind(str(part)) if depth else None
+        if branch is not None:
+            model = branch
+            continue
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        model = section_in(fields[str(part)].annotation)
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = nearest(str(location[-1]), known)
+    return f'did you mean "{near}"?' if near else f"known here: {', '.join(known)}"
+
+
+def as_toml_tables(config: BaseModel) -> dict[str, Any]:
+    """Return the configuration in force, defaults included, as tables for TOML."""
+    dumped: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
+    return _without_none(dumped)
+
+
+def _without_none(tables: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value)
+        if isinstance(value, dict)
+        else [_without_none(item) if isinstance(item, dict) else item for item in value]
+        if isinstance(value, list)
+        else value
+        for key, value in tables.items()
+        if value is not None
+    }

@@ -1,0 +1,141 @@
+"""The model of a whole configuration file: its section classes, and checks across its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, Tag, TypeAdapter, ValidationError, model_validator
+
+from costprobe.core.config.fields import Section
+
+
+class CrossFieldError(ValueError):
+    """Values that are valid each, but not together.
+
+    Attributes:
+        problems: One line per error: `key.path: what is wrong and how to fix it`.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class RootSection(Section):
+    """A whole configuration file; the root model derives from it."""
+
+    def cross_field_problems(self) -> Iterator[str]:
+        """Errors across the tables, one line each: `key.path: what is wrong and how to fix it`."""
+        yield from _repeated_names(self)
+
+    @model_validator(mode="after")
+    def _cross_field_checks(self) -> Self:
+        problems = list(self.cross_field_problems())
+        if problems:
+            raise CrossFieldError(problems)
+        return self
+
+
+def _repeated_names(root: BaseModel) -> Iterator[str]:
+    for key in type(root).model_fields:
+        tables = getattr(root, key)
+        seen: set[str] = set()
+        for index, table in enumerate(tables if isinstance(tables, tuple) else ()):
+            name = getattr(table, "name", None)
+            if name in seen:
+                yield f"{key}[{index}].name: {name!r} is taken; give each {key} its own"
+            if name is not None:
+                seen.add(name)
+
+
+class SectionClasses:
+    """The section classes of a root model, by the keys of the file.
+
+    Attributes:
+        root: The root model.
+        kinds: Of each table with several kinds, its section classes by the kind's name.
+        kind_keys: Of each such table, the key that selects the kind: {"price": "plan"}.
+    """
+
+    def __init__(self, root: type[BaseModel]) -> None:
+        self.root = root
+        self.kinds: dict[str, dict[str, type[BaseModel]]] = {}
+        self.kind_keys: dict[str, str] = {}
+        for name, field in root.model_fields.items():
+            kinds = dict(_tagged(field.annotation))
+            if kinds:
+                self.kinds[name] = kinds
+                self.kind_keys[name] = _kind_key(list(kinds.values())[-1])
+
+    def of_kind(self, tag: str) -> type[BaseModel] | None:
+        """The section class of a kind, if there is one."""
+        return next((kinds[tag] for kinds in self.kinds.values() if tag in kinds), None)
+
+    def of_table(self, name: str, table: Mapping[str, Any]) -> type[BaseModel] | None:
+        """The section class of a table of the file; for an unknown kind that of the first kind."""
+        if name not in self.kinds:
+            return section_in(self.root.model_fields[name].annotation)
+        kinds = self.kinds[name]
+        return kinds.get(str(table.get(self.kind_keys[name])), next(iter(kinds.values())))
+
+
+def valid_part(raw: Mapping[str, Any], root: type[RootSection]) -> RootSection:
+    """The root model with the valid keys of a file that has errors, for its cross-field checks.
+
+    A key that is missing or invalid has its default; None if it has none.
+    """
+    classes = SectionClasses(root)
+    values: dict[str, Any] = {}
+    for name, field in root.model_fields.items():
+        given, has_many = raw.get(name), isinstance(field.default, tuple)
+        if has_many and isinstance(given, list):
+            tables = [table for table in given if isinstance(table, dict)]
+            values[name] = tuple(_valid_table(one, classes.of_table(name, one)) for one in tables)
+        elif not has_many and isinstance(given, dict):
+            values[name] = _valid_table(given, classes.of_table(name, given))
+    return root.model_construct(**values)
+
+
+def _valid_table(given: Mapping[str, Any], section: type[BaseModel] | None) -> BaseModel | None:
+    if section is None:
+        return None
+    valid: dict[str, Any] = {}
+    for name, field in section.model_fields.items():
+        key = field.alias or name
+        if field.is_required():
+            valid[key] = None
+        if key in given:
+            try:
+                adapter = TypeAdapter(field.rebuild_annotation())
+                valid[key] = adapter.validate_python(given[key])
+            except ValidationError:
+                continue
+    return section.model_construct(**valid)
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section class inside an annotation such as `tuple[ProbeConfig, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (section_in(argument) for argument in get_args(annotation))
+    return next((section for section in found if section is not None), None)
+
+
+def _tagged(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Tag and section class of each member of a tagged union, wherever it is nested."""
+    for argument in get_args(annotation):
+        tag = next((note.tag for note in get_args(argument) if isinstance(note, Tag)), None)
+        if tag is not None:
+            yield tag, get_args(argument)[0]
+        else:
+            yield from _tagged(argument)
+
+
+def _kind_key(section: type[BaseModel]) -> str:
+    """The key with a single possible value, such as `kind`."""
+    return next(
+        name
+        for name, field in section.model_fields.items()
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+    )

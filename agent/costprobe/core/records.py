@@ -1,0 +1,265 @@
+"""The records of costprobe: points, devices, readings, probe results, costs and events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
+
+FieldValue = float | int | str | bool
+EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+EnergyScope = Literal["device", "parent"]
+Severity = Literal["info", "warning", "critical"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget"]
+
+NS_PER_S = 1_000_000_000
+# Key of a board's identity, beside software versions.
+BOARD = "board"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One row of a series; its identity is (measurement, tags, time_ns).
+
+    Attributes:
+        measurement: Name of the series family, see `costprobe.core.schema.SCHEMA`.
+        tags: Tag names to values; an empty value is an absent tag.
+        fields: Field names (units as suffixes) to values; never NaN or infinite.
+        time_ns: UTC in ns since 1970.
+    """
+
+    measurement: str
+    tags: Mapping[str, str]
+    fields: Mapping[str, FieldValue]
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something that runs inferences and costs money.
+
+    Attributes:
+        name: Identifies the device on this host; its sensor chooses it, and nothing parses it.
+        kind: Kind of device; `costprobe.core.device_kinds` lists the differences.
+        uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
+        model: Product name by the vendor.
+        memory_bytes: Memory of the device in bytes; None where unknown.
+        parent: Name of the board that a slice is a part of; empty for any other device.
+        slices: Compute slices of the board that a slice holds.
+        slices_of: Compute slices that the board has.
+    """
+
+    name: str
+    kind: DeviceKind
+    uuid: str
+    model: str
+    memory_bytes: int | None = None
+    parent: str = ""
+    slices: int = 0
+    slices_of: int = 0
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a part of a board."""
+        return DEVICE_KINDS[self.kind].is_slice
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is the host's own processors."""
+        return DEVICE_KINDS[self.kind].is_host
+
+    @property
+    def is_board(self) -> bool:
+        """Whether it is a whole accelerator."""
+        return not (self.is_slice or self.is_host)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Telemetry of one device, aggregated over an interval by the sensor child.
+
+    Attributes:
+        device: Name of the device.
+        start_ns: CLOCK_MONOTONIC ns of the first sample.
+        end_ns: CLOCK_MONOTONIC ns of the last sample.
+        fields: Fields of the `device` series; a metric the device lacks is absent.
+        busy_by_pid_s: Seconds in which each process kept the device busy; None if it was not
+            requested or the driver does not report it.
+    """
+
+    device: str
+    start_ns: int
+    end_ns: int
+    fields: Mapping[str, FieldValue]
+    busy_by_pid_s: Mapping[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of a device between two instants, with its method and uncertainty.
+
+    Attributes:
+        energy_j: Joules drawn by the whole device.
+        method: Method, in order of accuracy: counter, samples, poll, rapl, modelled.
+        rel_err: Relative uncertainty (about 95 %), as a share of energy_j.
+        idle_power_w: Learned idle power of the device; None until it is learned.
+        scope: "parent" where it is the whole board's, of which the device is a part.
+        suspect: Whether the sensors of the device disagree; None until they were compared.
+    """
+
+    energy_j: float
+    method: EnergyMethod
+    rel_err: float
+    idle_power_w: float | None = None
+    scope: EnergyScope = "device"
+    suspect: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """Result of one run of a probe.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of the device it ran on.
+        batch: Items per forward pass.
+        latency_ms: Statistics per batch: p50, mean, cv, and p90 and p99 where supported.
+        samples: Number of timed forward passes.
+        stop_reason: Why sampling ended.
+        window_start_ns: Start of the steady-state window, CLOCK_MONOTONIC ns.
+        window_end_ns: End of the window, CLOCK_MONOTONIC ns.
+        inferences: Items inferred in the window (passes times batch), or requests answered, by
+            their shares within it.
+        has_energy_window: True if the window was long enough (5 s) to measure energy.
+        h2d_ms: Host-to-device copy of one batch in ms; None without a copy.
+        launch_overhead_pct: Wall time over device time minus one, in percent; None on a CPU.
+        busy_s: Device-seconds of the whole run, warm-up and search included.
+        fingerprint: Hash of the measured software and model.
+        software: Facts that the fingerprint is computed from.
+        threads: Intra-op threads on a CPU; None on a GPU.
+        inference_s: Seconds of the window spent on inferences, if not all of it.
+        latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
+        outliers: Number of outliers among the timed passes; all statistics include them.
+        wall_ms: Mean wall time of a pass in ms beside its device time; None on a CPU.
+        tags: Further tags of its rows: execution modes.
+        fields: Further fields of its row of `probe`.
+        tokens_in: Input tokens in the window; None if unknown.
+        tokens_out: Output tokens in the window; None if there are none.
+    """
+
+    probe: str
+    device: str
+    batch: int
+    latency_ms: Mapping[str, float]
+    samples: int
+    stop_reason: str
+    window_start_ns: int
+    window_end_ns: int
+    inferences: float
+    has_energy_window: bool
+    h2d_ms: float | None
+    launch_overhead_pct: float | None
+    busy_s: float
+    fingerprint: str
+    software: Mapping[str, str]
+    threads: int | None = None
+    inference_s: float | None = None
+    latency_rel_err: float | None = None
+    outliers: int | None = None
+    wall_ms: float | None = None
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the steady-state window in seconds."""
+        return (self.window_end_ns - self.window_start_ns) / NS_PER_S
+
+    @property
+    def inferring_s(self) -> float:
+        """Seconds of the window spent on inferences; the whole window unless `inference_s` is set."""
+        return self.window_s if self.inference_s is None else self.inference_s
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Inferences per second in the steady-state window."""
+        return self.inferences / self.inferring_s
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """Cost of one inference by component, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        plan: Kind of the price plan that was in force.
+        hardware: Currency per inference for holding the device.
+        energy: Currency per inference for electricity that the plan does not include.
+        reference: Cost of the same sample at the baseline price.
+        is_stale: Whether the price is a stale spot price.
+    """
+
+    currency: str
+    plan: str
+    hardware: float
+    energy: float
+    reference: float
+    is_stale: bool = False
+
+    @property
+    def per_inference(self) -> float:
+        """Currency per inference, all components."""
+        return self.hardware + self.energy
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event on the host, for operators.
+
+    Attributes:
+        kind: Kind of event.
+        severity: Severity.
+        title: One line.
+        time_ns: UTC in ns since 1970.
+        detail: Explanation and recommended action.
+        device: Name of the device it concerns; empty for the host.
+        subject: Tags (`probe`, `service`, `budget`) of what it concerns.
+        before: Value before, where there is one.
+        after: Value after, where there is one.
+        cause: Named cause, where one is known.
+        metric: The metric that drifted or was an outlier: cost, latency, energy or throughput; of a budget its
+            condition.
+        change_pct: Relative change in percent.
+        level_pct: Current level relative to the first baseline, in percent; near 0 after a reversal.
+        since_ns: Start of the change, UTC in ns; earlier than its detection.
+    """
+
+    kind: EventKind
+    severity: Severity
+    title: str
+    time_ns: int
+    detail: str = ""
+    device: str = ""
+    subject: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    before: str = ""
+    after: str = ""
+    cause: str = ""
+    metric: str = ""
+    change_pct: float | None = None
+    level_pct: float | None = None
+    since_ns: int | None = None
+
+
+def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
+    """Return the fields with a value that a database can store; an absent value is not 0."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }

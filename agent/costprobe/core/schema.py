@@ -1,0 +1,157 @@
+"""The schema of the series: every measurement, its tags, its fields and their types.
+
+A database fixes a field's type at the first write and refuses the other ever after, so each
+value is brought to its declared type here, once, and an undeclared name is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costprobe.core.records import FieldValue, Point, present
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Tags and typed fields of one series family."""
+
+    tags: tuple[str, ...]
+    fields: Mapping[str, type]
+
+
+def _typed(floats: str = "", ints: str = "", strings: str = "", bools: str = "") -> dict[str, type]:
+    names = {float: floats, int: ints, str: strings, bool: bools}
+    return {name: kind for kind, text in names.items() for name in text.split()}
+
+
+SCHEMA: dict[str, Measurement] = {
+    "device": Measurement(
+        tags=("device", "kind", "uuid", "model", "currency"),
+        fields=_typed(
+            floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
+            " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
+            " dram_energy_j carbon_g",
+            ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
+            strings="energy_method carbon_method",
+            bools="energy_suspect price_stale",
+        ),
+    ),
+    "probe": Measurement(
+        tags=(
+            "device",
+            "probe",
+            "batch",
+            "cold",
+            "compile",
+            "cuda_graph",
+            "weights",
+            "concurrency",
+        ),
+        fields=_typed(
+            floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
+            " throughput_per_s h2d_ms launch_overhead_pct energy_per_inference_j"
+            " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
+            " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct"
+            " latency_rel_err latency_wall_ms"
+            " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
+            " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out",
+            ints="samples outliers threads ecc_uncorrected requests errors",
+            strings="stop_reason energy_method energy_scope fingerprint token_source",
+            bools="contended energy_suspect",
+        ),
+    ),
+    "cost": Measurement(
+        tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
+        fields=_typed(
+            floats="cost_per_inference cost_hardware cost_energy cost_reference"
+            " rolling_1h rolling_1h_iqr rolling_1h_coverage"
+            " rolling_24h rolling_24h_iqr rolling_24h_coverage"
+            " rolling_7d rolling_7d_iqr rolling_7d_coverage"
+            " cost_per_million_tokens_in cost_per_million_tokens_out"
+            " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
+            " window_s carbon_per_inference_g",
+            strings="energy_method token_split model_split carbon_method",
+            bools="price_stale",
+        ),
+    ),
+    "serving": Measurement(
+        tags=("service", "engine", "served_model"),
+        fields=_typed(
+            floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
+            " decode_s compute_s busy_share window_s",
+            ints="restarts readings",
+            strings="problem missing",
+            bools="complete",
+        ),
+    ),
+    "allocation": Measurement(
+        tags=("device", "service", "part", "currency"),
+        fields=_typed(floats="cost cost_hardware cost_energy"),
+    ),
+    "budget": Measurement(
+        tags=("budget", "period", "currency", "device", "service"),
+        fields=_typed(
+            floats="amount spent forecast forecast_low forecast_high coverage elapsed_share",
+            ints="period_start_ns period_end_ns",
+            strings="text",
+            bools="exceeded forecast_exceeded",
+        ),
+    ),
+    "event": Measurement(
+        tags=("kind", "device", "probe", "service", "metric", "budget"),
+        fields=_typed(
+            floats="change_pct level_pct",
+            ints="since_ns",
+            strings="severity title detail before after cause",
+        ),
+    ),
+    "alert": Measurement(
+        tags=("rule", "state", "device", "probe", "service", "budget"),
+        fields=_typed(
+            floats="value threshold since",
+            ints="symptoms",
+            strings="id severity summary cause",
+            bools="flapping silenced",
+        ),
+    ),
+    "agent": Measurement(
+        tags=("version",),
+        fields=_typed(
+            floats="cpu_s outbox_lag_s",
+            ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
+        ),
+    ),
+    "sweep": Measurement(
+        tags=("device", "probe", "batch", "currency"),
+        fields=_typed(
+            floats="latency_p50_ms latency_p90_ms throughput_per_s energy_per_inference_j"
+            " energy_rel_err cost_per_inference",
+            ints="peak_memory_bytes",
+            strings="energy_method fingerprint",
+            bools="cheapest",
+        ),
+    ),
+}
+
+
+def make_point(
+    measurement: str,
+    tags: Mapping[str, str],
+    fields: Mapping[str, FieldValue | None],
+    time_ns: int,
+) -> Point:
+    """Build a point that conforms to the schema, without absent values.
+
+    Args:
+        measurement: A key of SCHEMA.
+        tags: Declared tags, and the operator's static labels, to values.
+        fields: Declared fields to values; None, NaN and infinities are omitted.
+        time_ns: UTC in ns since 1970.
+
+    Raises:
+        KeyError: A field that is not in the schema.
+    """
+    kinds = SCHEMA[measurement].fields
+    typed = {name: kinds[name](value) for name, value in present(fields).items()}
+    return Point(measurement, {k: v for k, v in tags.items() if v}, typed, time_ns)

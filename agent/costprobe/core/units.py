@@ -1,0 +1,81 @@
+"""Durations and sizes in configuration syntax, and the hours of a billing month and year."""
+
+from __future__ import annotations
+
+import re
+
+HOUR_S = 3600.0
+# A year of 365 days and a twelfth of it: the convention of cloud price lists (730 h a month).
+YEAR_H = 8760
+MONTH_H = 730
+KWH_J = 3.6e6
+
+_DURATION_UNITS_S = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": HOUR_S,
+    "d": 24 * HOUR_S,
+    "w": 7 * 24 * HOUR_S,
+    "y": YEAR_H * HOUR_S,
+}
+_SIZE_UNITS_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w|y)\s*")
+
+
+def parse_duration_s(text: str) -> float:
+    """Parse a duration such as "5m", "1.5s" or "1h 30m" to seconds.
+
+    Raises:
+        ValueError: The text is not a duration; the message gives the format.
+    """
+    stripped = text.strip()
+    total_s, position = 0.0, 0
+    while position < len(stripped):
+        part = _DURATION_PART.match(stripped, position)
+        if part is None:
+            break
+        total_s += float(part[1]) * _DURATION_UNITS_S[part[2]]
+        position = part.end()
+    if not stripped or position < len(stripped):
+        units = ", ".join(_DURATION_UNITS_S)
+        raise ValueError(f'{text!r} is not a duration; write a number and a unit ({units}): "5m"')
+    return total_s
+
+
+def parse_size_bytes(text: str) -> int:
+    """Parse a size such as "4GiB" or "512 MB" to bytes.
+
+    Raises:
+        ValueError: The text is not a size; the message gives the format.
+    """
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match is None or match[2] not in _SIZE_UNITS_BYTES:
+        units = ", ".join(_SIZE_UNITS_BYTES)
+        raise ValueError(f'{text!r} is not a size; write a number and a unit ({units}): "4GiB"')
+    return int(float(match[1]) * _SIZE_UNITS_BYTES[match[2]])
+
+
+def format_duration(duration_s: float) -> str:
+    """Format a duration in its shortest exact form: 300.0 is "5m"."""
+    for unit in ("w", "d", "h", "m", "s"):
+        count = duration_s / _DURATION_UNITS_S[unit]
+        if count >= 1 and count == int(count):
+            return f"{int(count)}{unit}"
+    return f"{duration_s * 1000:g}ms" if duration_s < 1 else f"{duration_s:g}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 device", "2 devices"; the plural is formed with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,30 @@
+"""Weekly time windows in a time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from costprobe.core.records import NS_PER_S
+
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def is_within(days: Collection[str], start: str, end: str, timezone: str, time_ns: int) -> bool:
+    """Return whether an instant lies in a weekly window; the start is included, the end is not.
+
+    Args:
+        days: Days of WEEKDAYS on which the window starts.
+        start: "HH:MM" of the clocks in that place.
+        end: Likewise, or "24:00"; at or before start it is of the next day.
+        timezone: IANA name. When clocks are set back, both repeated hours count.
+        time_ns: UTC in ns since 1970.
+    """
+    local = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(ZoneInfo(timezone))
+    now = f"{local:%H:%M}"
+    today = WEEKDAYS[local.weekday()]
+    if start < end:
+        return today in days and start <= now < end
+    yesterday = WEEKDAYS[(local - timedelta(days=1)).weekday()]
+    return (today in days and now >= start) or (yesterday in days and now < end)

@@ -1,0 +1,139 @@
+"""The requests that the control socket answers, each validated before it reaches a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from costprobe.core.incident import Silence, silence_document
+from costprobe.core.records import Point
+from costprobe.core.schema import make_point
+from costprobe.daemon.control.server import Handler
+from costprobe.daemon.runtime import Runtime
+
+MAX_TEXT_CHARS = 500
+MAX_PATTERNS = 20
+MAX_ROWS = 64
+
+
+class ControlRequests:
+    """The requests and the parts of the configuration at work that answer them.
+
+    Args:
+        running: The configuration at work; None while the daemon starts or stops.
+        status: The status document; answered even while the store cannot be written.
+    """
+
+    def __init__(
+        self, running: Callable[[], Runtime | None], status: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        self._running = running
+        self._status = status
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each request, by name."""
+        return {
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "silences": self._silences,
+            "test": self._test,
+            "retry": self._retry,
+            "keep": self._keep,
+            "status": lambda _: dict(self._status()),
+        }
+
+    def _parts(self) -> Runtime:
+        found = self._running()
+        if found is None:
+            raise ValueError("the daemon is starting or stopping; ask again in a moment")
+        return found
+
+    def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        added = silence_of(request)
+        self._parts().watching.add_silence(added)
+        return silence_document(added)
+
+    def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = str(request.get("id"))
+        watching = self._parts().watching
+        try:
+            return silence_document(watching.end_silence(wanted))
+        except KeyError:
+            raise ValueError(f"there is no silence {wanted}") from None
+
+    def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [silence_document(found) for found in self._parts().watching.silences()]
+
+    def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
+        notifier = _name(request, "notifier")
+        notifying = self._parts().notifying
+        try:
+            return dict(notifying.send_test(notifier))
+        except KeyError:
+            raise ValueError(f"there is no notifier {notifier}") from None
+
+    def _retry(self, request: Mapping[str, Any]) -> list[str]:
+        sink = _name(request, "sink")
+        delivery = self._parts().delivery
+        try:
+            return list(delivery.retry(sink))
+        except KeyError:
+            raise ValueError(f"there is no sink {sink}") from None
+
+    def _keep(self, request: Mapping[str, Any]) -> int:
+        rows = sweep_rows(request)
+        parts = self._parts()
+        # The client may have reached the daemon of another store.
+        if str(request.get("store")) != str(parts.store_path.resolve()):
+            return 0
+        parts.ledger.append(rows)
+        return len(rows)
+
+
+def sweep_rows(request: Mapping[str, Any]) -> list[Point]:
+    """Return the rows of `sweep` that a request holds; no other measurement is accepted.
+
+    Raises:
+        ValueError: There are none or too many, or one does not fit the schema.
+    """
+    rows = request.get("rows")
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
+        raise ValueError(f"a sweep has 1 to {MAX_ROWS} rows")
+    try:
+        return [_sweep_row(row) for row in rows]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a row of a sweep: {error}") from error
+
+
+def silence_of(request: Mapping[str, Any]) -> Silence:
+    """Return the silence that a request describes.
+
+    Raises:
+        ValueError: A part is missing, too long, or of the wrong type.
+    """
+    match = request.get("match")
+    if not isinstance(match, dict) or not match or len(match) > MAX_PATTERNS:
+        raise ValueError(f"a silence matches 1 to {MAX_PATTERNS} labels")
+    times = [request.get(name) for name in ("starts_ns", "ends_ns")]
+    if not all(isinstance(time_ns, int) for time_ns in times):
+        raise ValueError("a silence has a start and an end")
+    texts = [str(request.get(name, "")) for name in ("id", "comment", "author")]
+    patterns = {str(name): str(pattern) for name, pattern in match.items()}
+    if any(len(text) > MAX_TEXT_CHARS for text in [*texts, *patterns, *patterns.values()]):
+        raise ValueError(f"a text of a silence has at most {MAX_TEXT_CHARS} characters")
+    if not texts[0] or not texts[1].strip():
+        raise ValueError("a silence has an id and a comment")
+    starts_ns, ends_ns = (int(time_ns or 0) for time_ns in times)
+    return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
+
+
+def _sweep_row(row: Mapping[str, Any]) -> Point:
+    if row["measurement"] != "sweep":
+        raise ValueError(f"rows of {row['measurement']} are written by the daemon only")
+    tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
+    return make_point("sweep", tags, row["fields"], int(row["time_ns"]))
+
+
+def _name(request: Mapping[str, Any], key: str) -> str | None:
+    value = request.get(key)
+    return None if value is None else str(value)

@@ -1,0 +1,1 @@
+"""The `[http]` pages: health, status and metrics."""

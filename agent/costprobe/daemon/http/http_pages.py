@@ -1,0 +1,161 @@
+"""The daemon's `/healthz` and `/metrics`, served at the configured address."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.app.configuration import HttpConfig
+from costprobe.app.watching.faults import disk_of, present_faults
+from costprobe.core.clock import Clock
+from costprobe.core.incident import Fault
+from costprobe.core.records import Point
+from costprobe.daemon.http.page_response import PageResponse
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+GOOD, FAULTY = 200, 503
+
+
+class Sources(NamedTuple):
+    """Sources of the pages' content; each may be called on any thread.
+
+    Attributes:
+        store: The store.
+        lives: Whether each part is alive, by name.
+        status: The status document.
+        agent_row: A new row of the series `agent`; None while there is none.
+    """
+
+    store: Path
+    lives: Callable[[], Mapping[str, bool]]
+    status: Callable[[], Mapping[str, Any]]
+    agent_row: Callable[[], Point | None]
+
+
+class PageServer(Protocol):
+    """The server of the pages: costprobe.daemon.http.http_server.HttpServer."""
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Return whether it answers requests."""
+        ...
+
+    def close(self) -> None:
+        """Stop answering."""
+        ...
+
+
+class HttpPages:
+    """The daemon's pages; not served until the configuration names an address.
+
+    Args:
+        sources: Sources of their content.
+        clock: UTC.
+    """
+
+    def __init__(self, sources: Sources, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._config = HttpConfig()
+        self._server: PageServer | None = None
+        self._fault: str | None = None
+
+    def serve(self, config: HttpConfig) -> None:
+        """Serve as configured; an unchanged configuration leaves the server undisturbed."""
+        if config == self._config and self._fault is None:
+            return
+        self.close()
+        self._config, self._fault = config, None
+        address = config.address
+        if address is None:
+            return
+        # Imported here: a daemon that serves no page does not need the memory.
+        from costprobe.daemon.http.http_server import HttpServer  # noqa: PLC0415 - as above
+        from costprobe.daemon.http.metrics import CONTENT_TYPE, AgentNow, Metrics  # noqa: PLC0415 - as above
+
+        def now() -> AgentNow:
+            return AgentNow(
+                self._row(),
+                self._sources.lives(),
+                self._faults(),
+                self._sources.status(),
+                server.answers(),
+                server.broken,
+            )
+
+        metrics = Metrics(self._sources.store, self._clock, config.window_s, config.max_series, now)
+        pages = {
+            "/healthz": self.health,
+            "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
+        }
+        server = HttpServer(pages, is_local=not config.allow_remote)
+        try:
+            server.start(*address)
+        except OSError as error:
+            self._fault = f"{config.listen}: {error.strerror or error}"
+            logger.error("HTTP is not served: %s", self._fault)  # noqa: TRY400 - its cause is in it
+            return
+        self._server = server
+        logger.info("/healthz and /metrics are served on %s port %d", address[0], server.port)
+
+    def health(self) -> PageResponse:
+        """Answer `/healthz`: 200 while every part is alive and works, else 503 with those that do not."""
+        dead = sorted(name for name, lives in self._sources.lives().items() if not lives)
+        faults = self._faults()
+        document = {
+            "status": "dead" if dead else "faulty" if faults else "ok",
+            "dead": dead,
+            "faults": [
+                {
+                    "name": fault.name,
+                    "subject": fault.subject,
+                    "severity": fault.severity,
+                    "text": fault.text,
+                }
+                for fault in faults
+            ],
+        }
+        body = json.dumps(document).encode() + b"\n"
+        return PageResponse(FAULTY if dead or faults else GOOD, JSON, body)
+
+    def is_alive(self) -> bool:
+        """Return False if the server was started and its thread has died."""
+        return self._server is None or self._server.is_alive()
+
+    def status(self) -> dict[str, Any]:
+        """Return where the pages are served, and why not if they are not."""
+        server = self._server
+        return {
+            "listen": self._config.listen,
+            "port": server.port if server is not None else None,
+            "fault": self._fault,
+        }
+
+    def close(self) -> None:
+        """Stop serving; may be called twice."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _faults(self) -> list[Fault]:
+        try:
+            disk = disk_of(self._sources.store)
+        except OSError:
+            disk = None
+        return present_faults(self._sources.status(), disk)
+
+    def _row(self) -> Point | None:
+        try:
+            return self._sources.agent_row()
+        except StoreError:
+            return None

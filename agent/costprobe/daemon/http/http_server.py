@@ -1,0 +1,268 @@
+"""The HTTP server of the daemon's own pages: the standard library's, with bounds."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore, Lock, Thread
+from typing import Any, Final, NamedTuple
+
+from costprobe.daemon.http.page_response import TEXT, PageResponse
+
+logger = logging.getLogger(__name__)
+
+JOIN_S: Final = 2.0
+LOOK_EVERY_S: Final = 0.2
+OTHER: Final = "other"
+_PORT: Final = re.compile(r":\d{1,5}$")
+
+
+class HttpLimits(NamedTuple):
+    """Bounds of the server.
+
+    Attributes:
+        connections: Most open connections; one more is closed unanswered.
+        connection_s: Timeout in s of a request and its response, from the first byte to the last.
+        page_s: Timeout in s of a wait for a page that is being rendered for another client.
+        fresh_s: A page of at most this age in s is served again instead of rendered anew.
+    """
+
+    connections: int = 16
+    connection_s: float = 15.0
+    page_s: float = 5.0
+    fresh_s: float = 1.0
+
+
+class HttpServer:
+    """Answer GET and HEAD of fixed pages, one request per connection.
+
+    A page is never rendered twice at the same time, so that one that hangs blocks one thread.
+
+    Args:
+        pages: Renderer of each page, by path; an exception is answered with 500 and logged.
+        limits: Bounds of the server.
+        is_local: Whether only requests whose Host header names this host are answered, which
+            prevents DNS rebinding.
+    """
+
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], PageResponse]],
+        limits: HttpLimits | None = None,
+        *,
+        is_local: bool = True,
+    ) -> None:
+        self._limits = limits or HttpLimits()
+        self._is_local = is_local
+        self._pages = {path: _Page(path, make, self._limits) for path, make in pages.items()}
+        self._lock = Lock()
+        self._answers: Counter[tuple[str, int]] = Counter()
+        self._listener: _Listener | None = None
+        self._thread: Thread | None = None
+        self.port = 0
+
+    def start(self, host: str, port: int) -> None:
+        """Start answering; may be called once.
+
+        Args:
+            host: An IP address.
+            port: TCP port; 0 for any free port, see `port`.
+
+        Raises:
+            OSError: The address cannot be bound.
+        """
+        self._listener = _Listener((host, port), partial(_Handler, self), self._limits)
+        self.port = int(self._listener.server_address[1])
+        self._thread = Thread(
+            target=self._listener.serve_forever, args=(LOOK_EVERY_S,), name="http", daemon=True
+        )
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Return whether it answers requests."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def answer(self, path: str, host: str) -> PageResponse:
+        """Return the response to a request.
+
+        Args:
+            path: As sent, without the query.
+            host: The header Host; empty where there was none.
+        """
+        page = self._pages.get(path)
+        if self._is_local and not host_is_local(host):
+            found = PageResponse(421, TEXT, b"the Host header must be an address of this host\n")
+        elif page is None:
+            found = PageResponse(404, TEXT, f"pages: {', '.join(sorted(self._pages))}\n".encode())
+        else:
+            found = page.answer()
+        with self._lock:
+            self._answers[path if page else OTHER, found.status] += 1
+        return found
+
+    def answers(self) -> dict[tuple[str, int], int]:
+        """Return the number of responses by page ("other" for unknown paths) and status."""
+        with self._lock:
+            return dict(self._answers)
+
+    @property
+    def broken(self) -> int:
+        """Connections closed without a complete response: too slow, or above the limit."""
+        return self._listener.broken if self._listener is not None else 0
+
+    def close(self) -> None:
+        """Stop answering and release the address; may be called twice, and without a start."""
+        if self._listener is not None and self.is_alive():
+            self._listener.shutdown()
+            self._listener.server_close()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+
+class _Page:
+    """A page, rendered by one thread at a time and cached for a moment."""
+
+    def __init__(self, path: str, make: Callable[[], PageResponse], limits: HttpLimits) -> None:
+        self._path = path
+        self._make = make
+        self._limits = limits
+        self._lock = Lock()
+        self._made: PageResponse | None = None
+        self._made_s = 0.0
+
+    def answer(self) -> PageResponse:
+        if not self._lock.acquire(timeout=self._limits.page_s):
+            return PageResponse(503, TEXT, b"the page is still being rendered\n")
+        try:
+            if self._made is None or time.monotonic() - self._made_s > self._limits.fresh_s:
+                self._made, self._made_s = self._make(), time.monotonic()
+        except Exception:
+            logger.exception("page %s failed", self._path)
+            return PageResponse(
+                500, TEXT, b"the page could not be rendered; see the daemon's log\n"
+            )
+        else:
+            return self._made
+        finally:
+            self._lock.release()
+
+
+class _Listener(ThreadingHTTPServer):
+    """Serve each connection in a thread, up to a limit, and close those that take too long."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, address: tuple[str, int], handler: Callable[..., _Handler], limits: HttpLimits
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._limits = limits
+        self._free = BoundedSemaphore(limits.connections)
+        self._open: dict[Any, float] = {}
+        self._lock = Lock()
+        self.broken = 0
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
+        if not self._free.acquire(blocking=False):
+            self._count_broken()
+            self.shutdown_request(request)
+            return
+        with self._lock:
+            self._open[request] = time.monotonic() + self._limits.connection_s
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._open.pop(request, None)
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """Close connections past their deadline: a socket timeout would only cover each read."""
+        now_s = time.monotonic()
+        with self._lock:
+            late = [request for request, ends_s in self._open.items() if now_s > ends_s]
+            for request in late:
+                del self._open[request]
+        for request in late:
+            self._count_broken()
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as the base has it
+        """Log errors, except those of a client that disconnected."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            logger.error("an HTTP request failed", exc_info=error)
+
+    def _count_broken(self) -> None:
+        with self._lock:
+            self.broken += 1
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server_version = "costprobe"
+    sys_version = ""
+    error_content_type = TEXT
+    error_message_format = "%(code)d %(message)s\n"
+
+    def __init__(self, pages: HttpServer, *args: Any) -> None:  # noqa: ANN401 - the base's own
+        self._server = pages
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        self._answer(has_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(has_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's own name
+        """Log nothing: requests are counted instead."""
+
+    def _answer(self, *, has_body: bool) -> None:
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) > 1:
+            self.send_error(400, "a request needs exactly one Host header")
+            return
+        found = self._server.answer(self.path.partition("?")[0], hosts[0] if hosts else "")
+        self.send_response(found.status)
+        self.send_header("Content-Type", found.content_type)
+        self.send_header("Content-Length", str(len(found.body)))
+        self.send_header("Connection", "close")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if has_body:
+            self.wfile.write(found.body)
+
+
+def host_is_local(host: str) -> bool:
+    """Return whether a Host header names this host in a way that no DNS record can change.
+
+    Args:
+        host: The header's value: a name or an IP address, with an optional port; empty if there
+            was no header.
+    """
+    name = _PORT.sub("", host).lower()
+    if name in {"", "localhost"}:
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

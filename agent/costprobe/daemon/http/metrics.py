@@ -1,0 +1,297 @@
+"""`/metrics`: the newest value of every numeric field, and the daemon's own counters.
+
+Only this module imports prometheus_client, and it is imported only where HTTP is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.clock import Clock
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import SCHEMA
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+# Fields that only grow; all others are gauges.
+_COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
+# Series that differ only in this tag are one object in different states, of which one holds.
+_STATE_TAG: Final = {"alert": "state"}
+# Taken from the running daemon, not from the store.
+_OWN: Final = "agent"
+_UNITS: Final = {
+    "per_h": "currency per hour",
+    "per_s": "1 per second",
+    "per_inference": "currency per inference",
+    "per_million_tokens_in": "currency per million tokens",
+    "per_million_tokens_out": "currency per million tokens",
+    "per_inference_j": "joules per inference",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "w": "watts",
+    "j": "joules",
+    "pct": "percent",
+    "bytes": "bytes",
+    "c": "degrees Celsius",
+    "mhz": "megahertz",
+    "ns": "nanoseconds since 1970, UTC",
+}
+_NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
+Tags = Mapping[str, str]
+Key = tuple[tuple[str, str], ...]
+
+
+class AgentNow(NamedTuple):
+    """The daemon's own metrics at a scrape.
+
+    Attributes:
+        row: A row of the series `agent`; None while it is unknown.
+        lives: Whether each part is alive.
+        faults: Present faults.
+        status: What `costprobe status` is made of.
+        answers: Answers over HTTP, by page and status.
+        broken: Connections that ended without one.
+    """
+
+    row: Point | None
+    lives: Mapping[str, bool]
+    faults: Sequence[Fault]
+    status: Mapping[str, Any]
+    answers: Mapping[tuple[str, int], int]
+    broken: int
+
+
+class Metrics:
+    """The page as text.
+
+    Args:
+        store: The store that the series are read from.
+        clock: UTC.
+        window_s: How old a value may be, in seconds.
+        max_series: How many series of the store are shown at most.
+        now: The daemon's account of itself.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        clock: Clock,
+        window_s: float,
+        max_series: int,
+        now: Callable[[], AgentNow],
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_AgentCollector(now))
+        self._registry.register(_StoreCollector(store, clock, window_s, max_series))
+
+    def text(self) -> bytes:
+        """Return the page in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class Newest:
+    """The newest value of each numeric field of each series, of rows in the order of their times.
+
+    Args:
+        max_series: Most values that are kept; further ones are only counted.
+    """
+
+    def __init__(self, max_series: int) -> None:
+        self._max_series = max_series
+        self._count = 0
+        self._series: dict[str, dict[Key, tuple[Tags, dict[str, float]]]] = {}
+        self._dropped: set[int] = set()
+
+    @property
+    def dropped(self) -> int:
+        """Fields of series that were left out."""
+        return len(self._dropped)
+
+    def take(self, point: Point) -> None:
+        """Add a row; rows of one measurement must come in the order of their times."""
+        state = _STATE_TAG.get(point.measurement)
+        key = tuple((name, value) for name, value in point.tags.items() if name != state)
+        kept = self._series.setdefault(point.measurement, {})
+        tags, values = kept.get(key, (point.tags, {}))
+        if tags != point.tags:
+            self._count -= len(values)
+            values = {}
+        for field, value in point.fields.items():
+            if isinstance(value, str):
+                continue
+            if field not in values:
+                if self._count >= self._max_series:
+                    self._dropped.add(hash((point.measurement, key, field)))
+                    continue
+                self._count += 1
+            values[field] = float(value)
+        if values:
+            kept[key] = (point.tags, values)
+        else:
+            kept.pop(key, None)
+
+    def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
+        """Return each field of a measurement with tags and value of each series that has it."""
+        found: dict[str, list[tuple[Tags, float]]] = {}
+        for _, (tags, values) in sorted(self._series.get(measurement, {}).items()):
+            for field, value in values.items():
+                found.setdefault(field, []).append((tags, value))
+        yield from sorted(found.items())
+
+
+class _StoreCollector(Collector):
+    def __init__(self, store: Path, clock: Clock, window_s: float, max_series: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._window_s = window_s
+        self._max_series = max_series
+
+    def collect(self) -> Iterator[Metric]:
+        newest, is_readable = Newest(self._max_series), True
+        now_ns = self._clock.time_ns()
+        since_ns = now_ns - int(self._window_s * NS_PER_S)
+        try:
+            with closing(StoreReader.open(self._store)) as reader:
+                for measurement in (name for name in SCHEMA if name != _OWN):
+                    for point in reader.points(measurement, since_ns, now_ns + 1):
+                        newest.take(point)
+        except StoreError:
+            is_readable = False
+        for measurement in SCHEMA:
+            for field, series in newest.by_field(measurement):
+                yield _family(measurement, field, series)
+        yield GaugeMetricFamily(
+            "costprobe_metrics_store_readable",
+            "Whether the store could be read for this page, 1 or 0",
+            value=float(is_readable),
+        )
+        yield GaugeMetricFamily(
+            "costprobe_metrics_dropped_series",
+            "Series that this page has no room for; raise http.max_series",
+            value=float(newest.dropped),
+        )
+
+
+class _AgentCollector(Collector):
+    def __init__(self, now: Callable[[], AgentNow]) -> None:
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._now()
+        status = now.status
+        yield InfoMetricFamily(
+            "costprobe_build", "The daemon's version", value={"version": str(status["version"])}
+        )
+        if now.row is not None:
+            for field, value in now.row.fields.items():
+                if not isinstance(value, str):
+                    yield _family(_OWN, field, [(now.row.tags, float(value))])
+        yield _gauge("part_alive", "Whether a part of the daemon lives, 1 or 0", "part", now.lives)
+        faults = GaugeMetricFamily(
+            "costprobe_fault", "A part that does not work", labels=("fault", "subject", "severity")
+        )
+        for fault in now.faults:
+            faults.add_metric((fault.name, fault.subject, fault.severity), 1)
+        yield faults
+        yield from _of_tables(status)
+        answers = CounterMetricFamily(
+            "costprobe_http_answers", "Answers over HTTP", labels=("page", "code")
+        )
+        for (page, code), count in sorted(now.answers.items()):
+            answers.add_metric((page, str(code)), count)
+        yield answers
+        yield CounterMetricFamily(
+            "costprobe_http_broken_connections",
+            "HTTP connections that ended without an answer taken",
+            value=now.broken,
+        )
+
+
+# Tables of the status document: the section, the metric, its label, the key, its help.
+_COUNTED: Final = (
+    ("jobs", "job_runs", "job", "runs", "Runs of a job of the daemon"),
+    ("jobs", "job_errors", "job", "errors", "Runs of a job that failed"),
+    ("jobs", "job_late", "job", "late", "Runs of a job that were skipped for being late"),
+    ("sinks", "sink_sent_points", "sink", "sent", "Points that a sink acknowledged"),
+    ("sinks", "sink_rejected_points", "sink", "rejected", "Points that a sink refused"),
+    ("notifiers", "notifier_sent", "notifier", "sent", "Notifications that were acknowledged"),
+    ("notifiers", "notifier_dropped", "notifier", "dropped", "Notifications that were discarded"),
+)
+_GAUGED: Final = (
+    ("jobs", "job_last_duration_s", "job", "last_duration_s", "Length of a job's last run, in s"),
+    ("notifiers", "notifier_queued", "notifier", "queued", "Queued notifications"),
+)
+
+
+def _of_tables(status: Mapping[str, Any]) -> Iterator[Metric]:
+    for section, name, label, key, words in _COUNTED:
+        family = CounterMetricFamily(f"costprobe_{name}", words, labels=(label,))
+        for subject, count in _column(status, section, key):
+            family.add_metric((subject,), count)
+        yield family
+    for section, name, label, key, words in _GAUGED:
+        yield _gauge(name, words, label, dict(_column(status, section, key)))
+
+
+def _column(status: Mapping[str, Any], section: str, key: str) -> Iterator[tuple[str, float]]:
+    for subject, row in status.get(section, {}).items():
+        value = row.get(key)
+        if value is not None:
+            yield subject, float(value)
+
+
+def _gauge(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"costprobe_{name}", words, labels=(label,))
+    for subject, value in sorted(values.items()):
+        family.add_metric((subject,), float(value))
+    return family
+
+
+def _family(measurement: str, field: str, series: Iterable[tuple[Tags, float]]) -> Metric:
+    """Return one field of one measurement as a metric: costprobe_<measurement>_<field>."""
+    is_counter = measurement == _OWN and field in _COUNTERS
+    words = f"{field} of the series {measurement}{_unit_words(measurement, field)}"
+    family = Metric(f"costprobe_{measurement}_{field}", words, "counter" if is_counter else "gauge")
+    name = f"{family.name}_total" if is_counter else family.name
+    for tags, value in series:
+        family.add_sample(name, labels_of(tags), value)
+    return family
+
+
+def _unit_words(measurement: str, field: str) -> str:
+    kind = SCHEMA[measurement].fields.get(field)
+    if kind is bool:
+        return ", 1 or 0"
+    # The longest suffix that is a unit.
+    parts = field.split("_")
+    suffixes = ("_".join(parts[start:]) for start in range(1, len(parts)))
+    unit = next((_UNITS[suffix] for suffix in suffixes if suffix in _UNITS), None)
+    return f", in {unit}" if unit else ""
+
+
+def labels_of(tags: Tags) -> dict[str, str]:
+    """Return tags as labels; characters that are invalid in a label's name are replaced."""
+    labels: dict[str, str] = {}
+    for tag, value in sorted(tags.items()):
+        name = _NO_LABEL.sub("_", tag)
+        if name[0].isdigit() or name.startswith("__"):
+            name = f"tag_{name.lstrip('_')}"
+        while name in labels:
+            name += "_"
+        labels[name] = value
+    return labels

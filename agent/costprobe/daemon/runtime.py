@@ -1,0 +1,302 @@
+"""The parts of one configuration on one set of devices; a reload builds new ones."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any, Final
+
+from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.carbon_feed import CarbonFeed
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.spot_feeds import SpotFeeds
+from costprobe.app.configuration import Config
+from costprobe.app.delivery.notifying import Notifying
+from costprobe.app.delivery.sink_delivery import SinkDelivery
+from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
+from costprobe.app.measuring.targets import targets
+from costprobe.app.schedule import Schedule, stagger_offset_s
+from costprobe.app.watching.watching import Watching
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.config.source import SourceConfig
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.carbon import CarbonBook
+
+if TYPE_CHECKING:  # a daemon without a service or a budget shall not carry these
+    from costprobe.app.accounting.serving import Serving
+    from costprobe.app.budgeting.budgets import BudgetTracker
+
+SPARE_WORKERS = 3
+BUDGETS_EVERY_S = 600.0
+FILE_EVERY_S = 10.0
+END_OF_TIME_NS = 2**63 - 1
+# The status of the parts while none is built.
+EMPTY_STATUS: Final[Mapping[str, Any]] = {
+    "probes": [],
+    "services": [],
+    "jobs": {},
+    "sinks": {},
+    "notifiers": {},
+    "alerting": {},
+    "spot_prices": {},
+    "carbon": {},
+    "budgets": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What survives a reload.
+
+    Attributes:
+        store: The store that this process writes; the outbox of the sinks.
+        ledger: Rows and documents; waits in memory while the store rejects writes.
+        sensor: The sensor child's supervisor.
+        clock: The host's clocks.
+        steps: Detects steps of the wall clock.
+        listeners: Callbacks for probe runs.
+    """
+
+    store: Store
+    ledger: StoreLedger
+    sensor: SensorSupervisor
+    clock: Clock
+    steps: ClockMonitor
+    listeners: Listeners
+
+
+class Runtime:
+    """The jobs, prices, sinks, rules and notifiers of one configuration.
+
+    Args:
+        config: The configuration.
+        devices: The devices that were found.
+        parts: What survives a reload.
+        lock_folder: Folder of the devices' lock files.
+    """
+
+    def __init__(
+        self, config: Config, devices: Sequence[Device], parts: SharedParts, lock_folder: Path
+    ) -> None:
+        self._parts = parts
+        self._stop = Flag()
+        self.tags = {"host": host_name(config), **config.host.labels}
+        self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
+        self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
+        cpus = os.cpu_count() or 1
+        book = PriceBook(config.price, config.electricity, devices, cpus, self.spots.current)
+        self.watching = Watching(
+            config, parts.store, parts.ledger, parts.clock, self.tags, parts.steps
+        )
+        parts.ledger.observe(self.watching.take)
+        carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
+        self.accounts = Accounts(
+            book, parts.ledger, parts.clock, self.tags, self._cost_history, carbon
+        )
+        self._budgets = self._budgets_of(config)
+        runs = ProbeRuns()
+        self._measurer = Measurer(
+            parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
+        )
+        self._serving = self._serving_of(config, devices, book, carbon, runs)
+        self._probe_jobs = self._jobs_of(config, devices)
+        # A service's scrape and the end of its window may be due together.
+        workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
+        self.schedule = Schedule(workers, parts.clock)
+        self.delivery = SinkDelivery(
+            config.sink, parts.store, parts.clock, self._stop, self.tags["host"]
+        )
+        self.notifying = Notifying(
+            config.notifier,
+            parts.store,
+            parts.clock,
+            self._stop,
+            self.watching.firing_for,
+            self.tags,
+        )
+        self._add_jobs(config)
+
+    def _add_jobs(self, config: Config) -> None:
+        """Schedule the configuration's probes, budgets, services and feeds."""
+        for job in self._probe_jobs:
+            self.schedule.add(
+                job.name,
+                job.probe.every_s,
+                job,
+                offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
+                at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
+            )
+        if self._budgets is not None:
+            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
+        for served in self._serving.jobs() if self._serving else ():
+            self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
+        for plan in self.spots.plans:
+            self._follow(f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name))
+        if self.carbon.source is not None:
+            self._follow("carbon intensity", self.carbon.source, self.carbon.refresh)
+
+    @property
+    def ledger(self) -> StoreLedger:
+        """Where rows are stored."""
+        return self._parts.ledger
+
+    @property
+    def store_path(self) -> Path:
+        """Path of the store."""
+        return self._parts.store.path
+
+    def _follow(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
+        # Reading a file is cheap, and an operator who changes one expects an early result.
+        every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
+        self.schedule.add(name, every_s, refresh, at_once=True)
+
+    def _take_event(self, event: Event) -> None:
+        self.accounts.take_event(event)
+
+    def start(self) -> None:
+        """Start measuring and delivering."""
+        consumers = [self.accounts.record_readings]
+        if self._serving is not None:
+            consumers.append(self._serving.record_readings)
+        self._parts.sensor.deliver_to(*consumers)
+        self._parts.steps.subscribe(self._clock_was_stepped)
+        self.delivery.start()
+        self.notifying.start()
+        if self._serving is not None:
+            self._serving.begin()
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """Stop the parts; probe children are killed, unsent rows stay in the store."""
+        self._stop.set()
+        self._parts.steps.unsubscribe(self._clock_was_stepped)
+        self.schedule.stop()
+        self._measurer.close()
+        if self._serving is not None:
+            self._serving.stop()
+        self.watching.close()
+        self._parts.ledger.observe(None)
+        self.notifying.stop()
+        self.delivery.stop()
+
+    def _clock_was_stepped(self, _: ClockStep) -> None:
+        self.schedule.realign()
+
+    def evaluate(self, faults: Sequence[Fault]) -> None:
+        """Evaluate the alert rules, and deliver the notices that follow.
+
+        Args:
+            faults: The faults that are present.
+        """
+        if self.watching.tick(faults):
+            self.notifying.wake()
+        self.notifying.send_unstored(self.watching.unstored())
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of each part; the same keys as EMPTY_STATUS."""
+        return {
+            "probes": [job.status() for job in self._probe_jobs],
+            "services": self._serving.status() if self._serving else [],
+            "jobs": {name: record.document() for name, record in self.schedule.records.items()},
+            "sinks": self.delivery.status(),
+            "notifiers": self.notifying.status(),
+            "alerting": self.watching.status(),
+            "spot_prices": self.spots.status(),
+            "carbon": self.carbon.status(),
+            "budgets": self._budgets.status() if self._budgets is not None else [],
+        }
+
+    def _budgets_of(self, config: Config) -> BudgetTracker | None:
+        if not config.budget:
+            return None
+        # Imported here: a daemon without a budget does not need the memory.
+        from costprobe.app.budgeting.budgets import BudgetTracker  # noqa: PLC0415
+
+        return BudgetTracker(
+            config,
+            self._parts.ledger,
+            self._parts.store.path,
+            self._parts.clock,
+            self.tags,
+            on_event=self._take_event,
+            stop=self._stop,
+        )
+
+    def _serving_of(
+        self,
+        config: Config,
+        devices: Sequence[Device],
+        book: PriceBook,
+        carbon: CarbonBook,
+        runs: ProbeRuns,
+    ) -> Serving | None:
+        if not config.service:
+            return None
+        # Imported here: a daemon without a service does not need the memory.
+        from costprobe.app.accounting.serving import Serving, Surroundings  # noqa: PLC0415
+
+        around = Surroundings(
+            book=book,
+            runs=runs,
+            clock=self._parts.clock,
+            tags=self.tags,
+            keep=self._parts.ledger.append,
+            on_event=self._take_event,
+            store_path=self._parts.store.path,
+            carbon=carbon,
+        )
+        return Serving(config, devices, around)
+
+    def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
+        queues = {device.name: DeviceQueue(config.probing.duty) for device in devices}
+        return [
+            ProbeJob(
+                probe,
+                target,
+                [queues[device.name] for device in target.devices],
+                self._measurer,
+                self.accounts,
+                clock=self._parts.clock,
+                listeners=self._parts.listeners,
+            )
+            for probe in config.probe
+            for target in targets(probe, devices)
+        ]
+
+    def _ran_lately(self, job: ProbeJob) -> bool:
+        """Return whether the last run is younger than the period: a restart then needs no other."""
+        since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
+        tags = {"device": job.target.name, "probe": job.probe.name}
+        with closing(StoreReader.open(self._parts.store.path)) as reader:
+            return any(reader.points("probe", since_ns, END_OF_TIME_NS, tags))
+
+    def _cost_history(
+        self, device: str, probe: str, currency: str, since_ns: int
+    ) -> Iterable[tuple[int, float]]:
+        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
+        with closing(StoreReader.open(self._parts.store.path)) as reader:
+            found = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
+        return sorted(
+            (time_ns, value)
+            for series in found
+            for time_ns, value in zip(series.times_ns, series.values, strict=True)
+        )
+
+
+def host_name(config: Config) -> str:
+    """Return the tag `host`: as configured, else the host's own name."""
+    return config.host.name or socket.gethostname()

@@ -1,0 +1,33 @@
+"""The `agent` series: resource use and backlog of costprobe itself."""
+
+from __future__ import annotations
+
+from costprobe import __version__
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.documents import cpu_s, rss_bytes
+from costprobe.core.records import Point
+from costprobe.core.schema import make_point
+from costprobe.daemon.runtime import Runtime
+
+
+def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: int) -> Point:
+    """Return a row of `agent`.
+
+    Args:
+        runtime: The configuration at work.
+        store: The store that this process writes.
+        child_restarts: Restarts of the sensor child.
+        time_ns: UTC in ns.
+    """
+    delivered = runtime.delivery.totals()
+    fields = {
+        "rss_bytes": rss_bytes(),
+        "cpu_s": cpu_s(),
+        "outbox_points": delivered.outbox_points,
+        "outbox_lag_s": delivered.outbox_lag_s,
+        "sent_points": delivered.sent_points,
+        "dropped_points": store.dropped_points(),
+        "late_jobs": runtime.schedule.late_jobs,
+        "child_restarts": child_restarts,
+    }
+    return make_point("agent", {**runtime.tags, "version": __version__}, fields, time_ns)

@@ -1,0 +1,1 @@
+"""Arithmetic and small state machines: no I/O, no threads, no clock."""

@@ -1,0 +1,193 @@
+"""The hourly utilization of a device, aggregated from its telemetry without keeping the rows."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from costprobe.core.records import NS_PER_S, Device
+from costprobe.domain.pricing.book import Terms
+
+HOUR_NS = 3600 * NS_PER_S
+MINUTE_NS = 60 * NS_PER_S
+MINUTES = 60
+HOURS_A_DAY = 24
+# Telemetry this close to the end of a probe's steady-state window belongs to the probe: it loads
+# the model, warms up and measures before the end, and exits its process after it.
+PROBE_BEFORE_NS = 60 * NS_PER_S
+PROBE_AFTER_NS = 15 * NS_PER_S
+# An hour with telemetry for fewer minutes counts as a gap.
+LEAST_MINUTES = 30
+_PCT = 100
+# Quantile that counts as the peak utilization: rarer values are manual probes and restarts.
+PEAK_SHARE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Telemetry of a device between two instants; an unknown value is None.
+
+    Attributes:
+        start_ns: UTC ns.
+        end_ns: UTC ns, of the same hour or the next one's beginning.
+        util_pct: Mean utilization in percent.
+        util_pct_max: Highest utilization in it, in percent.
+        power_w: Mean power.
+        mem_used_bytes_max: Most memory in use.
+    """
+
+    start_ns: int
+    end_ns: int
+    util_pct: float | None = None
+    util_pct_max: float | None = None
+    power_w: float | None = None
+    mem_used_bytes_max: float | None = None
+
+
+@dataclass(slots=True)
+class Hour:
+    """An hour of a device.
+
+    Attributes:
+        minutes: A bit for each minute of which there is telemetry.
+        util_pct_sum: Sum of utilization over intervals without a probe.
+        util_rows: Number of these intervals.
+        power_w_sum: Sum of power over intervals without a probe.
+        power_rows: Number of these intervals.
+        requests: Requests answered by services on the device.
+        is_doubtful: Whether a service's counters are incomplete.
+    """
+
+    minutes: int = 0
+    util_pct_sum: float = 0.0
+    util_rows: int = 0
+    power_w_sum: float = 0.0
+    power_rows: int = 0
+    requests: float = 0.0
+    is_doubtful: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the hour's coverage is sufficient."""
+        return self.minutes.bit_count() >= LEAST_MINUTES
+
+    @property
+    def util_pct(self) -> float | None:
+        """Mean utilization in percent; None if unknown."""
+        return self.util_pct_sum / self.util_rows if self.is_known and self.util_rows else None
+
+
+@dataclass(slots=True)
+class DeviceHistory:
+    """The history of a device, and its price.
+
+    Attributes:
+        device: The device.
+        terms: The price terms in force now; None where it has no price.
+        now_ns: UTC ns at which the history ends.
+        probe_ends_ns: UTC ns at which probes on the device ended, ascending.
+        hours: By hour number since 1970, UTC.
+        mem_used_bytes_max: Peak memory in use, without probes; None if unknown.
+        mem_total_bytes: Memory of the device; None if unknown.
+    """
+
+    device: Device
+    terms: Terms | None
+    now_ns: int
+    probe_ends_ns: Sequence[int] = ()
+    hours: dict[int, Hour] = field(default_factory=dict)
+    mem_used_bytes_max: float | None = None
+    mem_total_bytes: float | None = None
+    _util_ns: list[int] = field(default_factory=lambda: [0] * (_PCT + 1))
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self.device.name
+
+    def add(self, interval: Interval) -> None:
+        """Add telemetry; an interval with a probe counts only as coverage."""
+        number, within_ns = divmod(interval.start_ns, HOUR_NS)
+        hour = self.hours.get(number)
+        if hour is None:
+            hour = self.hours[number] = Hour()
+        length_ns = interval.end_ns - interval.start_ns
+        first = within_ns // MINUTE_NS
+        last = min(MINUTES - 1, (within_ns + max(0, length_ns - 1)) // MINUTE_NS)
+        hour.minutes |= (1 << (last + 1)) - (1 << first)
+        if self._has_probe(interval):
+            return
+        if interval.util_pct is not None:
+            hour.util_pct_sum += interval.util_pct
+            hour.util_rows += 1
+            most = interval.util_pct if interval.util_pct_max is None else interval.util_pct_max
+            self._util_ns[min(_PCT, max(0, math.ceil(most)))] += max(1, length_ns)
+        if interval.power_w is not None:
+            hour.power_w_sum += interval.power_w
+            hour.power_rows += 1
+        if interval.mem_used_bytes_max is not None:
+            most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
+            self.mem_used_bytes_max = most
+
+    def add_service(
+        self, start_ns: int, end_ns: int, requests: float | None, *, is_complete: bool
+    ) -> None:
+        """Add the requests that a service answered between two UTC ns."""
+        for number in range(start_ns // HOUR_NS, max(start_ns, end_ns - 1) // HOUR_NS + 1):
+            hour = self.hours.setdefault(number, Hour())
+            hour.requests += requests or 0.0
+            hour.is_doubtful |= not is_complete or requests is None
+
+    def _has_probe(self, interval: Interval) -> bool:
+        """Whether a probe ran in the interval; in a rolled-up hour a probe's share is negligible."""
+        if interval.end_ns - interval.start_ns >= HOUR_NS:
+            return False
+        index = bisect_right(self.probe_ends_ns, interval.start_ns - PROBE_AFTER_NS)
+        ends_ns = self.probe_ends_ns[index] if index < len(self.probe_ends_ns) else None
+        return ends_ns is not None and ends_ns < interval.end_ns + PROBE_BEFORE_NS
+
+    @property
+    def known_hours(self) -> dict[int, Hour]:
+        """The hours with sufficient coverage."""
+        return {number: hour for number, hour in self.hours.items() if hour.is_known}
+
+    @property
+    def known_days(self) -> float:
+        """Days of telemetry."""
+        return len(self.known_hours) / HOURS_A_DAY
+
+    @property
+    def span_hours(self) -> int:
+        """Hours from the first with coverage until now."""
+        first = min(self.known_hours, default=None)
+        return 0 if first is None else max(1, -(-self.now_ns // HOUR_NS) - first)
+
+    @property
+    def up_share(self) -> float:
+        """Share of the span's hours in which the device was up, and therefore billed."""
+        return min(1.0, len(self.known_hours) / self.span_hours) if self.span_hours else 0.0
+
+    @property
+    def busy_days(self) -> float:
+        """Days with known utilization, without probes."""
+        known = sum(hour.util_pct is not None for hour in self.hours.values())
+        return known / HOURS_A_DAY
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of the time in which it was busy, without probes; None if unknown."""
+        known = [hour.util_pct for hour in self.hours.values() if hour.util_pct is not None]
+        return sum(known) / len(known) / _PCT if known else None
+
+    @property
+    def util_pct_peak(self) -> int | None:
+        """99th percentile of utilization over time, in percent; None if unknown."""
+        whole_ns = sum(self._util_ns)
+        seen_ns = 0
+        for value, length_ns in enumerate(self._util_ns):
+            seen_ns += length_ns
+            if length_ns and seen_ns >= PEAK_SHARE * whole_ns:
+                return value
+        return None

@@ -1,0 +1,183 @@
+"""The results of a probe per batch: runs of the present software, and its last sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.compare import summarized
+from costprobe.domain.costing.comparison.compare_rows import number, sifted
+from costprobe.domain.costing.probe.probe_basis import cost_sample
+from costprobe.domain.pricing.book import Terms
+
+# Fewer runs at a batch are not representative; a sweep has one long run per batch.
+LEAST_RUNS = 5
+_WAYS = ("cold", "compile", "cuda_graph", "weights", "concurrency")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """Results of a probe at one batch; medians over its runs.
+
+    Attributes:
+        batch: Items per pass.
+        source: Whether the figures are from runs or from a sweep.
+        runs: Number of runs.
+        latency_p50_ms: Median latency of a pass.
+        throughput_per_s: Items per second.
+        energy_j: Joules per item; None if unknown.
+    """
+
+    batch: int
+    source: Literal["runs", "sweep"]
+    runs: int
+    latency_p50_ms: float
+    throughput_per_s: float
+    energy_j: float | None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it was measured often enough to be reliable."""
+        return self.source == "sweep" or self.runs >= LEAST_RUNS
+
+    def cost_per_inference(self, terms: Terms) -> float | None:
+        """Return currency per item; None if its energy is billed separately and unknown."""
+        priced = cost_sample(
+            terms,
+            terms,
+            window_s=1 / self.throughput_per_s,
+            inferences=1,
+            energy_per_inference_j=self.energy_j,
+        )
+        return None if priced is None else priced.per_inference
+
+    @property
+    def words(self) -> str:
+        """Amount of data, for people."""
+        return "a sweep" if self.source == "sweep" else f"{self.runs} runs"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeHistory:
+    """A probe on a device.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of its device.
+        model: Identity of the model, the same for probes of the same model.
+        bound_ms: Configured bound of the median latency; None if there is none.
+        present: Results at the batch it runs at now.
+        others: Results at other batches, ascending.
+    """
+
+    probe: str
+    device: str
+    model: str
+    bound_ms: float | None
+    present: BatchFigures
+    others: tuple[BatchFigures, ...]
+
+    @property
+    def subject(self) -> str:
+        """Probe and device, for people."""
+        return f"{self.probe} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Configuration of a probe.
+
+    Attributes:
+        model: Identity of the model.
+        bound_ms: Its latency bound; None if there is none.
+    """
+
+    model: str
+    bound_ms: float | None
+
+
+def probe_histories(
+    probes: Iterable[Point], sweeps: Iterable[Point], known: Mapping[str, Known]
+) -> list[ProbeHistory]:
+    """Return the history of each probe on each device, without variant runs.
+
+    Args:
+        probes: Rows of `probe`.
+        sweeps: Rows of `sweep`.
+        known: Configured probes by name; the model of a probe that is not configured is its
+            name, and it has no bound.
+    """
+    runs: dict[tuple[str, str], list[Point]] = {}
+    for row in probes:
+        if row.tags.get("batch", "").isdigit() and not any(row.tags.get(way) for way in _WAYS):
+            runs.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
+    curves: dict[tuple[str, str], list[Point]] = {}
+    for row in sweeps:
+        curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
+    found = []
+    for key, rows in sorted(runs.items()):
+        configured = known.get(key[0], Known(key[0], None))
+        history = _history(key, rows, curves.get(key, []), configured)
+        if history is not None:
+            found.append(history)
+    return found
+
+
+def _history(
+    key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
+) -> ProbeHistory | None:
+    kept = sifted(rows).rows
+    if not kept:
+        return None
+    batches: dict[int, list[Point]] = {}
+    for row in kept:
+        batches.setdefault(int(row.tags["batch"]), []).append(row)
+    figures: dict[int, BatchFigures] = {}
+    for row in _last_sweep(curve, kept[-1].fields.get("fingerprint")):
+        batch = int(row.tags["batch"])
+        _take(figures, _figures(batch, "sweep", [row]))
+    for batch, own in batches.items():
+        measured = _figures(batch, "runs", own)
+        if measured is not None and (measured.is_enough or batch not in figures):
+            _take(figures, measured)
+    present = figures.pop(int(kept[-1].tags["batch"]), None)
+    if present is None:
+        return None
+    others = tuple(figures[batch] for batch in sorted(figures))
+    return ProbeHistory(key[0], key[1], configured.model, configured.bound_ms, present, others)
+
+
+def _take(figures: dict[int, BatchFigures], found: BatchFigures | None) -> None:
+    if found is not None:
+        figures[found.batch] = found
+
+
+def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:
+    """Return the newest sweep of the present software; other software's figures are outdated."""
+    own = [
+        row
+        for row in curve
+        if row.fields.get("fingerprint") == fingerprint and row.tags.get("batch", "").isdigit()
+    ]
+    last_ns = max((row.time_ns for row in own), default=0)
+    return [row for row in own if row.time_ns == last_ns]
+
+
+def _figures(
+    batch: int, source: Literal["runs", "sweep"], rows: Sequence[Point]
+) -> BatchFigures | None:
+    latency = _median(rows, "latency_p50_ms")
+    throughput = _median(rows, "throughput_per_s")
+    if latency is None or not throughput or throughput < 0:
+        return None
+    own = [row for row in rows if row.fields.get("energy_scope") != "parent"]
+    energy_j = _median(own, "energy_per_inference_j")
+    return BatchFigures(batch, source, len(rows), latency, throughput, energy_j)
+
+
+def _median(rows: Sequence[Point], field: str) -> float | None:
+    values = (number(row, field) for row in rows)
+    found = summarized([value for value in values if value is not None])
+    return None if found is None else found.value

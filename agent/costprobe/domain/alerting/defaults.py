@@ -1,0 +1,85 @@
+"""The built-in rules, which apply without configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costprobe.domain.alerting.rules.registry import RULES
+from costprobe.domain.alerting.rules.rule import RuleConfig
+
+# All performance problems of one device form one incident.
+PERFORMANCE = "performance"
+# Forecast and exceedance of one budget form one incident.
+BUDGET = "budget"
+
+DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
+    RULES[str(keys["kind"])].config.model_validate(keys)
+    for keys in (
+        {"name": "drift", "kind": "drift", "group": PERFORMANCE},
+        {
+            "name": "anomaly",
+            "kind": "anomaly",
+            "group": PERFORMANCE,
+            "severity": "info",
+            "metrics": ("cost", "latency"),
+            "at_least": 3,
+        },
+        {
+            "name": "thermal-throttling",
+            "kind": "threshold",
+            "group": PERFORMANCE,
+            "measurement": "probe",
+            "field": "throttled_thermal_pct",
+            "above": 5.0,
+            "clear": 1.0,
+            "for": "10m",
+        },
+        {
+            "name": "memory-errors",
+            "kind": "threshold",
+            "measurement": "device",
+            "field": "ecc_uncorrected",
+            "above": 0,
+            "severity": "critical",
+        },
+        {"name": "device-silent", "kind": "absence", "measurement": "device", "at_least": "5m"},
+        {"name": "probe-silent", "kind": "absence", "measurement": "probe", "at_least": "15m"},
+        # Without effect unless a [[budget]] is configured.
+        {"name": "budget-exceeded", "kind": "budget_exceeded", "group": BUDGET},
+        {"name": "budget-forecast", "kind": "budget_forecast", "group": BUDGET},
+        {
+            "name": "broken",
+            "kind": "fault",
+            "faults": ("device_lost", "store_failing", "disk_low", "config_refused"),
+        },
+        {
+            "name": "failing",
+            "kind": "fault",
+            "faults": (
+                "energy_suspect",
+                "sensor_restarting",
+                "probe_failing",
+                "service_unread",
+                "service_uncosted",
+                "sink_behind",
+                "notifier_failing",
+                "http_failing",
+                "price_stale",
+                "carbon_stale",
+            ),
+            "for": "10m",
+        },
+    )
+)
+
+
+def effective_rules(configured: Sequence[RuleConfig], *, use_defaults: bool) -> list[RuleConfig]:
+    """Return the rules in force.
+
+    Args:
+        configured: Configured rules; a rule replaces a built-in one of the same name.
+        use_defaults: Whether the built-in rules apply.
+    """
+    rules = {rule.name: rule for rule in DEFAULT_RULES if use_defaults}
+    rules.update((rule.name, rule) for rule in configured)
+    return [rule for rule in rules.values() if rule.enabled]

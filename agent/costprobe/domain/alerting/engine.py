@@ -1,0 +1,393 @@
+"""The alert engine: evaluates rules to incidents, and incidents to notices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.incident import Alert, AlertState, Fault, Notice, Silence, Symptom
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.schema import SCHEMA, make_point
+from costprobe.domain.alerting.incidents import (
+    Incident,
+    IncidentHistory,
+    is_due,
+    new_incident,
+    with_symptoms,
+)
+from costprobe.domain.alerting.matching import SEVERITIES, matches
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.rules.registry import rule_of
+from costprobe.domain.alerting.rules.rule import SERIES_TAGS, Rule, RuleConfig
+from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
+from costprobe.domain.alerting.silencing import Silencing
+
+logger = logging.getLogger(__name__)
+
+ROW_TAGS = SCHEMA["alert"].tags
+MAX_HISTORIES = 1000
+HISTORY_NS = 7 * 86_400 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of an evaluation of all rules.
+
+    Attributes:
+        points: Rows of `alert`, one for each state change of an incident.
+        notices: Notifications to send, in order.
+        changed: True if there is anything to store.
+    """
+
+    points: tuple[Point, ...]
+    notices: tuple[Notice, ...]
+    changed: bool
+
+
+class AlertEngine:
+    """State of all rules and incidents: no clock, no I/O; the same calls give the same incidents.
+
+    Args:
+        rules: The rules in force.
+        settings: Settings that all rules share.
+        maintenance: Windows without notifications.
+        notifiers: Configured notifiers.
+        tags: Host and static labels.
+        is_current: Returns False for the labels of a series that is no longer measured.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[RuleConfig],
+        settings: AlertingConfig,
+        maintenance: Sequence[MaintenanceConfig],
+        notifiers: Sequence[NotifierConfig],
+        tags: Mapping[str, str],
+        *,
+        is_current: Callable[[Mapping[str, str]], bool] = lambda _: True,
+    ) -> None:
+        self._is_current = is_current
+        self._configs = {config.name: config for config in rules}
+        self._settings = settings
+        self._notifiers = {notifier.name: notifier for notifier in notifiers}
+        self._tags = dict(tags)
+        self._silencing = Silencing(maintenance)
+        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
+        self._by_measurement: dict[str, list[str]] = {}
+        for name, rule in self._rules.items():
+            self._by_measurement.setdefault(rule.measurement, []).append(name)
+        self._incidents: dict[str, Incident] = {}
+        self._histories: dict[str, IncidentHistory] = {}
+        self._listed: tuple[Alert, ...] = ()
+        self._last_row_ns = 0
+        self._points: list[Point] = []
+        self._notices: list[Notice] = []
+
+    def observe(self, point: Point) -> None:
+        """Add a stored row of any series."""
+        for name in self._by_measurement.get(point.measurement, ()):
+            pattern = self._configs[name].match
+            if not pattern or matches(pattern, point.tags):
+                self._rules[name].observe(point)
+
+    def observe_event(self, event: Event) -> None:
+        """Add an event; only drifts and anomalies are used."""
+        if event.kind not in {"drift", "anomaly"}:
+            return
+        tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
+        for name, rule in self._rules.items():
+            if matches(self._configs[name].match, tags):
+                rule.observe_event(event)
+
+    def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
+        """Evaluate every rule.
+
+        Args:
+            time_ns: Current UTC in ns; not before that of the previous call.
+            faults: All current faults.
+        """
+        self._points, self._notices = [], []
+        found: dict[str, list[Symptom]] = {}
+        for symptom in self._symptoms(time_ns, faults):
+            found.setdefault(self._key(symptom), []).append(symptom)
+        for key in [*self._incidents, *(key for key in found if key not in self._incidents)]:
+            self._advance(key, found.get(key, []), time_ns)
+        for key, incident in self._incidents.items():
+            if incident.alert.state == "firing":
+                self._notify(key, incident, time_ns)
+        self._expire_histories(time_ns)
+        listed = self.alerts()
+        changed = bool(self._points or self._notices) or listed != self._listed
+        self._listed = listed
+        return Outcome(tuple(self._points), tuple(self._notices), changed)
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Return the pending and firing incidents, the worst and oldest first."""
+        listed = (incident.alert for incident in self._incidents.values())
+        return tuple(
+            sorted(
+                listed,
+                key=lambda alert: (
+                    alert.state != "firing",
+                    -SEVERITIES[alert.severity],
+                    alert.since_ns,
+                ),
+            )
+        )
+
+    def silenced(self, time_ns: int) -> tuple[Alert, ...]:
+        """Return the incidents that are silenced at a UTC ns."""
+        return tuple(alert for alert in self.alerts() if self._is_silenced(alert, time_ns))
+
+    def firing_for(self, notifier: str, time_ns: int) -> tuple[Alert, ...]:
+        """Return the firing, unsilenced incidents that a notifier was notified of."""
+        return tuple(
+            incident.alert
+            for incident in self._incidents.values()
+            if incident.alert.state == "firing" and notifier in incident.notified
+            if not self._is_silenced(incident.alert, time_ns)
+        )
+
+    def add_silence(self, silence: Silence) -> None:
+        """Add a silence.
+
+        Raises:
+            ValueError: There are too many, or it ends before it begins.
+        """
+        self._silencing.add(silence)
+
+    def end_silence(self, silence_id: str, time_ns: int) -> Silence:
+        """End a silence.
+
+        Raises:
+            KeyError: No active silence has that id.
+        """
+        return self._silencing.end(silence_id, time_ns)
+
+    def silences(self, time_ns: int) -> tuple[Silence, ...]:
+        """Return current and future silences, in order of their ends."""
+        return self._silencing.present(time_ns)
+
+    def document(self) -> dict[str, Any]:
+        """Return the complete state as JSON."""
+        return {
+            "incidents": {key: i.to_document() for key, i in self._incidents.items()},
+            "histories": {
+                key: [history.resolved_ns, history.changes_ns]
+                for key, history in self._histories.items()
+            },
+            "silences": self._silencing.document(),
+            "last_row_ns": self._last_row_ns,
+            "rules": {
+                name: [self._configs[name].kind, rule.document()]
+                for name, rule in self._rules.items()
+            },
+        }
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Restore a state, also one saved under other rules: incidents without a rule are resolved."""
+        self._incidents = {
+            key: Incident.from_document(stored) for key, stored in document["incidents"].items()
+        }
+        self._histories = {
+            key: IncidentHistory(resolved_ns, list(changes_ns))
+            for key, (resolved_ns, changes_ns) in document["histories"].items()
+        }
+        self._silencing.restore(document["silences"])
+        self._last_row_ns = document["last_row_ns"]
+        for name, (kind, stored) in document["rules"].items():
+            if name in self._rules and self._configs[name].kind == kind:
+                try:
+                    self._rules[name].restore(stored)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants: no duration includes a wall-clock step.
+
+        The instants in listed alerts stay as reported.
+        """
+        step_ns = step.by_ns
+        for incident in self._incidents.values():
+            incident.shift(step_ns)
+        for history in self._histories.values():
+            history.shift(step_ns)
+        self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
+        for rule in self._rules.values():
+            rule.clock_was_stepped(step)
+
+    def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        found = []
+        for name, rule in self._rules.items():
+            pattern = self._configs[name].match
+            selected = [f for f in faults if matches(pattern, {**self._tags, **f.labels})]
+            found += rule.evaluate(time_ns, selected)
+        return [symptom for symptom in found if self._is_current(symptom.labels)]
+
+    def _group(self, symptom: Symptom) -> str:
+        rule = self._configs[symptom.rule]
+        return rule.group or rule.name
+
+    def _key(self, symptom: Symptom) -> str:
+        tags = {**self._tags, **symptom.labels}
+        values = (f"{tag}={tags.get(tag, '')}" for tag in self._configs[symptom.rule].group_by)
+        return "\n".join((self._group(symptom), *values))
+
+    def _labels(self, symptom: Symptom) -> dict[str, str]:
+        """Return the labels that identify an incident."""
+        rule = self._configs[symptom.rule]
+        tags = {**self._tags, **symptom.labels}
+        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
+        return {**self._tags, **grouped, **rule.labels}
+
+    def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
+        """Advance the state of an incident."""
+        incident = self._incidents.get(key)
+        history = self._histories.setdefault(key, IncidentHistory())
+        if incident is None:
+            first = symptoms[0]
+            incident = new_incident(self._group(first), key, self._labels(first), symptoms, time_ns)
+            self._incidents[key] = incident
+            due = is_due(incident, symptoms, self._configs, time_ns)
+            if not due or self._is_cooling(symptoms, history, time_ns):
+                self._record(incident.alert, time_ns)
+                return
+            self._fire(incident, history, time_ns)
+            return
+        if not symptoms:
+            self._resolve(key, incident, history, time_ns)
+            return
+        incident.quiet_ns = None
+        severity = incident.alert.severity
+        incident.alert = with_symptoms(incident.alert, symptoms)
+        due = is_due(incident, symptoms, self._configs, time_ns)
+        if incident.alert.state == "pending":
+            if due and not self._is_cooling(symptoms, history, time_ns):
+                self._fire(incident, history, time_ns)
+        elif incident.alert.severity != severity:
+            self._record(incident.alert, time_ns)
+
+    def _fire(self, incident: Incident, history: IncidentHistory, time_ns: int) -> None:
+        history.changes_ns.append(time_ns)
+        incident.alert = replace(
+            incident.alert,
+            state="firing",
+            fired_ns=time_ns,
+            is_flapping=history.is_flapping(self._settings, time_ns),
+        )
+        self._record(incident.alert, time_ns)
+
+    def _resolve(
+        self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
+    ) -> None:
+        """Resolve an incident without symptoms; a flapping one only after the flapping window."""
+        if incident.alert.state == "firing" and history.is_flapping(self._settings, time_ns):
+            incident.alert = replace(incident.alert, is_flapping=True)
+        if incident.alert.is_flapping:
+            incident.quiet_ns = incident.quiet_ns or time_ns
+            if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
+                return
+        was_firing = incident.alert.state == "firing"
+        incident.alert = replace(incident.alert, state="resolved", ended_ns=time_ns)
+        if was_firing:
+            history.resolved_ns = time_ns
+            history.changes_ns.append(time_ns)
+        self._record(incident.alert, time_ns)
+        for notifier in incident.notified:
+            settings = self._notifiers.get(notifier)
+            if settings is not None and settings.send_resolved:
+                self._notices.append(Notice(notifier, incident.alert))
+        del self._incidents[key]
+
+    def _is_cooling(
+        self, symptoms: Sequence[Symptom], history: IncidentHistory, time_ns: int
+    ) -> bool:
+        """Return whether the cool-down of a resolved incident still applies."""
+        if history.resolved_ns is None:
+            return False
+        cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
+        return time_ns - history.resolved_ns < cool_down_s * NS_PER_S
+
+    def _notify(self, key: str, incident: Incident, time_ns: int) -> None:
+        """Queue notices: first ones, higher severities, and repetitions."""
+        alert = incident.alert
+        if self._is_silenced(alert, time_ns):
+            return
+        for name in self._recipients(key, alert):
+            last = incident.notified.get(name)
+            repeat_s = self._notifiers[name].repeat_s
+            if last is None:
+                self._notices.append(Notice(name, alert))
+            elif SEVERITIES[alert.severity] > SEVERITIES[last[0]]:
+                self._notices.append(Notice(name, replace(alert, raised_from=last[0])))
+            elif repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S:
+                self._notices.append(Notice(name, alert))
+            else:
+                continue
+            incident.notified[name] = (alert.severity, time_ns)
+
+    def _recipients(self, key: str, alert: Alert) -> list[str]:
+        rules = [self._configs[s.rule] for s in alert.symptoms if s.rule in self._configs]
+        wanted: set[str] = set()
+        for rule in rules:
+            wanted |= set(self._notifiers if rule.notify is None else rule.notify)
+        wanted |= set(self._incidents[key].notified)
+        labels = _all_labels(alert)
+        return [
+            name
+            for name, notifier in self._notifiers.items()
+            if name in wanted
+            if SEVERITIES[alert.severity] >= SEVERITIES[notifier.min_severity]
+            if matches(notifier.match, labels)
+        ]
+
+    def _is_silenced(self, alert: Alert, time_ns: int) -> bool:
+        return self._silencing.is_silenced(_all_labels(alert), time_ns)
+
+    def _record(self, alert: Alert, time_ns: int) -> None:
+        """Append a row of `alert`; no two rows have the same time."""
+        self._last_row_ns = max(time_ns, self._last_row_ns + 1)
+        single = alert.symptoms[0] if len(alert.symptoms) == 1 else None
+        fields = {
+            "id": alert.id,
+            "severity": alert.severity,
+            "summary": alert.summary,
+            "cause": alert.cause or None,
+            "value": single.value if single else None,
+            "threshold": single.threshold if single else None,
+            "since": alert.since_ns / NS_PER_S,
+            "symptoms": len(alert.symptoms),
+            "flapping": alert.is_flapping,
+            "silenced": self._is_silenced(alert, time_ns),
+        }
+        state: AlertState = alert.state
+        places = {tag: value for tag, value in _common_tags(alert).items() if tag in ROW_TAGS}
+        tags = {**self._tags, "rule": alert.name, "state": state, **places}
+        self._points.append(make_point("alert", tags, fields, self._last_row_ns))
+
+    def _expire_histories(self, time_ns: int) -> None:
+        """Remove histories without a change for HISTORY_NS, and the oldest beyond MAX_HISTORIES."""
+        for key, history in list(self._histories.items()):
+            latest_ns = max([history.resolved_ns or 0, *history.changes_ns])
+            if key not in self._incidents and time_ns - latest_ns > HISTORY_NS:
+                del self._histories[key]
+        for key in [key for key in self._histories if key not in self._incidents][:-MAX_HISTORIES]:
+            del self._histories[key]
+
+
+def _all_labels(alert: Alert) -> dict[str, str]:
+    """Return all labels of an incident that a pattern may match."""
+    return {**_common_tags(alert), **alert.labels, "rule": alert.name, "severity": alert.severity}
+
+
+def _common_tags(alert: Alert) -> dict[str, str]:
+    """Return the tags with the same value in all symptoms."""
+    return {
+        tag: next(iter(values))
+        for tag in SERIES_TAGS
+        if len(values := {symptom.labels.get(tag, "") for symptom in alert.symptoms}) == 1
+        if "" not in values
+    }

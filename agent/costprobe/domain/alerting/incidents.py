@@ -1,0 +1,149 @@
+"""State of one incident: pending, firing, flapping, resolved; and the notifications sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from costprobe.core.incident import Alert, Symptom
+from costprobe.core.records import NS_PER_S, Severity
+from costprobe.domain.alerting.matching import SEVERITIES
+from costprobe.domain.alerting.rules.rule import RuleConfig
+from costprobe.domain.alerting.settings import AlertingConfig
+
+MAX_SYMPTOMS = 200
+
+
+@dataclass(slots=True)
+class Incident:
+    """An incident and its state in the engine.
+
+    Attributes:
+        alert: The alert as it is listed and sent.
+        seen_ns: First observation of each symptom, by rule and series, UTC ns.
+        quiet_ns: Start of the time without symptoms of a flapping incident, UTC ns; else None.
+        notified: Last severity and UTC ns of notification, by notifier.
+    """
+
+    alert: Alert
+    seen_ns: dict[str, int] = field(default_factory=dict)
+    quiet_ns: int | None = None
+    notified: dict[str, tuple[Severity, int]] = field(default_factory=dict)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the incident as JSON."""
+        return {
+            "alert": self.alert.to_document(),
+            "seen_ns": self.seen_ns,
+            "quiet_ns": self.quiet_ns,
+            "notified": self.notified,
+        }
+
+    def shift(self, step_ns: int) -> None:
+        """Shift stored instants by a wall-clock step in ns."""
+        self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
+        if self.quiet_ns is not None:
+            self.quiet_ns += step_ns
+        self.notified = {
+            name: (worst, at_ns + step_ns) for name, (worst, at_ns) in self.notified.items()
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Incident:
+        """Return the incident that `to_document` wrote."""
+        notified = {
+            name: (severity, time_ns) for name, (severity, time_ns) in document["notified"].items()
+        }
+        return cls(
+            Alert.from_document(document["alert"]),
+            dict(document["seen_ns"]),
+            document["quiet_ns"],
+            notified,
+        )
+
+
+@dataclass(slots=True)
+class IncidentHistory:
+    """State of an incident key that outlives its incidents.
+
+    Attributes:
+        resolved_ns: UTC ns of the last resolution; None before the first.
+        changes_ns: UTC ns of recent firings and resolutions.
+    """
+
+    resolved_ns: int | None = None
+    changes_ns: list[int] = field(default_factory=list)
+
+    def shift(self, step_ns: int) -> None:
+        """Shift stored instants by a wall-clock step in ns."""
+        if self.resolved_ns is not None:
+            self.resolved_ns += step_ns
+        self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
+
+    def is_flapping(self, settings: AlertingConfig, time_ns: int) -> bool:
+        """Return whether the state changed too often in the flapping window."""
+        since_ns = time_ns - int(settings.flapping_window_s * NS_PER_S)
+        self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
+        return len(self.changes_ns) >= settings.flapping_changes
+
+
+def new_incident(
+    name: str, key: str, labels: Mapping[str, str], symptoms: Sequence[Symptom], time_ns: int
+) -> Incident:
+    """Return a new pending incident."""
+    identity = hashlib.sha256(f"{key}\n{time_ns}".encode()).hexdigest()[:16]
+    alert = Alert(
+        id=identity,
+        name=name,
+        state="pending",
+        severity="info",
+        labels=dict(labels),
+        summary="",
+        symptoms=(),
+        since_ns=min(time_ns, *(symptom.since_ns for symptom in symptoms)),
+    )
+    return Incident(with_symptoms(alert, symptoms))
+
+
+def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
+    """Return an alert with its current symptoms, its worst severity so far, summary and cause."""
+    worst = max([alert.severity, *(s.severity for s in symptoms)], key=SEVERITIES.__getitem__)
+    ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, s.series))
+    leading = min(ordered, key=_leading_order)
+    others = len(ordered) - 1
+    more = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others
+    return replace(
+        alert,
+        severity=worst,
+        symptoms=tuple(ordered[:MAX_SYMPTOMS]),
+        summary=leading.text + more,
+        cause=leading.cause or alert.cause,
+    )
+
+
+def is_due(
+    incident: Incident, symptoms: Sequence[Symptom], rules: Mapping[str, RuleConfig], time_ns: int
+) -> bool:
+    """Return whether a symptom has lasted for `for` of its rule."""
+    seen_ns = {}
+    for symptom in symptoms:
+        identity = f"{symptom.rule}\n{symptom.series}"
+        seen_ns[identity] = incident.seen_ns.get(identity, time_ns)
+    incident.seen_ns = seen_ns
+    return any(
+        time_ns - seen_ns[f"{symptom.rule}\n{symptom.series}"]
+        >= rules[symptom.rule].for_s * NS_PER_S
+        for symptom in symptoms
+    )
+
+
+def _leading_order(symptom: Symptom) -> tuple[bool, bool, int, int]:
+    """Sort key of the summary: symptoms with a cause first, then of cost, then the worst."""
+    return (
+        symptom.cause in {"", "unknown"},
+        not symptom.series.startswith("cost"),
+        -SEVERITIES[symptom.severity],
+        symptom.since_ns,
+    )

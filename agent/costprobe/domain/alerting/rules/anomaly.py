@@ -1,0 +1,100 @@
+"""Single outliers, until none has occurred for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pydantic import Field
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.config.fields import Duration, key
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import NS_PER_S, Event
+from costprobe.domain.alerting.rules.rule import MAX_SERIES, Rule, RuleConfig, labels_of, where
+from costprobe.domain.detection.settings import Metric
+
+MAX_TIMES = 1000
+
+
+class AnomalyRuleConfig(RuleConfig):
+    """Single outliers; resolved when none has occurred for `within`."""
+
+    kind: Literal["anomaly"] = Field(description="Kind of rule.", examples=["anomaly"])
+    metrics: tuple[Metric, ...] = Field(
+        ("cost", "latency", "energy", "throughput"), description="Monitored series of a probe."
+    )
+    at_least: int = Field(1, ge=1, le=1000, description="Number of outliers that fires.")
+    within_s: Duration = key(
+        "within",
+        3600.0,
+        description=(
+            "Window in which outliers are counted; the incident is resolved after as "
+            "long without one."
+        ),
+    )
+
+
+class AnomalyRule(Rule):
+    """The state of a rule of kind `anomaly`."""
+
+    def __init__(self, config: AnomalyRuleConfig) -> None:
+        self._config = config
+        self._seen: dict[str, dict[str, Any]] = {}
+
+    def observe_event(self, event: Event) -> None:
+        """Add an anomaly."""
+        tags = {**event.subject, "device": event.device}
+        if event.kind != "anomaly" or event.metric not in self._config.metrics:
+            return
+        labels = labels_of(tags)
+        series = f"{event.metric}{where(labels)}"
+        seen = self._seen.pop(series, {"times_ns": []})
+        # After a restart an event may be delivered again.
+        times_ns = [at_ns for at_ns in seen["times_ns"] if at_ns != event.time_ns]
+        self._seen[series] = {
+            "labels": dict(labels),
+            "times_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
+            "text": f"{event.title} ({event.detail})",
+            "cause": event.cause,
+            "change_pct": event.change_pct,
+        }
+        while len(self._seen) > MAX_SERIES:
+            del self._seen[next(iter(self._seen))]
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return each series with enough outliers in the window."""
+        config = self._config
+        since_ns = time_ns - int(config.within_s * NS_PER_S)
+        found = []
+        for series, seen in list(self._seen.items()):
+            seen["times_ns"] = [at_ns for at_ns in seen["times_ns"] if at_ns >= since_ns]
+            if not seen["times_ns"]:
+                del self._seen[series]
+            elif len(seen["times_ns"]) >= config.at_least:
+                found.append(
+                    Symptom(
+                        rule=config.name,
+                        series=series,
+                        text=seen["text"],
+                        since_ns=seen["times_ns"][0],
+                        value=seen["change_pct"],
+                        cause=seen["cause"],
+                        severity=config.severity,
+                        labels=seen["labels"],
+                    )
+                )
+        return found
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        for seen in self._seen.values():
+            seen["times_ns"] = [step.of_ns(at_ns) for at_ns in seen["times_ns"]]
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the outliers in the window."""
+        return self._seen
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._seen = {str(series): dict(seen) for series, seen in document.items()}

@@ -1,0 +1,102 @@
+"""Cost of devices over a rolling period, compared with an amount."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pydantic import Field
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.config.fields import Currency, Duration, Share, key
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import HOUR_S, format_duration
+from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
+
+BUCKETS = 240
+
+
+class BudgetRuleConfig(RuleConfig):
+    """Cost of the matching devices over a rolling period, compared with an amount."""
+
+    kind: Literal["budget"] = Field(description="Kind of rule.", examples=["budget"])
+    amount: float = Field(gt=0, description="Amount of money for a period.", examples=[60])
+    currency: Currency = Field(
+        "USD",
+        description="ISO 4217 code; rows in another currency are not counted.",
+        examples=["USD"],
+    )
+    per_s: Duration = key("per", 86400.0, description="Length of the rolling period.")
+    warn_at: Share = Field(
+        1.0, description="Share of the amount at which the rule fires.", examples=["80%"]
+    )
+
+
+class BudgetRule(Rule):
+    """The state of a rule of kind `budget`: sums of the `cost` of rows of `device` in time buckets."""
+
+    measurement = "device"
+
+    def __init__(self, config: BudgetRuleConfig) -> None:
+        self._config = config
+        self._bucket_ns = max(1, int(config.per_s * NS_PER_S) // BUCKETS)
+        self._spent: dict[int, float] = {}
+        self._since_ns: int | None = None
+
+    def observe(self, row: Point) -> None:
+        """Add the cost of a row of `device`; rows in another currency are skipped."""
+        cost = row.fields.get("cost")
+        if isinstance(cost, float) and row.tags.get("currency") in {None, self._config.currency}:
+            bucket = row.time_ns // self._bucket_ns
+            self._spent[bucket] = self._spent.get(bucket, 0.0) + cost
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return a symptom while the cost is at or above the limit."""
+        config = self._config
+        oldest = time_ns // self._bucket_ns - BUCKETS
+        self._spent = {bucket: cost for bucket, cost in self._spent.items() if bucket > oldest}
+        spent = sum(self._spent.values())
+        limit = config.amount * config.warn_at
+        if spent < limit:
+            self._since_ns = None
+            return []
+        self._since_ns = self._since_ns or time_ns
+        covered_s = (max(self._spent) - min(self._spent) + 1) * self._bucket_ns / NS_PER_S
+        per_h = spent / covered_s * HOUR_S
+        return [
+            Symptom(
+                rule=config.name,
+                series=f"budget {config.name}",
+                text=(
+                    f"{spent:.2f} {config.currency} were spent in the last"
+                    f" {format_duration(config.per_s)}, of {config.amount:.2f} planned;"
+                    f" {per_h:.2f} {config.currency} an hour on average"
+                ),
+                since_ns=self._since_ns,
+                value=spent,
+                threshold=limit,
+                severity=config.severity,
+            )
+        ]
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        spent: dict[int, float] = {}
+        for bucket, cost in self._spent.items():
+            now = step.of_ns(bucket * self._bucket_ns) // self._bucket_ns
+            spent[now] = spent.get(now, 0.0) + cost
+        self._spent = spent
+        if self._since_ns is not None:
+            self._since_ns = step.of_ns(self._since_ns)
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the buckets with their length: a changed period starts from zero."""
+        spent = [[bucket, cost] for bucket, cost in self._spent.items()]
+        return {"bucket_ns": self._bucket_ns, "spent": spent, "since_ns": self._since_ns}
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state of the same bucket length."""
+        if document["bucket_ns"] == self._bucket_ns:
+            self._spent = {int(bucket): float(cost) for bucket, cost in document["spent"]}
+            self._since_ns = document["since_ns"]

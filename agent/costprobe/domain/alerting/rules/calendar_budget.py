@@ -1,0 +1,108 @@
+"""Shared part of the rules over rows of `budget`, whose flags are debounced by the budget status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.alerting.rules.rule import (
+    Labels,
+    Rule,
+    RuleConfig,
+    SeriesTable,
+    labels_of,
+    where,
+)
+
+# After its end a period counts until the first row of the next, at most this long.
+GRACE_NS = 1800 * NS_PER_S
+
+
+@dataclass(slots=True)
+class _FlaggedBudget:
+    """The last row of a budget whose flag is set: its start, the end of its period, its figures."""
+
+    since_ns: int
+    ends_ns: int
+    value: float | None
+    amount: float | None
+    text: str
+    is_next_period: bool = False
+
+
+class CalendarBudgetRule(Rule):
+    """A rule over a flag of the rows of `budget`.
+
+    Attributes:
+        flag: Boolean field that fires.
+        value: Field that is reported.
+    """
+
+    measurement = "budget"
+    flag = ""
+    value = ""
+
+    def __init__(self, config: RuleConfig) -> None:
+        self._config = config
+        self._seen: SeriesTable[_FlaggedBudget] = SeriesTable()
+
+    def observe(self, row: Point) -> None:
+        """Add a row of `budget`."""
+        labels = labels_of(row.tags)
+        ends_ns = row.fields.get("period_end_ns")
+        if row.fields.get(self.flag) is not True or not isinstance(ends_ns, int):
+            self._seen.pop(labels, None)
+            return
+        before = self._seen.get(labels)
+        # A flag set in the next period too is a new incident: the old one resolves in between.
+        is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
+        since_ns = row.time_ns if before is None or is_next else before.since_ns
+        value, amount = row.fields.get(self.value), row.fields.get("amount")
+        seen = _FlaggedBudget(
+            since_ns,
+            ends_ns,
+            value if isinstance(value, float) else None,
+            amount if isinstance(amount, float) else None,
+            str(row.fields.get("text", "")),
+            is_next,
+        )
+        self._seen.put(labels, seen)
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return each budget whose flag is set."""
+        found = []
+        for labels, seen in self._seen.items():
+            if not seen.is_next_period and time_ns < seen.ends_ns + GRACE_NS:
+                found.append(self._symptom(labels, seen))
+            seen.is_next_period = False
+        return found
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift the start of each flag; the end of a period is a calendar instant."""
+        for seen in self._seen.values():
+            seen.since_ns = step.of_ns(seen.since_ns)
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the budgets whose flag is set."""
+        return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        for labels, *values in document:
+            self._seen.put(tuple((name, value) for name, value in labels), _FlaggedBudget(*values))
+
+    def _symptom(self, labels: Labels, seen: _FlaggedBudget) -> Symptom:
+        return Symptom(
+            rule=self._config.name,
+            series=f"{self.value}{where(labels)}",
+            text=seen.text,
+            since_ns=seen.since_ns,
+            value=seen.value,
+            threshold=seen.amount,
+            severity=self._config.severity,
+            labels=dict(labels),
+        )

@@ -1,0 +1,81 @@
+"""A fault of costprobe or of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pydantic import Field
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.incident import Fault, Symptom
+from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
+
+FaultName = Literal[
+    "device_lost",
+    "energy_suspect",
+    "sensor_restarting",
+    "probe_failing",
+    "service_unread",
+    "service_uncosted",
+    "sink_behind",
+    "notifier_failing",
+    "http_failing",
+    "store_failing",
+    "disk_low",
+    "price_stale",
+    "carbon_stale",
+    "config_refused",
+]
+
+
+class FaultRuleConfig(RuleConfig):
+    """A fault of costprobe or of the host."""
+
+    kind: Literal["fault"] = Field(description="Kind of rule.", examples=["fault"])
+    faults: tuple[FaultName, ...] | None = Field(
+        None, description="Faults that fire; all by default.", examples=[["disk_low"]]
+    )
+
+
+class FaultRule(Rule):
+    """The state of a rule of kind `fault`: the severity of a fault applies unless the rule has one."""
+
+    def __init__(self, config: FaultRuleConfig) -> None:
+        self._config = config
+        self._has_severity = "severity" in config.model_fields_set
+        self._since_ns: dict[str, int] = {}
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Return the faults that the rule selects."""
+        config = self._config
+        selected = {
+            f"{fault.name} {fault.subject}".strip(): fault
+            for fault in faults
+            if config.faults is None or fault.name in config.faults
+        }
+        self._since_ns = {series: self._since_ns.get(series, time_ns) for series in selected}
+        return [
+            Symptom(
+                rule=config.name,
+                series=series,
+                text=fault.text,
+                since_ns=self._since_ns[series],
+                cause=fault.name,
+                severity=config.severity if self._has_severity else fault.severity,
+                labels=dict(fault.labels),
+            )
+            for series, fault in selected.items()
+        ]
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self._since_ns = {series: step.of_ns(at_ns) for series, at_ns in self._since_ns.items()}
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the start of each fault."""
+        return self._since_ns
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._since_ns = {str(series): int(since_ns) for series, since_ns in document.items()}

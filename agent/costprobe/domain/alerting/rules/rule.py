@@ -1,0 +1,137 @@
+"""The contract of an alert rule."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.config.fields import Level, Match, Name, Pause, Section, key
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import Event, Point
+
+# Most series that a rule tracks; beyond it the least recently seen are dropped.
+MAX_SERIES = 2000
+SERIES_TAGS = ("device", "probe", "service", "sink", "notifier", "budget")
+
+Labels = tuple[tuple[str, str], ...]
+Value = TypeVar("Value")
+
+
+class RuleConfig(Section):
+    """A `[[rule]]` section: what all alert rules share."""
+
+    kind: str = Field(description="Kind of rule.", examples=["drift"])
+    name: Name = Field(
+        description="Name of the rule; it replaces a built-in rule of the same name.",
+        examples=["slow"],
+    )
+    enabled: bool = Field(True, description="False disables the rule, also a built-in one.")
+    match: Match = Field(
+        default_factory=dict,
+        description="Series that the rule applies to: a pattern for each tag.",
+        examples=[{"probe": "chat*"}],
+    )
+    group: Name | None = Field(
+        None,
+        description="Rules with the same group share incidents; by default the name of the rule.",
+        examples=["performance"],
+    )
+    group_by: tuple[Name, ...] = Field(
+        ("host", "device"), description="Tags that distinguish incidents."
+    )
+    severity: Level = Field("warning", description="Severity of the incidents.")
+    labels: dict[Name, str] = Field(
+        default_factory=dict,
+        description="Labels added to the incidents.",
+        examples=[{"team": "ml"}],
+    )
+    for_s: Pause = key(
+        "for",
+        0.0,
+        description="How long a symptom must last before the rule fires.",
+        examples=["10m"],
+    )
+    cool_down_s: Pause = key(
+        "cool_down",
+        0.0,
+        description="How long a resolved incident cannot fire again.",
+        examples=["30m"],
+    )
+    notify: tuple[Name, ...] | None = Field(
+        None, description="Notifiers by name; by default all.", examples=[["pager"]]
+    )
+
+
+class Rule(ABC):
+    """The state of one alert rule: a pure function of the rows, events and faults passed to it.
+
+    A kind of rule is a subclass with `evaluate`, a RuleConfig section in the same file, and a line
+    in `costprobe.domain.alerting.rules.registry.RULES`. All other methods are optional. A rule
+    receives only what the `match` of its section selects. It has no clock and does no I/O: the
+    same calls return the same symptoms.
+
+    Attributes:
+        measurement: Series whose rows `observe` receives; empty for none.
+    """
+
+    measurement: str = ""
+
+    @abstractmethod
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Return the symptoms at an instant, one for each series that violates the rule.
+
+        Args:
+            time_ns: UTC in ns; not before that of the previous call.
+            faults: Faults that are present now.
+        """
+
+    def observe(self, row: Point) -> None:  # noqa: B027 - optional
+        """Add a row of `measurement`; rows of one series arrive in order of time."""
+
+    def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
+        """Add a drift or an anomaly."""
+
+    def clock_was_stepped(self, step: ClockStep) -> None:  # noqa: B027 - optional
+        """Shift stored instants after a wall-clock step, so that no duration includes it."""
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the state as JSON; None for a rule without state."""
+        return None
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401, B027 - any JSON value; optional
+        """Replace the state by one that `document` returned.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It is damaged.
+        """
+
+
+class SeriesTable(OrderedDict[Labels, Value]):
+    """A value for each series; at most MAX_SERIES, the least recently set are dropped."""
+
+    def put(self, labels: Labels, value: Value) -> None:
+        """Set the value of a series."""
+        self[labels] = value
+        self.move_to_end(labels)
+        while len(self) > MAX_SERIES:
+            self.popitem(last=False)
+
+
+def labels_of(tags: Mapping[str, str]) -> Labels:
+    """Return the tags that identify a series for rules; the batch of a probe is not one."""
+    return tuple((name, tags[name]) for name in SERIES_TAGS if tags.get(name))
+
+
+def where(labels: Labels) -> str:
+    """Describe a series: " of encoder on gpu0", " of gpu0"."""
+    named = dict(labels)
+    device = named.pop("device", "")
+    others = " ".join(named.values())
+    if others:
+        return f" of {others} on {device}" if device else f" of {others}"
+    return f" of {device}" if device else ""

@@ -1,0 +1,163 @@
+"""A field above or below a fixed value, with hysteresis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import astuple, dataclass
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.config.fields import Name
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.alerting.rules.compared_field import MeasurementName, numeric_field
+from costprobe.domain.alerting.rules.rule import (
+    Labels,
+    Rule,
+    RuleConfig,
+    SeriesTable,
+    labels_of,
+    where,
+)
+
+# A value is valid for this many intervals of its series; after that it is stale.
+VALID_INTERVALS = 4
+VALID_AT_LEAST_NS = 60 * NS_PER_S
+INTERVAL_GAIN = 0.2
+
+
+class ThresholdRuleConfig(RuleConfig):
+    """A field above or below a fixed value; resolved beyond `clear`, by default the same value."""
+
+    kind: Literal["threshold"] = Field(description="Kind of rule.", examples=["threshold"])
+    measurement: MeasurementName = Field(
+        description="Measurement of the series.", examples=["device"]
+    )
+    field: Name = Field(description="Field that is compared.", examples=["power_w"])
+    above: float | None = Field(None, description="Fires above this value.", examples=[350])
+    below: float | None = Field(None, description="Fires below this value.", examples=[50])
+    clear: float | None = Field(
+        None,
+        description="Resolved at this value; by default at `above` or `below`.",
+        examples=[320],
+    )
+
+    @field_validator("field")
+    @classmethod
+    def _is_numeric(cls, field: str, info: ValidationInfo) -> str:
+        return numeric_field(info.data.get("measurement"), field)
+
+    @model_validator(mode="after")
+    def _one_side(self) -> ThresholdRuleConfig:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give above or below, one of them")
+        if self.clear is not None:
+            if self.above is not None and self.clear > self.above:
+                raise ValueError("clear must not be higher than above")
+            if self.below is not None and self.clear < self.below:
+                raise ValueError("clear must not be lower than below")
+        return self
+
+
+@dataclass(slots=True)
+class _LastValue:
+    """The last value of a series, its time, the mean interval, and the start of the violation."""
+
+    value: float
+    last_ns: int
+    interval_ns: float = 0.0
+    since_ns: int | None = None
+
+    @property
+    def valid_ns(self) -> float:
+        """Validity of the value in ns."""
+        return max(VALID_AT_LEAST_NS, VALID_INTERVALS * self.interval_ns)
+
+    def add_interval(self, step_ns: int) -> None:
+        """Update the mean interval with the ns between two rows; gaps count at most `valid_ns`."""
+        if self.interval_ns:
+            step_ns = min(step_ns, round(self.valid_ns))
+        gain = INTERVAL_GAIN if self.interval_ns else 1.0
+        self.interval_ns += gain * (step_ns - self.interval_ns)
+
+
+class ThresholdRule(Rule):
+    """The state of a rule of kind `threshold`."""
+
+    def __init__(self, config: ThresholdRuleConfig) -> None:
+        self.measurement = config.measurement
+        self._config = config
+        self._sign = 1 if config.above is not None else -1
+        limit = config.above if config.above is not None else config.below
+        self._limit = float(limit or 0.0)
+        self._clear = self._limit if config.clear is None else config.clear
+        self._seen: SeriesTable[_LastValue] = SeriesTable()
+        self._is_resumed = False
+        self._resumed_ns = 0
+
+    def observe(self, row: Point) -> None:
+        """Add a row of the configured measurement."""
+        value = row.fields.get(self._config.field)
+        if not isinstance(value, int | float):
+            return
+        labels = labels_of(row.tags)
+        seen = self._seen.get(labels)
+        if seen is None:
+            seen = _LastValue(float(value), row.time_ns)
+        else:
+            step_ns = row.time_ns - seen.last_ns
+            if step_ns > 0:  # else the clock was stepped backwards
+                seen.add_interval(step_ns)
+            seen.value, seen.last_ns = float(value), row.time_ns
+        if seen.since_ns is None:
+            if self._sign * (seen.value - self._limit) > 0:
+                seen.since_ns = row.time_ns
+        elif self._sign * (seen.value - self._clear) <= 0:
+            seen.since_ns = None
+        self._seen.put(labels, seen)
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return each violating series whose value is not stale; downtime of the daemon does not count."""
+        if self._is_resumed:
+            self._is_resumed, self._resumed_ns = False, time_ns
+        return [
+            self._symptom(labels, seen, seen.since_ns)
+            for labels, seen in self._seen.items()
+            if seen.since_ns is not None
+            if time_ns - max(seen.last_ns, self._resumed_ns) <= seen.valid_ns
+        ]
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants: the step does not age a value."""
+        self._resumed_ns += step.by_ns
+        for seen in self._seen.values():
+            seen.last_ns += step.by_ns
+            if seen.since_ns is not None:
+                seen.since_ns = step.of_ns(seen.since_ns)
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the last value of each series."""
+        return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state; validity counts from the next evaluation on."""
+        for labels, *values in document:
+            self._seen.put(tuple((name, value) for name, value in labels), _LastValue(*values))
+        self._is_resumed = True
+
+    def _symptom(self, labels: Labels, seen: _LastValue, since_ns: int) -> Symptom:
+        config = self._config
+        side = "above" if self._sign > 0 else "below"
+        series = f"{config.field}{where(labels)}"
+        return Symptom(
+            rule=config.name,
+            series=series,
+            text=f"{series} is {seen.value:.6g}, {side} {self._limit:.6g}",
+            since_ns=since_ns,
+            value=seen.value,
+            threshold=self._limit,
+            severity=config.severity,
+            labels=dict(labels),
+        )

@@ -1,0 +1,64 @@
+"""Configuration of alerting and of maintenance windows."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from costprobe.core.config.fields import (
+    ClockTime,
+    Duration,
+    Match,
+    Name,
+    Section,
+    Weekday,
+    Zone,
+    key,
+)
+
+
+class AlertingConfig(Section):
+    """Settings that all rules share."""
+
+    defaults: bool = Field(True, description="Whether the built-in rules apply.")
+    evaluate_every_s: Duration = key(
+        "evaluate_every", 10.0, description="Time between two evaluations of all rules."
+    )
+    flapping_changes: int = Field(
+        6,
+        ge=3,
+        le=100,
+        description="Number of state changes within `flapping_window` that counts as flapping.",
+    )
+    flapping_window_s: Duration = key(
+        "flapping_window",
+        3600.0,
+        description=(
+            "Window in which state changes are counted; flapping ends after as long without one."
+        ),
+    )
+
+
+class MaintenanceConfig(Section):
+    """A weekly window in which matching incidents send no notifications.
+
+    A window whose end is at or before its start ends on the next day.
+    """
+
+    name: Name = Field(description="Name of the window.", examples=["nightly"])
+    match: Match = Field(
+        default_factory=dict,
+        description="Incidents that the window applies to: a pattern for each label.",
+        examples=[{"host": "gpu-*"}],
+    )
+    days: tuple[Weekday, ...] = Field(
+        ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
+        description="Days on which the window starts.",
+        examples=[["mon", "tue", "wed", "thu", "fri"]],
+    )
+    start: ClockTime = Field(description="Start, in `timezone`.", examples=["02:00"])
+    end: ClockTime = Field(description="End, in `timezone`.", examples=["04:00"])
+    timezone: Zone = Field(
+        "UTC",
+        description="IANA name of the time zone of `start` and `end`.",
+        examples=["Europe/Berlin"],
+    )

@@ -1,0 +1,1 @@
+"""Budgets: periods, spend, forecasts and notices."""

@@ -1,0 +1,191 @@
+"""Budget status: spend so far, its coverage, and the forecast for the period."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+from costprobe.core.units import HOUR_S
+from costprobe.domain.costing.budgets.budget_forecast import (
+    MIN_HOURS,
+    Forecast,
+    HourRate,
+    Rest,
+    rest_of,
+    robust_forecast,
+)
+from costprobe.domain.costing.budgets.periods import TimeSpan, local_time, period_at
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook
+
+# Below this coverage an hour is no estimate of a whole hour.
+MIN_HOUR_COVERED_S = HOUR_S / 2
+# Shorter gaps are not reported: restarts, a window of a service that has not ended.
+REPORTED_GAP_S = 1800.0
+MAX_REPORTED = 8
+
+Forecaster = Callable[[Sequence[HourRate], Sequence[Rest], str], Forecast | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """The status of a budget at an instant.
+
+    Attributes:
+        budget: The budget.
+        period: The period that it is in.
+        time_ns: UTC in ns.
+        spent: Currency in stored rows since the period started.
+        coverage: Share of the period so far that those rows cover, over all of its devices.
+        missing: What `spent` does not include, a sentence each.
+        rest: Forecast of the rest of the period; None where too little is known.
+        note: Why there is no forecast, or not the requested one.
+        foreign: Spend in other currencies, included in neither figure.
+    """
+
+    budget: BudgetConfig
+    period: TimeSpan
+    time_ns: int
+    spent: float
+    coverage: float
+    missing: tuple[str, ...] = ()
+    rest: Forecast | None = None
+    note: str = ""
+    foreign: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def amount(self) -> float:
+        """The planned amount in the budget's currency."""
+        return float(self.budget.amount)
+
+    @property
+    def elapsed_share(self) -> float:
+        """Share of the period that is over."""
+        return self.period.elapsed_share(self.time_ns)
+
+    @property
+    def expected(self) -> float | None:
+        """Currency at the end of the period; None where too little is known."""
+        return None if self.rest is None else self.spent + self.rest.expected
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the forecast's 80 % interval."""
+        return None if self.rest is None else self.spent + self.rest.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the forecast's 80 % interval."""
+        return None if self.rest is None else self.spent + self.rest.high
+
+
+def budget_status(
+    budget: BudgetConfig, book: SpendBook, time_ns: int, forecaster: Forecaster = robust_forecast
+) -> BudgetStatus:
+    """Return the status of a budget.
+
+    Args:
+        budget: The budget.
+        book: Spend by the hour, aligned to the budget's time zone.
+        time_ns: UTC in ns.
+        forecaster: Forecasts the rest of the period from the hours of the past.
+    """
+    period = period_at(budget.period, budget.timezone, time_ns)
+    so_far = TimeSpan(period.start_ns, time_ns)
+    payers = payers_of(budget, book.payers)
+    paid = {payer: book.between(payer, so_far) for payer in payers}
+    devices = {payer.device for payer, hour in paid.items() if hour.covered_s > 0}
+    own = [payer for payer in payers if payer.currency == budget.currency]
+    elapsed_s = (time_ns - period.start_ns) / 1e9
+    covered_s = {
+        device: min(elapsed_s, sum(paid[p].covered_s for p in own if p.device == device))
+        for device in devices
+    }
+    history = hours_before(own, book, time_ns)
+    found, note = None, ""
+    if len(history) < MIN_HOURS:
+        note = f"{len(history)} h of rows are known, a forecast needs {MIN_HOURS}"
+    else:
+        rest = rest_of(time_ns, period.end_ns, book.phase_ns)
+        found = forecaster(history, rest, budget.timezone)
+    foreign: dict[str, float] = {}
+    for payer, hour in paid.items():
+        if payer.currency != budget.currency and hour.cost > 0:
+            foreign[payer.currency] = foreign.get(payer.currency, 0.0) + hour.cost
+    return BudgetStatus(
+        budget=budget,
+        period=period,
+        time_ns=time_ns,
+        spent=sum(paid[payer].cost for payer in own),
+        coverage=_share(sum(covered_s.values()), elapsed_s * len(devices)),
+        missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
+        rest=found,
+        note=note,
+        foreign=foreign,
+    )
+
+
+def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
+    """Return the payers that a budget covers, in any currency."""
+    if budget.service is not None:
+        return [payer for payer in payers if payer.service == budget.service]
+    return [
+        payer for payer in payers if not payer.service and budget.device in (None, payer.device)
+    ]
+
+
+def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list[HourRate]:
+    """Return the total cost of each complete past hour, oldest first.
+
+    An hour is left out if the rows of a payer cover less than half of it and there were rows before
+    and after it. The uncovered part of any other hour is assumed to cost as much as the covered.
+    """
+    last = book.hour_of(time_ns)
+    rates: dict[int, float] = {}
+    gaps: set[int] = set()
+    for payer in payers:
+        hours = [(hour, book.at(payer, hour)) for hour in range(last - MAX_HOURS, last)]
+        known = {hour: here for hour, here in hours if here.covered_s >= MIN_HOUR_COVERED_S}
+        if not known:
+            continue
+        gaps |= set(range(min(known), max(known))) - known.keys()
+        for hour, here in known.items():
+            rates[hour] = rates.get(hour, 0.0) + here.cost * HOUR_S / here.covered_s
+    return [
+        HourRate(book.start_ns(hour), rates[hour]) for hour in sorted(rates) if hour not in gaps
+    ]
+
+
+def period_words(status: BudgetStatus) -> str:
+    """Return the period's name: "2026-03-01", "March 2026"."""
+    zone = ZoneInfo(status.budget.timezone)
+    # The middle: also correct for a day that does not start at midnight.
+    first = local_time((status.period.start_ns + status.period.end_ns) // 2, zone)
+    return f"{first:%Y-%m-%d}" if status.budget.period == "day" else f"{first:%B %Y}"
+
+
+def _missing(
+    budget: BudgetConfig,
+    covered_s: Mapping[str, float],
+    elapsed_s: float,
+    foreign: Mapping[str, float],
+) -> list[str]:
+    if not covered_s:
+        return [f"no row of {budget.scope} has a cost in this period"]
+    gaps = [
+        f"{device}: no cost data for {(elapsed_s - known_s) / HOUR_S:.1f} h of the period"
+        for device, known_s in sorted(covered_s.items())
+        if elapsed_s - known_s >= REPORTED_GAP_S
+    ]
+    more = len(gaps) - MAX_REPORTED
+    problems = [*gaps[:MAX_REPORTED], f"and {more} more devices"] if more > 0 else gaps
+    return problems + [
+        f"{amount:.2f} {currency or 'in an unknown currency'} is not added to {budget.currency}"
+        for currency, amount in sorted(foreign.items())
+    ]
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole > 0 else 0.0

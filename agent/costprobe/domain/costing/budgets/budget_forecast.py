@@ -1,0 +1,264 @@
+"""Forecast of a period's cost: a robust rate for each hour of the week, with an interval.
+
+The point is a seasonal median: each hour to come is expected to cost what the same hour of the week
+cost in the median of up to eight weeks (of the same hour of the day, or of all hours, where none of
+it is known). It is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting: Principles
+and Practice (3rd ed., 5.2), with a median of seasons for the last season, so that one odd week does
+not come back. Two corrections follow, both from the differences between hours and their medians: the
+mean of the differences of whole blocks, for a sum goes by the mean and not by the median (blocks
+further out than four robust deviations are drawn in to there); and a part of what the last week and
+the last day were away, the day's part fading as the hours to come lie further ahead.
+
+The interval is one of sums, as that book's 5.5 gives them for single values. The differences between
+what hours cost and what the others would have led one to expect (each hour left out once) are
+added up in blocks of at most a day. With s the blocks' robust spread (1.4826 times the median
+absolute deviation, after Rousseeuw and Croux 1993, or the width from the 10th to the 90th percentile
+over 2.563 if that is larger) and r their correlation from one to the next, a sum of n blocks has the
+variance s² (n + 2 Σ (n - k) r^k), that of a first-order autoregression; the level itself is known no
+better than from the N blocks there are, which adds s² n² (1 + r) / ((1 - r) N). The quantile is
+Student's with N - 1 degrees of freedom, by the expansion 26.7.5 of Abramowitz and Stegun.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from costprobe.domain.costing.budgets.periods import HOUR_NS, local_time
+
+INTERVAL = 0.8
+MIN_HOURS = 6
+# Values from which on a season counts as known in the method's description.
+MIN_OF_A_SEASON = 2
+BLOCK_HOURS = 24
+MIN_BLOCKS = 4
+# Part of the last week's and day's difference from the median weeks that is expected to persist.
+LEVEL_WEIGHT = 0.5
+WEEK_HOURS = 168
+DAY_HOURS = 24
+DRAWN_IN_AT = 4.0
+MAX_CORRELATION = 0.9
+_MAD_TO_SIGMA = 1.4826
+_DECILES_TO_SIGMA = 2.563
+_MIN_FOR_DECILES = 20
+_Z = statistics.NormalDist().inv_cdf((1 + INTERVAL) / 2)
+
+
+class HourRate(NamedTuple):
+    """The cost of a past hour.
+
+    Attributes:
+        start_ns: UTC in ns of its start.
+        per_hour: Currency for the whole hour.
+    """
+
+    start_ns: int
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The expected cost of the rest of a period.
+
+    Attributes:
+        expected: Currency.
+        low: Lower end of the 80 % interval.
+        high: Its upper end.
+        method: Method, in words.
+        hours: Number of past hours that it is based on.
+    """
+
+    expected: float
+    low: float
+    high: float
+    method: str
+    hours: int
+
+
+class Rest(NamedTuple):
+    """A future hour, or the rest of the present one.
+
+    Attributes:
+        start_ns: UTC in ns.
+        share: Share of the hour, above 0 up to 1.
+    """
+
+    start_ns: int
+    share: float
+
+
+def rest_of(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[Rest]:
+    """Return the hours from now to the end of a period, the first one shortened.
+
+    Args:
+        now_ns: UTC in ns.
+        end_ns: UTC in ns.
+        phase_ns: Offset of the hours from UTC's full hours, in ns.
+    """
+    found = []
+    start_ns = now_ns
+    while start_ns < end_ns:
+        next_ns = ((start_ns - phase_ns) // HOUR_NS + 1) * HOUR_NS + phase_ns
+        until_ns = min(next_ns, end_ns)
+        found.append(Rest(start_ns, (until_ns - start_ns) / HOUR_NS))
+        start_ns = until_ns
+    return found
+
+
+def robust_forecast(
+    history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
+) -> Forecast | None:
+    """Return the robust rate's forecast of future hours.
+
+    Args:
+        history: Hours that rows cover, oldest first; gaps are allowed.
+        rest: The future hours.
+        timezone: IANA name, for the hours of the week.
+
+    Returns:
+        None where fewer than MIN_HOURS hours are known.
+    """
+    if len(history) < MIN_HOURS:
+        return None
+    zone = ZoneInfo(timezone)
+    seasons = _Seasons(history, zone)
+    differences = seasons.differences()
+    mean = _drawn_in_mean(differences)
+    week = LEVEL_WEIGHT * (
+        statistics.median(differences[-WEEK_HOURS:]) - statistics.median(differences)
+    )
+    day = LEVEL_WEIGHT * (
+        statistics.median(differences[-DAY_HOURS:]) - statistics.median(differences)
+    )
+    expected = 0.0
+    for ahead, hour in enumerate(rest):
+        level = mean + week + (day - week) * math.exp(-ahead / DAY_HOURS)
+        usual = seasons.usual(hour_of_week(hour.start_ns, zone))
+        expected += max(0.0, usual + level) * hour.share
+    spread = _spread(differences, sum(hour.share for hour in rest))
+    return Forecast(
+        expected=expected,
+        low=max(0.0, expected - spread),
+        high=expected + spread,
+        method=seasons.words,
+        hours=len(history),
+    )
+
+
+def hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
+    """Return the hour of the week in a time zone, 0 (Monday's midnight) to 167."""
+    local = local_time(time_ns, zone)
+    return local.weekday() * 24 + local.hour
+
+
+class _Seasons:
+    """Costs of the past by the hour of the week and of the day."""
+
+    def __init__(self, history: Sequence[HourRate], zone: ZoneInfo) -> None:
+        self._history = [(hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
+        self._weekly: dict[int, list[float]] = {}
+        self._daily: dict[int, list[float]] = {}
+        self._all = [value for _, value in self._history]
+        for at, value in self._history:
+            self._weekly.setdefault(at, []).append(value)
+            self._daily.setdefault(at % 24, []).append(value)
+
+    @property
+    def words(self) -> str:
+        """Return which season most hours are based on."""
+        for hours, name in ((self._weekly, "week"), (self._daily, "day")):
+            full = sum(len(values) >= MIN_OF_A_SEASON for values in hours.values())
+            if full * 2 >= len(hours):
+                return f"medians by the hour of the {name}"
+        return "median of all hours"
+
+    def usual(self, at: int) -> float:
+        """Return the usual cost of an hour of the week."""
+        return statistics.median(self._peers(at))
+
+    def differences(self) -> list[float]:
+        """Return the difference of each hour from its estimate from the others."""
+        found = []
+        for at, value in self._history:
+            others = list(self._peers(at, at_least=2))
+            others.remove(value)
+            found.append(value - statistics.median(others))
+        return found
+
+    def _peers(self, at: int, at_least: int = 1) -> Sequence[float]:
+        for values in (self._weekly.get(at, ()), self._daily.get(at % 24, ())):
+            if len(values) >= at_least:
+                return values
+        return self._all
+
+
+def _drawn_in_mean(differences: Sequence[float]) -> float:
+    """Return the mean difference of an hour, with the influence of each block bounded."""
+    blocks = _blocks(differences, min(BLOCK_HOURS, max(1, len(differences) // MIN_BLOCKS)))
+    sums = [math.fsum(block) for block in blocks]
+    middle, reach = statistics.median(sums), DRAWN_IN_AT * _robust_scale(sums)
+    drawn = [min(middle + reach, max(middle - reach, value)) for value in sums]
+    return math.fsum(drawn) / (len(blocks) * len(blocks[0]))
+
+
+def _blocks(differences: Sequence[float], length: int) -> list[Sequence[float]]:
+    """Return whole blocks, counted from the end, so that the newest hours are in one."""
+    starts = range(len(differences) - length, -1, -length)
+    return [differences[start : start + length] for start in starts]
+
+
+def _spread(differences: Sequence[float], hours: float) -> float:
+    """Return half the width of the interval of a sum of future hours."""
+    if hours <= 0:
+        return 0.0
+    length = max(1, min(BLOCK_HOURS, math.ceil(hours), len(differences) // MIN_BLOCKS))
+    blocks = [math.fsum(block) for block in _blocks(differences, length)]
+    scale = _robust_scale(blocks)
+    correlation = _correlation(blocks)
+    count = hours / length
+    variance = _sum_variance(count, correlation)
+    variance += count**2 * (1 + correlation) / ((1 - correlation) * len(blocks))
+    return _student(len(blocks) - 1) * scale * math.sqrt(variance)
+
+
+def _sum_variance(count: float, correlation: float) -> float:
+    """Return the variance of the sum of `count` values of variance 1 of a first-order autoregression."""
+    if count <= 1:
+        return count * count + (1 - correlation) * count * (1 - count)
+    steps = range(1, math.ceil(count))
+    return count + 2 * math.fsum((count - k) * correlation**k for k in steps)
+
+
+def _robust_scale(values: Sequence[float]) -> float:
+    middle = statistics.median(values)
+    scale = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+    if len(values) >= _MIN_FOR_DECILES:
+        deciles = statistics.quantiles(values, n=10, method="inclusive")
+        scale = max(scale, (deciles[-1] - deciles[0]) / _DECILES_TO_SIGMA)
+    return scale
+
+
+def _correlation(values: Sequence[float]) -> float:
+    """Return the bounded correlation of each value with the next; 0 for few values."""
+    mean = statistics.fmean(values)
+    total = math.fsum((value - mean) ** 2 for value in values)
+    if total == 0 or len(values) < MIN_BLOCKS:
+        return 0.0
+    found = math.fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
+    # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
+    found += (1 + 3 * found) / len(values)
+    return min(MAX_CORRELATION, max(0.0, found))
+
+
+def _student(degrees: int) -> float:
+    """Return the quantile of Student's distribution for the interval."""
+    z, n = _Z, max(1, degrees)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / n + second / n**2 + third / n**3

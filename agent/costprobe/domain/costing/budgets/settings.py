@@ -1,0 +1,59 @@
+"""The configuration of budgets: what a host, a device or a service may cost in a calendar period."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from costprobe.core.config.fields import Currency, Name, Section, Zone
+
+Amount = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
+Period = Literal["day", "month"]
+
+
+class BudgetConfig(Section):
+    """Money planned for a calendar period."""
+
+    name: Name = Field(description="Name in alerts and tables.", examples=["gpus"])
+    amount: Amount = Field(
+        description="Money planned for a whole period.", examples=[Decimal(1800)]
+    )
+    currency: Currency = Field(
+        "USD",
+        description="ISO 4217 code; costs in another currency are not counted.",
+        examples=["USD"],
+    )
+    period: Period = Field(
+        description=(
+            "Calendar period; it starts at midnight, or at midnight of the first day of a month."
+        ),
+        examples=["month"],
+    )
+    timezone: Zone = Field(
+        "UTC", description="IANA name of the time zone of the period.", examples=["UTC"]
+    )
+    device: Name | None = Field(
+        None,
+        description=(
+            "Device that the budget covers; without device and service it covers the host."
+        ),
+        examples=["gpu0"],
+    )
+    service: Name | None = Field(
+        None, description="Service that the budget covers.", examples=["chat"]
+    )
+
+    @model_validator(mode="after")
+    def _one_scope(self) -> BudgetConfig:
+        if self.device is not None and self.service is not None:
+            raise ValueError("give device or service, one of them, or neither for the whole host")
+        return self
+
+    @property
+    def scope(self) -> str:
+        """What it is for, in words: "host", "gpu0", "service chat"."""
+        if self.service is not None:
+            return f"service {self.service}"
+        return self.device or "host"

@@ -1,0 +1,241 @@
+"""Spend by the hour: cost of stored rows, and the share of the time that they cover.
+
+A row of `device` or `allocation` holds the cost of an interval that ends at its timestamp. The
+interval starts at the previous row, unless that is further away than usual: then there is a gap
+between them, whose cost is unknown.
+"""
+
+from __future__ import annotations
+
+import statistics
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
+
+# Stored hours: eight weeks, so that each hour of the week occurs eight times.
+MAX_HOURS = 8 * 7 * 24
+# A distance of more than this many usual intervals is a gap.
+GAP_STEPS = 2.5
+# Significant digits of stored amounts.
+DIGITS = 9
+
+
+class Payer(NamedTuple):
+    """The service and device whose cost a series holds.
+
+    Attributes:
+        service: Name of the service; empty for the whole cost of a device.
+        device: Name of the device.
+        currency: ISO 4217 code; empty where the rows have none.
+    """
+
+    service: str
+    device: str
+    currency: str
+
+
+class SpendHour(NamedTuple):
+    """An hour's cost.
+
+    Attributes:
+        cost: Currency of the covered part.
+        covered_s: Seconds that rows cover.
+    """
+
+    cost: float
+    covered_s: float
+
+
+NOTHING = SpendHour(0.0, 0.0)
+
+
+@dataclass(slots=True)
+class HourSeries:
+    """Costs of one payer by the hour; `first` is the number of the first hour."""
+
+    first: int = 0
+    costs: array[float] = field(default_factory=lambda: array("d"))
+    covered_s: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, hour: int, cost: float, covered_s: float) -> None:
+        """Add to an hour; hours that are too old are ignored."""
+        if not self.costs:
+            self.first = hour
+        if hour < self.first:
+            return
+        lacking = hour - self.first + 1 - len(self.costs)
+        if lacking > MAX_HOURS:
+            self.first, lacking = hour, 1
+            self.costs, self.covered_s = array("d"), array("d")
+        if lacking > 0:
+            self.costs.extend([0.0] * lacking)
+            self.covered_s.extend([0.0] * lacking)
+        self.costs[hour - self.first] += cost
+        self.covered_s[hour - self.first] += covered_s
+        surplus = len(self.costs) - MAX_HOURS
+        if surplus > 0:
+            del self.costs[:surplus], self.covered_s[:surplus]
+            self.first += surplus
+
+    def at(self, hour: int) -> SpendHour:
+        """Return an hour's cost."""
+        index = hour - self.first
+        if not 0 <= index < len(self.costs):
+            return NOTHING
+        return SpendHour(self.costs[index], min(self.covered_s[index], 3600.0))
+
+    def cut(self, hour: int) -> None:
+        """Discard an hour and all later ones."""
+        kept = max(0, hour - self.first)
+        del self.costs[kept:], self.covered_s[kept:]
+
+
+class SpendBook:
+    """Costs of all payers by the hour, aligned to a time zone's full hours.
+
+    Args:
+        phase_ns: Offset of its hours from UTC's full hours, in ns.
+    """
+
+    def __init__(self, phase_ns: int = 0) -> None:
+        self.phase_ns = phase_ns
+        # Before this UTC ns the hours are final.
+        self.final_ns = 0
+        self._series: dict[Payer, HourSeries] = {}
+
+    @property
+    def payers(self) -> tuple[Payer, ...]:
+        """Return all payers with a cost."""
+        return tuple(self._series)
+
+    def hour_of(self, time_ns: int) -> int:
+        """Return the number of the hour that contains a UTC ns."""
+        return (time_ns - self.phase_ns) // HOUR_NS
+
+    def start_ns(self, hour: int) -> int:
+        """Return the UTC ns at which an hour starts."""
+        return hour * HOUR_NS + self.phase_ns
+
+    def at(self, payer: Payer, hour: int) -> SpendHour:
+        """Return the cost of a payer's hour."""
+        series = self._series.get(payer)
+        return NOTHING if series is None else series.at(hour)
+
+    def add_rows(
+        self, payer: Payer, rows: Mapping[int, float], within: TimeSpan, usual_s: float
+    ) -> None:
+        """Add the part of rows that lies within a span.
+
+        Args:
+            payer: The payer.
+            rows: Costs by the UTC ns of their intervals' ends; also some before and after the
+                span, which define the intervals at its edges.
+            within: The span; its hours must have been cut before.
+            usual_s: Length of an interval in seconds if there are too few rows to derive it.
+        """
+        series = self._series.setdefault(payer, HourSeries())
+        for start_ns, end_ns, cost in stretches(rows, usual_s):
+            first, last = max(start_ns, within.start_ns), min(end_ns, within.end_ns)
+            length_ns = end_ns - start_ns
+            while first < last:
+                hour = self.hour_of(first)
+                until_ns = min(last, self.start_ns(hour + 1))
+                part_ns = until_ns - first
+                series.add(hour, cost * part_ns / length_ns, part_ns / NS_PER_S)
+                first = until_ns
+
+    def clear(self) -> None:
+        """Discard all hours."""
+        self.final_ns = 0
+        self._series = {}
+
+    def cut(self, time_ns: int) -> None:
+        """Discard the hour of a UTC ns and all later ones, to add them again."""
+        hour = self.hour_of(time_ns)
+        for series in self._series.values():
+            series.cut(hour)
+
+    def between(self, payer: Payer, span: TimeSpan) -> SpendHour:
+        """Return a payer's cost in a span; of an hour at its edge, the part that lies in it."""
+        cost = covered_s = 0.0
+        for hour in range(self.hour_of(span.start_ns), self.hour_of(span.end_ns - 1) + 1):
+            found = self.at(payer, hour)
+            begins_ns = self.start_ns(hour)
+            outside_ns = max(0, span.start_ns - begins_ns)
+            part = 1 - outside_ns / HOUR_NS
+            cost += found.cost * part
+            covered_s += found.covered_s * part
+        return SpendHour(cost, covered_s)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the final hours as JSON."""
+        final = self.hour_of(self.final_ns)
+        return {
+            "phase_ns": self.phase_ns,
+            "final_ns": self.final_ns,
+            "series": [
+                [
+                    *payer,
+                    series.first,
+                    _rounded(series.costs[: max(0, final - series.first)]),
+                    _rounded(series.covered_s[: max(0, final - series.first)]),
+                ]
+                for payer, series in self._series.items()
+            ],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> SpendBook:
+        """Return the book that a document holds.
+
+        Raises:
+            KeyError, TypeError, ValueError: The document is damaged.
+        """
+        book = cls(int(document["phase_ns"]))
+        book.final_ns = int(document["final_ns"])
+        for service, device, currency, first, costs, covered_s in document["series"]:
+            if len(costs) != len(covered_s):
+                raise ValueError("costs and covered times are not as many")
+            series = HourSeries(int(first), array("d", costs), array("d", covered_s))
+            book._series[Payer(service, device, currency)] = series
+        return book
+
+
+def stretches(rows: Mapping[int, float], usual_s: float) -> Iterator[tuple[int, int, float]]:
+    """Return start, end (UTC ns) and cost of each row's interval, in order of time.
+
+    Args:
+        rows: Costs by the UTC ns of their ends.
+        usual_s: Length of an interval in seconds if there are too few rows to derive it.
+    """
+    times_ns = sorted(rows)
+    step_ns = _usual_step_ns(times_ns, usual_s)
+    before_ns: int | None = None
+    for time_ns in times_ns:
+        is_near = before_ns is not None and time_ns - before_ns <= GAP_STEPS * step_ns
+        start_ns = before_ns if is_near and before_ns is not None else time_ns - step_ns
+        yield start_ns, time_ns, rows[time_ns]
+        before_ns = time_ns
+
+
+def merged(parts: Iterable[tuple[Sequence[int], Sequence[float]]]) -> dict[int, float]:
+    """Return costs by time, summed over series of the same payer."""
+    costs: dict[int, float] = {}
+    for times_ns, values in parts:
+        for time_ns, value in zip(times_ns, values, strict=True):
+            costs[time_ns] = costs.get(time_ns, 0.0) + value
+    return costs
+
+
+def _usual_step_ns(times_ns: Sequence[int], usual_s: float) -> int:
+    steps = [after - before for before, after in pairwise(times_ns)]
+    return int(statistics.median(steps)) if len(steps) > 1 else max(1, int(usual_s * NS_PER_S))
+
+
+def _rounded(values: array[float]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]

@@ -1,0 +1,1 @@
+"""Comparing costs: models side by side, what-if prices, cost changes."""

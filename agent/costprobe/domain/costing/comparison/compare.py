@@ -1,0 +1,280 @@
+"""Comparison of models: the Pareto front, and the cheapest model within limits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from costprobe.domain.costing.quantiles import quantile
+
+Basis = Literal["probe", "serving"]
+# Below this many samples the quartiles are single samples, and chance orders the models.
+MIN_SAMPLES = 5
+# Half the width of a notch, in interquartile ranges over the root of the number of samples: two
+# medians whose notches do not overlap differ at about 95 % (McGill, Tukey and Larsen 1978).
+NOTCH = 1.57
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Summary of a value over samples.
+
+    Attributes:
+        value: Median; on the serving basis the ratio of sums, where there is one.
+        iqr: Interquartile range.
+        samples: Number of samples.
+    """
+
+    value: float
+    iqr: float
+    samples: int
+
+    @property
+    def notch(self) -> float:
+        """Return half the width of the median's interval of about 95 %."""
+        return NOTCH * self.iqr / math.sqrt(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model as it was run: a probe on a device, or a service; what is not known is None.
+
+    Attributes:
+        name: Its name in the output.
+        basis: Basis of its cost; costs of two bases are not comparable.
+        device: Name of its device.
+        currency: ISO 4217 code; empty where nothing priced it.
+        cost: Currency per inference.
+        latency_p50_ms: Median latency of a batch, or of a request.
+        latency_p99_ms: 99th percentile of it.
+        energy_j: Joules per inference.
+        carbon_g: Grams of carbon dioxide equivalent per inference.
+        quality: Its quality as configured by the operator; more is better.
+        cost_in: Currency per million prompt tokens.
+        cost_out: Currency per million generated tokens.
+        idle_share: Idle share of the cost.
+        plans: Kinds of the price plans under which it was priced.
+        samples: Number of samples that count.
+        contended: Samples left out because another process used the device.
+        throttled: Samples left out because the device was throttled.
+        outdated: Samples left out because they are of older software.
+    """
+
+    name: str
+    basis: Basis
+    device: str
+    currency: str
+    cost: Summary | None
+    latency_p50_ms: Summary | None = None
+    latency_p99_ms: Summary | None = None
+    energy_j: Summary | None = None
+    carbon_g: Summary | None = None
+    quality: float | None = None
+    cost_in: Summary | None = None
+    cost_out: Summary | None = None
+    idle_share: float | None = None
+    plans: tuple[str, ...] = ()
+    samples: int = 0
+    contended: int = 0
+    throttled: int = 0
+    outdated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that is not compared, and why."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A candidate and its place on or behind the Pareto front.
+
+    Attributes:
+        candidate: The candidate.
+        dominated_by: Name of one on the front that is as good in everything and better in
+            something; None on the front.
+    """
+
+    candidate: Candidate
+    dominated_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheapestCandidate:
+    """The cheapest candidate within the limits.
+
+    Attributes:
+        cheapest: The candidate; None if none is within the limits.
+        not_clearly: Names of others whose cost is not clearly higher.
+        left_out: Those outside the limits, or with unknown values.
+    """
+
+    cheapest: Candidate | None
+    not_clearly: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Comparable candidates, of one currency and one basis, the cheapest first."""
+
+    currency: str
+    basis: Basis
+    placed: tuple[Placed, ...]
+    answer: CheapestCandidate
+
+
+def summarized(values: Sequence[float]) -> Summary | None:
+    """Return median and interquartile range of samples; None for no samples."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    iqr = quantile(ordered, 0.75) - quantile(ordered, 0.25)
+    return Summary(statistics.median(ordered), iqr, len(ordered))
+
+
+def compared(
+    candidates: Sequence[Candidate],
+    *,
+    currency: str | None = None,
+    p99_ms: float | None = None,
+    quality: float | None = None,
+) -> tuple[list[Group], list[LeftOut]]:
+    """Group comparable candidates and find each group's Pareto front.
+
+    Args:
+        candidates: Models as they were run.
+        currency: The only currency to compare; None for each by itself.
+        p99_ms: Upper limit of the 99th percentile of latency, in ms.
+        quality: Lower limit of the quality.
+
+    Returns:
+        Groups of one currency and basis, and the candidates in none of them with the reason.
+    """
+    left_out = []
+    groups: dict[tuple[str, Basis], list[Candidate]] = {}
+    for candidate in candidates:
+        reason = _unfit(candidate, currency)
+        if reason:
+            left_out.append(LeftOut(candidate, reason))
+        else:
+            groups.setdefault((candidate.currency, candidate.basis), []).append(candidate)
+    found = [
+        Group(of[0], of[1], _placed(group), cheapest(group, p99_ms, quality))
+        for of, group in sorted(groups.items())
+    ]
+    return found, left_out
+
+
+def _unfit(candidate: Candidate, currency: str | None) -> str | None:
+    """Return why a candidate is not comparable; None if it is."""
+    if candidate.samples < MIN_SAMPLES:
+        return f"too few samples: {candidate.samples}, and {MIN_SAMPLES} are needed"
+    if candidate.cost is None:
+        return "nothing priced it"
+    if candidate.cost.samples < MIN_SAMPLES:
+        return f"too few priced samples: {candidate.cost.samples} of {MIN_SAMPLES}"
+    if currency is not None and candidate.currency != currency:
+        return f"it costs in {candidate.currency}, not in {currency}"
+    return None
+
+
+def losses(candidate: Candidate) -> tuple[float, ...]:
+    """Return the values to minimize; an unknown value is infinite."""
+    figures = (
+        candidate.cost,
+        candidate.latency_p50_ms,
+        candidate.latency_p99_ms,
+        candidate.energy_j,
+        candidate.carbon_g,
+    )
+    known = [math.inf if figure is None else figure.value for figure in figures]
+    return (*known, math.inf if candidate.quality is None else -candidate.quality)
+
+
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether one point is nowhere worse than another and somewhere better; less is better."""
+    pairs = list(zip(one, other, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
+    """Return for each point the first of the Pareto front that dominates it; None on the front.
+
+    Args:
+        points: Tuples of equal length, of which less is better; infinite is the worst.
+    """
+    front = [
+        index
+        for index, point in enumerate(points)
+        if not any(dominates(other, point) for other in points)
+    ]
+    # Domination is transitive, and what is finite has an end: a point that is dominated is
+    # dominated by one of the front.
+    return [
+        next((other for other in front if dominates(points[other], point)), None)
+        for point in points
+    ]
+
+
+def _placed(group: Sequence[Candidate]) -> tuple[Placed, ...]:
+    ordered = sorted(group, key=lambda one: (losses(one)[0], one.name))
+    by = dominators([losses(one) for one in ordered])
+    return tuple(
+        Placed(one, None if index is None else ordered[index].name)
+        for one, index in zip(ordered, by, strict=True)
+    )
+
+
+def cheapest(
+    group: Sequence[Candidate], p99_ms: float | None = None, quality: float | None = None
+) -> CheapestCandidate:
+    """Return the cheapest candidate whose latency and quality are known to be within the limits.
+
+    Args:
+        group: Candidates of one currency and basis, whose cost is known.
+        p99_ms: Upper limit of the 99th percentile of latency, in ms; None for no limit.
+        quality: Lower limit of the quality; None for no limit.
+    """
+    good, left_out = [], []
+    for one in group:
+        reason = _not_good_enough(one, p99_ms, quality)
+        if reason:
+            left_out.append(LeftOut(one, reason))
+        else:
+            good.append(one)
+    costs = sorted(
+        ((one.cost, one) for one in good if one.cost is not None),
+        key=lambda pair: (pair[0].value, pair[1].name),
+    )
+    if not costs:
+        return CheapestCandidate(None, (), tuple(left_out))
+    least, best = costs[0]
+    not_clearly = tuple(
+        one.name for cost, one in costs[1:] if cost.value - cost.notch <= least.value + least.notch
+    )
+    return CheapestCandidate(best, not_clearly, tuple(left_out))
+
+
+def _not_good_enough(one: Candidate, p99_ms: float | None, quality: float | None) -> str | None:
+    reasons = []
+    if p99_ms is not None:
+        found = one.latency_p99_ms
+        if found is None:
+            reasons.append("its p99 latency is not known")
+        elif found.samples < MIN_SAMPLES:
+            reasons.append(f"its p99 latency is known of {found.samples} samples only")
+        elif found.value > p99_ms:
+            reasons.append(f"its p99 latency is {found.value:.4g} ms")
+    if quality is not None:
+        if one.quality is None:
+            reasons.append("it has no quality; set quality in its table")
+        elif one.quality < quality:
+            reasons.append(f"its quality is {one.quality:g}")
+    return " and ".join(reasons) or None

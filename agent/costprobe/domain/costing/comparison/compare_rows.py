@@ -1,0 +1,224 @@
+"""Candidates of a comparison, from rows of `probe` and `cost`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
+
+# A sample is throttled if the device was throttled for more than this share of its window.
+THROTTLED_PCT = 1.0
+_WAYS = ("cold", "compile", "cuda_graph", "weights")
+# Tags that identify a candidate.
+_TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
+
+Key = tuple[str, ...]
+At = tuple[int, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The samples that count, and the number of others by reason.
+
+    Attributes:
+        rows: Rows of `probe` that count, oldest first.
+        contended: Another process used the device.
+        throttled: The device was throttled.
+        outdated: They are of older software than the newest.
+    """
+
+    rows: Sequence[Point]
+    contended: int
+    throttled: int
+    outdated: int
+
+
+def sifted(rows: Sequence[Point]) -> Sifted:
+    """Separate disturbed samples, and those of other software than the newest row."""
+    newest = max(rows, key=lambda row: row.time_ns).fields.get("fingerprint")
+    current = [row for row in rows if row.fields.get("fingerprint") == newest]
+    alone = [row for row in current if row.fields.get("contended") is not True]
+    kept = [row for row in alone if (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT]
+    kept.sort(key=lambda row: row.time_ns)
+    return Sifted(kept, len(current) - len(alone), len(alone) - len(kept), len(rows) - len(current))
+
+
+def number(row: Point, field: str) -> float | None:
+    """Return a numeric field of a row; None where it is absent."""
+    value = row.fields.get(field)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def probe_candidates(
+    probes: Iterable[Point], costs: Iterable[Point], qualities: Mapping[str, float | None]
+) -> list[Candidate]:
+    """Return a candidate for each probe, device, batch and way of running, by name.
+
+    Args:
+        probes: Rows of `probe`.
+        costs: Rows of `cost`; those of the serving basis are ignored.
+        qualities: The configured quality of each probe.
+    """
+    priced: dict[At, list[Point]] = {}
+    for row in costs:
+        if row.tags.get("basis") == "probe":
+            priced.setdefault(_at(row), []).append(row)
+    groups: dict[Key, list[Point]] = {}
+    for row in probes:
+        groups.setdefault(tuple(row.tags.get(tag, "") for tag in _TELLING), []).append(row)
+    found = []
+    for rows in groups.values():
+        counted = sifted(rows)
+        own: dict[str, list[Point]] = {}
+        for row in counted.rows:
+            for cost in priced.get(_at(row), ()):
+                own.setdefault(cost.tags.get("currency", ""), []).append(cost)
+        quality = qualities.get(rows[0].tags.get("probe", ""))
+        for currency, paid in sorted(own.items()) or [("", [])]:
+            found.append(_probe_candidate(rows[0], counted, currency, paid, quality))
+    return sorted(found, key=lambda one: (one.name, one.currency))
+
+
+def _at(row: Point) -> At:
+    tags = row.tags
+    return row.time_ns, tags.get("host", ""), tags.get("device", ""), tags.get("probe", "")
+
+
+def _probe_candidate(
+    any_row: Point,
+    counted: Sifted,
+    currency: str,
+    paid: Sequence[Point],
+    quality: float | None,
+) -> Candidate:
+    rows = counted.rows
+    return Candidate(
+        name=probe_name(any_row),
+        basis="probe",
+        device=any_row.tags.get("device", ""),
+        currency=currency,
+        cost=_summary(paid, "cost_per_inference"),
+        latency_p50_ms=_summary(rows, "latency_p50_ms"),
+        latency_p99_ms=_summary(rows, "latency_p99_ms"),
+        energy_j=_energy(rows),
+        carbon_g=_summary(paid, "carbon_per_inference_g"),
+        quality=quality,
+        cost_in=_summary(paid, "cost_per_million_tokens_in"),
+        cost_out=_summary(paid, "cost_per_million_tokens_out"),
+        plans=_plans(paid),
+        samples=len(rows),
+        contended=counted.contended,
+        throttled=counted.throttled,
+        outdated=counted.outdated,
+    )
+
+
+def probe_name(row: Point) -> str:
+    """Return the display name of a row of `probe`."""
+    tags = row.tags
+    words = [f"{tags.get('probe', '?')} on {tags.get('device', '?')}"]
+    if tags.get("batch"):
+        words.append(f"batch {tags['batch']}")
+    if tags.get("concurrency"):
+        words.append(f"{tags['concurrency']} at a time")
+    for way in _WAYS:
+        value = tags.get(way)
+        if value:
+            words.append(way if value == "true" else f"{value} {way}")
+    return ", ".join(words)
+
+
+def _energy(rows: Sequence[Point]) -> Summary | None:
+    """Return the energy field unless it is that of the whole board around a device."""
+    own = [row for row in rows if row.fields.get("energy_scope") != "parent"]
+    # An energy that is carried over to later rows would count several times.
+    measured = [row for row in own if row.fields.get("energy_method") != "last_known"]
+    return _summary(measured, "energy_per_inference_j") or _summary(own, "energy_per_inference_j")
+
+
+def service_candidates(
+    costs: Iterable[Point], qualities: Mapping[str, float | Mapping[str, float] | None]
+) -> list[Candidate]:
+    """Return a candidate for each service, or for each of its models if it serves several.
+
+    Args:
+        costs: Rows of `cost`; those of the probe basis are ignored.
+        qualities: The configured quality of each service or model.
+    """
+    groups: dict[tuple[str, str, str], list[Point]] = {}
+    for row in costs:
+        if row.tags.get("basis") == "serving":
+            tags = row.tags
+            key = (tags.get("service", ""), tags.get("served_model", ""), tags.get("currency", ""))
+            groups.setdefault(key, []).append(row)
+    several = {service for service, model, _ in groups if model}
+    return [
+        _service_candidate(rows, service, model, currency, qualities.get(service))
+        for (service, model, currency), rows in sorted(groups.items())
+        # The sum over models is not a model.
+        if model or service not in several
+    ]
+
+
+def _service_candidate(
+    rows: Sequence[Point],
+    service: str,
+    model: str,
+    currency: str,
+    quality: float | Mapping[str, float] | None,
+) -> Candidate:
+    if isinstance(quality, Mapping):
+        only = next(iter(quality.values())) if len(quality) == 1 else None
+        quality = quality.get(model) if model else only
+    elif model:
+        quality = None  # one figure for several models is no model's
+    newest = max(rows, key=lambda row: row.time_ns)
+    return Candidate(
+        name=f"{service}/{model}" if model else service,
+        basis="serving",
+        device=newest.tags.get("device", ""),
+        currency=currency,
+        cost=_ratio_of_sums(rows),
+        carbon_g=_summary(rows, "carbon_per_inference_g"),
+        quality=quality,
+        cost_in=_summary(rows, "cost_per_million_tokens_in"),
+        cost_out=_summary(rows, "cost_per_million_tokens_out"),
+        idle_share=_idle_share(rows),
+        plans=_plans(rows),
+        samples=len(rows),
+    )
+
+
+def _ratio_of_sums(rows: Sequence[Point]) -> Summary | None:
+    """Return the cost of all windows, idle ones included, over their inferences.
+
+    A window without inferences has no cost per inference, and the others bear its cost.
+    """
+    totals = [number(row, "cost_total") for row in rows]
+    each = [number(row, "cost_per_inference") for row in rows]
+    spread = summarized([one for one in each if one is not None])
+    if spread is None:
+        return None
+    inferred = sum(total / one for total, one in zip(totals, each, strict=True) if total and one)
+    if not inferred:
+        return spread  # it cost nothing, or its windows have no totals
+    whole = sum(total for total in totals if total is not None)
+    return Summary(whole / inferred, spread.iqr, spread.samples)
+
+
+def _idle_share(rows: Sequence[Point]) -> float | None:
+    pairs = [(number(row, "cost_idle"), number(row, "cost_total")) for row in rows]
+    known = [(idle, total) for idle, total in pairs if idle is not None and total is not None]
+    whole = sum(total for _, total in known)
+    return sum(idle for idle, _ in known) / whole if whole else None
+
+
+def _summary(rows: Sequence[Point], field: str) -> Summary | None:
+    values = (number(row, field) for row in rows)
+    return summarized([value for value in values if value is not None])
+
+
+def _plans(rows: Sequence[Point]) -> tuple[str, ...]:
+    return tuple(sorted({row.tags["plan"] for row in rows if row.tags.get("plan")}))

@@ -1,0 +1,60 @@
+"""Exact division of an amount of money: the parts add up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+# Parts are multiples of this share of a currency's unit, or of a finer one that the amount has.
+FINEST_EXPONENT = -15
+
+
+def exact(amount: float | Decimal | Fraction) -> Decimal:
+    """Return an amount as a decimal; of a float its shortest representation."""
+    if isinstance(amount, Decimal):
+        return amount
+    if isinstance(amount, Fraction):
+        return _units(round(amount * 10**-FINEST_EXPONENT), FINEST_EXPONENT)
+    return Decimal(repr(float(amount)))
+
+
+def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
+    """Divide an amount by weights; the parts add up to it exactly.
+
+    The remainder of rounding goes to the parts that rounding cut most, the first of equals first.
+
+    Args:
+        amount: Not negative, finite.
+        weights: Not negative, not all 0.
+
+    Raises:
+        ValueError: The amount or the weights are invalid.
+    """
+    total = sum(weights, Fraction(0))
+    if not amount.is_finite() or amount < 0 or total <= 0 or min(weights) < 0:
+        raise ValueError("an amount from 0 up is divided by weights from 0 up, not all 0")
+    exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
+    units = int(Fraction(amount) / Fraction(10) ** exponent)
+    wanted = [units * weight / total for weight in weights]
+    parts = [int(part) for part in wanted]
+    cut = sorted(range(len(parts)), key=lambda i: (parts[i] - wanted[i], i))
+    for i in cut[: units - sum(parts)]:
+        parts[i] += 1
+    return [_units(part, exponent) for part in parts]
+
+
+def total_of(amounts: Sequence[Decimal]) -> Decimal:
+    """Return the exact sum of amounts."""
+    if not amounts:
+        return Decimal(0)
+    exponent = min(int(amount.as_tuple().exponent) for amount in amounts)
+    exponent = min(exponent, 0)
+    units = sum(int(Fraction(amount) / Fraction(10) ** exponent) for amount in amounts)
+    return _units(units, exponent)
+
+
+def _units(count: int, exponent: int) -> Decimal:
+    """Return a whole number of units, without a context's rounding."""
+    digits = tuple(int(digit) for digit in str(abs(count)))
+    return Decimal((1 if count < 0 else 0, digits, exponent))

@@ -1,0 +1,1 @@
+"""Cost of probe runs: time, energy and price become points."""

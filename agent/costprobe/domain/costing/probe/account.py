@@ -1,0 +1,226 @@
+"""Account for a probe run: its rows, its events and the state for the next run.
+
+`account_run` is the one place where a probe's result becomes rows: it prices the run, adds its
+emissions and rolling cost, and compares price, software and board with those of earlier runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from costprobe.core.records import BOARD, CostSample, Event, Point, ProbeResult
+from costprobe.domain.costing.carbon import emission
+from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
+from costprobe.domain.costing.probe.news import price_events, software_event
+from costprobe.domain.costing.probe.points import cost_point, event_point, probe_point
+from costprobe.domain.costing.probe.probe_basis import cost_sample
+from costprobe.domain.costing.probe.rolling import Rolled, RollingWindows
+from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.carbon import Intensity
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Inputs of a device's cost and carbon at an instant.
+
+    Attributes:
+        terms: The price terms in force; None where nothing prices the device.
+        terms_before: The terms last seen for the device; None before the first.
+        intensity: Carbon intensity of its electricity; None where unknown.
+    """
+
+    terms: Terms | None
+    terms_before: Terms | None
+    intensity: Intensity | None
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What a probe ran on.
+
+    Attributes:
+        fingerprint: Hash of software and model.
+        software: Names and versions that the fingerprint was made of.
+        board: Lasting identity of the board; empty where there is none.
+    """
+
+    fingerprint: str
+    software: Mapping[str, str]
+    board: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeState:
+    """What a probe's runs on one device leave for the next run.
+
+    Attributes:
+        reference: The terms of its first priced run in its currency; None before.
+        platform: What it last ran on; None before the first run.
+        energy: The last measured energy per inference; None before the first.
+        costs: Rolling costs per inference in `currency`; None before the first.
+        currency: ISO 4217 code of `costs`.
+    """
+
+    reference: Terms | None = None
+    platform: Platform | None = None
+    energy: KnownEnergy | None = None
+    costs: RollingWindows | None = None
+    currency: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return what a restart continues from, as JSON; costs are read from the stored rows."""
+        platform = self.platform
+        return {
+            "reference": None if self.reference is None else self.reference.to_document(),
+            "platform": None
+            if platform is None
+            else {
+                "fingerprint": platform.fingerprint,
+                "software": dict(platform.software),
+                "board": platform.board,
+            },
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ProbeState:
+        """Return the state that `document` wrote."""
+        reference, platform = document["reference"], document["platform"]
+        return cls(
+            reference=None if reference is None else Terms.from_document(reference),
+            platform=None if platform is None else Platform(**platform),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccountedRun:
+    """The outcome of accounting for a run.
+
+    Attributes:
+        report: The priced run, for people.
+        events: What changed: price, software or board.
+        rows: Rows of `probe`, `cost` and `event`, to be stored together.
+        state: For the next run of the probe on the device.
+    """
+
+    report: ProbeReport
+    events: tuple[Event, ...]
+    rows: tuple[Point, ...]
+    state: ProbeState
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """A priced run and its rolling windows; `sample` is None where nothing prices the run."""
+
+    sample: CostSample | None = None
+    reference: Terms | None = None
+    windows: RollingWindows | None = None
+    rolled: Mapping[str, Rolled] = field(default_factory=dict)
+
+
+def account_run(
+    run: MeasuredRun, prices: Prices, before: ProbeState, tags: Mapping[str, str], time_ns: int
+) -> AccountedRun:
+    """Turn a measured run into rows, events and the state for the next run.
+
+    Args:
+        run: The run.
+        prices: Of its device, at its end.
+        before: The state after the previous run. Its `costs` must be in the currency of
+            `prices.terms`.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the end of the steady-state window.
+    """
+    result = run.result
+    energy, known = _energy(run, before.energy)
+    emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
+    cost = _priced(run, energy, prices.terms, before, time_ns)
+    points = [probe_point(result, energy, run.activity, tags, time_ns)]
+    if cost.sample is not None:
+        method = energy.method if energy else None
+        points.append(
+            cost_point(cost.sample, result, cost.rolled, method, tags, time_ns, emitted=emitted)
+        )
+    platform = _platform(run, before.platform)
+    events = (
+        *price_events(result.device, prices.terms_before, prices.terms, time_ns),
+        *_platform_events(result, before.platform, platform, time_ns),
+    )
+    report = ProbeReport(
+        result,
+        energy,
+        run.energy_absent,
+        cost.sample,
+        prices.terms,
+        cost.rolled,
+        tuple(points),
+        time_ns,
+        emitted,
+    )
+    state = replace(
+        before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
+    )
+    return AccountedRun(
+        report, events, (*points, *(event_point(event, tags) for event in events)), state
+    )
+
+
+def _energy(
+    run: MeasuredRun, known: KnownEnergy | None
+) -> tuple[ProbeEnergy | None, KnownEnergy | None]:
+    """Return the run's energy per inference, and the last measured one for the next run."""
+    result = run.result
+    if run.energy is None:
+        return None if known is None else known.for_run(result), known
+    energy = energy_per_inference(run.energy, result)
+    return energy, KnownEnergy(result.batch, result.fingerprint, energy)
+
+
+def _priced(
+    run: MeasuredRun,
+    energy: ProbeEnergy | None,
+    terms: Terms | None,
+    before: ProbeState,
+    time_ns: int,
+) -> _Cost:
+    """Price a run at the terms in force and at its reference terms."""
+    if terms is None:
+        return _Cost(reference=before.reference, windows=before.costs)
+    reference = before.reference
+    if reference is None or reference.rate.currency != terms.rate.currency:
+        reference = terms
+    sample = cost_sample(
+        terms,
+        reference,
+        window_s=run.result.inferring_s,
+        inferences=run.result.inferences,
+        energy_per_inference_j=energy.per_inference_j if energy else None,
+    )
+    if sample is None:
+        return _Cost(reference=reference, windows=before.costs)
+    windows = before.costs or RollingWindows(run.every_s)
+    windows = windows.with_sample(time_ns, sample.per_inference)
+    return _Cost(sample, reference, windows, windows.summaries(time_ns))
+
+
+def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
+    """Return what a run ran on; a board that is unknown now is the one known before."""
+    board = run.board or (before.board if before else "")
+    return Platform(run.result.fingerprint, dict(run.result.software), board)
+
+
+def _platform_events(
+    result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
+) -> list[Event]:
+    """Return an event if a probe runs on other software or another board than before."""
+    if before is None:
+        return []
+    # A board that was unknown before has not changed.
+    old_board = before.board or now.board
+    if before.fingerprint == now.fingerprint and old_board == now.board:
+        return []
+    old = {**before.software, BOARD: old_board}
+    return [software_event(result, old, {**now.software, BOARD: now.board}, time_ns)]

@@ -1,0 +1,188 @@
+"""Measurements, costs and events as rows of the series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from costprobe.core.records import (
+    NS_PER_S,
+    CostSample,
+    Device,
+    EnergyMethod,
+    Event,
+    FieldValue,
+    Point,
+    ProbeResult,
+    Reading,
+)
+from costprobe.core.schema import make_point
+from costprobe.core.units import HOUR_S
+from costprobe.domain.costing.carbon import Emission
+from costprobe.domain.costing.probe.device_basis import device_cost
+from costprobe.domain.costing.probe.energy import ProbeEnergy
+from costprobe.domain.costing.probe.rolling import Rolled
+from costprobe.domain.pricing.book import Terms
+
+MILLION = 1_000_000
+
+
+def device_point(
+    reading: Reading,
+    device: Device,
+    terms: Terms | None,
+    tags: Mapping[str, str],
+    time_ns: int,
+    emitted: Emission | None = None,
+) -> Point:
+    """Return a row of `device`: the reading, and the device's cost in its interval.
+
+    Args:
+        reading: Telemetry of an interval.
+        device: The device.
+        terms: The price terms in force; None where nothing prices the device.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the interval's end.
+        emitted: Emissions of its electricity; None where unknown.
+    """
+    fields: dict[str, FieldValue | None] = dict(reading.fields)
+    if emitted is not None:
+        fields |= {"carbon_g": emitted.g, "carbon_method": emitted.method}
+    if terms is not None:
+        energy_j = reading.fields.get("energy_j")
+        duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
+        fields["price_rate_per_h"] = terms.per_s * HOUR_S
+        fields["price_stale"] = terms.rate.is_stale or None
+        if device.is_slice:
+            # Its own power is unknown: its electricity is in the board's row.
+            energy_j = 0.0
+        fields["cost"] = device_cost(
+            terms, duration_s, energy_j if isinstance(energy_j, float) else None
+        )
+    own = {
+        "device": device.name,
+        "kind": device.kind,
+        "uuid": device.uuid,
+        "model": device.model,
+        "currency": terms.rate.currency if terms is not None else "",
+    }
+    return make_point("device", {**tags, **own}, fields, time_ns)
+
+
+def probe_point(
+    result: ProbeResult,
+    energy: ProbeEnergy | None,
+    activity: Mapping[str, FieldValue | None],
+    tags: Mapping[str, str],
+    time_ns: int,
+) -> Point:
+    """Return a row of `probe`.
+
+    Args:
+        result: What the probe measured.
+        energy: Joules per inference, with their method and uncertainty; None where unknown.
+        activity: The device's conditions in the region, as fields, where they are known.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the region's end.
+    """
+    fields: dict[str, FieldValue | None] = {
+        f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
+        for name, value in result.latency_ms.items()
+    }
+    fields |= {
+        "samples": result.samples,
+        "stop_reason": result.stop_reason,
+        "throughput_per_s": result.throughput_per_s,
+        "h2d_ms": result.h2d_ms,
+        "launch_overhead_pct": result.launch_overhead_pct,
+        "fingerprint": result.fingerprint,
+        "threads": result.threads,
+        "latency_rel_err": result.latency_rel_err,
+        "latency_wall_ms": result.wall_ms,
+        "outliers": result.outliers,
+        **result.fields,
+        **(energy.fields() if energy else {}),
+        **activity,
+    }
+    # A server chooses its batches itself: only the concurrency is known.
+    batch = "" if "concurrency" in result.tags else str(result.batch)
+    own = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
+    return make_point("probe", {**tags, **own}, fields, time_ns)
+
+
+def cost_point(
+    cost: CostSample,
+    result: ProbeResult,
+    rolled: Mapping[str, Rolled],
+    energy_method: EnergyMethod | None,
+    tags: Mapping[str, str],
+    time_ns: int,
+    *,
+    emitted: Emission | None = None,
+) -> Point:
+    """Return a row of `cost` on the probe basis.
+
+    Args:
+        cost: The priced sample.
+        result: What the probe measured.
+        rolled: Summaries of the rolling windows, by name.
+        energy_method: How the energy was measured; a field if cost or emissions include energy.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the region's end.
+        emitted: Emissions per inference; None where unknown.
+    """
+    fields: dict[str, FieldValue | None] = {
+        "cost_per_inference": cost.per_inference,
+        "cost_hardware": cost.hardware,
+        "cost_energy": cost.energy,
+        "cost_reference": cost.reference,
+        "price_stale": cost.is_stale or None,
+        "energy_method": energy_method if cost.energy or emitted else None,
+        "carbon_per_inference_g": emitted.g if emitted else None,
+        "carbon_method": emitted.method if emitted else None,
+        "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
+        "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
+    }
+    for name, summary in rolled.items():
+        fields[f"rolling_{name}"] = summary.median
+        fields[f"rolling_{name}_iqr"] = summary.iqr
+        fields[f"rolling_{name}_coverage"] = summary.coverage
+    own = {
+        "device": result.device,
+        "probe": result.probe,
+        "basis": "probe",
+        "plan": cost.plan,
+        "currency": cost.currency,
+    }
+    return make_point("cost", {**tags, **own}, fields, time_ns)
+
+
+def per_million_tokens(cost: CostSample, result: ProbeResult, tokens: float | None) -> float | None:
+    """Return the currency per million tokens of one kind, which bear the requests' whole cost.
+
+    Cost per input and per output token are two views of the same money and must not be added: the
+    shares of prefill and decode in a request cannot be measured from outside.
+
+    Args:
+        cost: The price of a request.
+        result: What the probe measured.
+        tokens: Tokens of that kind in the window.
+    """
+    return cost.per_inference * result.inferences / tokens * MILLION if tokens else None
+
+
+def event_point(event: Event, tags: Mapping[str, str]) -> Point:
+    """Return a row of `event`; tags are the host and static labels."""
+    fields: dict[str, FieldValue | None] = {
+        "severity": event.severity,
+        "title": event.title,
+        "detail": event.detail or None,
+        "before": event.before or None,
+        "after": event.after or None,
+        "cause": event.cause or None,
+        "change_pct": event.change_pct,
+        "level_pct": event.level_pct,
+        "since_ns": event.since_ns,
+    }
+    metric = {"metric": event.metric} if event.metric else {}
+    own = {"kind": event.kind, "device": event.device, **event.subject, **metric}
+    return make_point("event", {**tags, **own}, fields, event.time_ns)

@@ -1,0 +1,1 @@
+"""Cost of production traffic: windows, allocation and points."""

@@ -1,0 +1,275 @@
+"""Cost allocation: a device's cost divided among its users, in lines that add up to it exactly.
+
+Probing takes its part of a window's cost first. The rest is divided among the services that claim
+the device: by their busy time, if that is known of all of them; else by the configured shares;
+else it is the unallocated remainder. A service that has a device alone takes all of it, idle time
+included. A service's part is split into busy and idle by the device's busy share of the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Literal
+
+from costprobe.domain.costing.money import divided, exact, total_of
+
+# Above this share of probing the rest of a window is too short for a serving cost.
+PROBED_MOST = Fraction(1, 2)
+Part = Literal["busy", "idle", "held", "probing", "unallocated"]
+Basis = Literal["alone", "busy_time", "share", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A service's claim to a device.
+
+    Attributes:
+        service: Name of the service.
+        busy_s: Seconds in which its processes used the device; None where unknown.
+        share: Its configured share of the device; None where not configured.
+    """
+
+    service: str
+    busy_s: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """Cost and use of a device in a window.
+
+    Attributes:
+        device: Name of the device.
+        duration_s: Length of the window in seconds.
+        hardware: Currency for holding it; None where nothing prices it.
+        energy: Currency for its electricity; 0 where the price includes it, None where the energy
+            is not known.
+        busy_s: Seconds in which it was busy; None where unknown.
+        other_busy_s: Busy seconds of processes of no service and no probe.
+        probing_s: Seconds of probing.
+        probing_energy: Currency for the electricity of probing; None to take its part by time.
+        idle_energy: Currency for electricity in its idle time; None to take its part by time.
+        claims: Claims of services.
+        is_unheld: Whether it represents a board's unused slices.
+    """
+
+    device: str
+    duration_s: float
+    hardware: Decimal | None
+    energy: Decimal | None
+    busy_s: float | None = None
+    other_busy_s: float = 0.0
+    probing_s: float = 0.0
+    probing_energy: Decimal | None = None
+    idle_energy: Decimal | None = None
+    claims: tuple[Claim, ...] = ()
+    is_unheld: bool = False
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether all that it cost is known."""
+        return self.hardware is not None and self.energy is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A part of a device's cost.
+
+    Attributes:
+        device: Name of the device.
+        service: Name of the service that bears it; "" for none.
+        part: Its purpose: "held" is busy and idle time that cannot be separated.
+        hardware: Currency for holding the device.
+        energy: Currency for electricity.
+    """
+
+    device: str
+    service: str
+    part: Part
+    hardware: Decimal
+    energy: Decimal
+
+    @property
+    def cost(self) -> Decimal:
+        """Currency, all in."""
+        return total_of([self.hardware, self.energy])
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The allocation of a device's cost.
+
+    Attributes:
+        device: Name of the device.
+        lines: The parts, which add up to the device's cost.
+        basis: The basis of the division among its services.
+        problems: Reason for each service whose part is unknown.
+    """
+
+    device: str
+    lines: tuple[Line, ...]
+    basis: Basis
+    problems: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def allocate(use: DeviceUse) -> Allocation:
+    """Allocate a device's cost in a window.
+
+    Args:
+        use: Cost and use of the device; times are clipped to the window.
+
+    Returns:
+        No lines if the device's cost is unknown.
+    """
+    names = [claim.service for claim in use.claims]
+    if use.hardware is None or use.energy is None:
+        problem = f"the cost of {use.device} is unknown"
+        return Allocation(use.device, (), "none", dict.fromkeys(names, problem))
+    if use.is_unheld:
+        return Allocation(
+            use.device, (Line(use.device, "", "idle", use.hardware, use.energy),), "none"
+        )
+    probing, rest = _without_probing(use, use.hardware, use.energy)
+    weights, basis, problems = _weights(use)
+    probed = _share(use.probing_s, use.duration_s)
+    if probed > PROBED_MOST:
+        problem = f"probing took {float(probed):.0%} of {use.device}'s window; lengthen window"
+        problems = dict.fromkeys(names, problem)
+    hardware = divided(rest.hardware, list(weights.values()))
+    energy = divided(rest.energy, list(weights.values()))
+    lines = [probing] if probing.hardware or probing.energy else []
+    idle = _idle_shares(use, rest)
+    for service, held, drawn in zip(weights, hardware, energy, strict=True):
+        if not service:
+            lines.append(Line(use.device, "", "unallocated", held, drawn))
+        elif idle is None:
+            lines.append(Line(use.device, service, "held", held, drawn))
+        else:
+            busy_held, idle_held = divided(held, [1 - idle[0], idle[0]])
+            busy_drawn, idle_drawn = divided(drawn, [1 - idle[1], idle[1]])
+            lines.append(Line(use.device, service, "busy", busy_held, busy_drawn))
+            lines.append(Line(use.device, service, "idle", idle_held, idle_drawn))
+    kept = tuple(line for line in lines if line.service or line.hardware or line.energy)
+    return Allocation(use.device, kept or tuple(lines), basis, problems)
+
+
+def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tuple[Line, Line]:
+    """Return the cost of probing, and the rest of the device's cost."""
+    share = _share(use.probing_s, use.duration_s)
+    held, held_rest = divided(hardware, [share, 1 - share])
+    if use.probing_energy is None or energy == 0:
+        drawn, drawn_rest = divided(energy, [share, 1 - share])
+    else:
+        drawn = min(use.probing_energy, energy)
+        part = Fraction(drawn) / Fraction(energy)
+        drawn, drawn_rest = divided(energy, [part, 1 - part])
+    return (
+        Line(use.device, "", "probing", held, drawn),
+        Line(use.device, "", "unallocated", held_rest, drawn_rest),
+    )
+
+
+def _weights(use: DeviceUse) -> tuple[dict[str, Fraction], Basis, dict[str, str]]:
+    """Return each service's weight, and the remainder's under ""; the sum is positive."""
+    claims = use.claims
+    busy = {claim.service: claim.busy_s for claim in claims}
+    known = {name: _fraction(busy_s) for name, busy_s in busy.items() if busy_s is not None}
+    other = _fraction(use.other_busy_s)
+    if not claims:
+        return {"": Fraction(1)}, "none", {}
+    if len(claims) == 1 and claims[0].share is None and not other:
+        return {claims[0].service: Fraction(1)}, "alone", {}
+    if len(known) == len(claims) and sum(known.values(), other) > 0:
+        return {**known, "": other}, "busy_time", {}
+    if len(claims) == 1 and claims[0].share is None:
+        # Other processes used it too, and the service's part is unknown.
+        problem = f"other processes use {use.device}, and their share is unknown; set share"
+        return {"": Fraction(1)}, "none", {claims[0].service: problem}
+    shares = {claim.service: _fraction(claim.share) for claim in claims if claim.share is not None}
+    problem = f"{use.device} is shared in unknown proportions; set share for each of its services"
+    problems = {claim.service: problem for claim in claims if claim.service not in shares}
+    whole = sum(shares.values(), Fraction(0))
+    # Shares that add up to more than 1 are reduced in proportion.
+    left = max(Fraction(0), 1 - whole)
+    return {**shares, "": left}, "share" if shares else "none", problems
+
+
+def _idle_shares(use: DeviceUse, rest: Line) -> tuple[Fraction, Fraction] | None:
+    """Return the idle share of time and of electricity in the window without probing.
+
+    None if the device's busy time is unknown.
+    """
+    busy_s = use.busy_s
+    if busy_s is None:
+        claimed = [claim.busy_s for claim in use.claims]
+        if not claimed or any(one is None for one in claimed):
+            return None
+        busy_s = sum(one for one in claimed if one is not None) + use.other_busy_s
+        busy_s += use.probing_s
+    left_s = use.duration_s - use.probing_s
+    idle = 1 - _share(busy_s - use.probing_s, left_s)
+    if use.idle_energy is None or rest.energy == 0:
+        return idle, idle
+    return idle, min(Fraction(1), Fraction(use.idle_energy) / Fraction(rest.energy))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG device with the slices of the board that it holds.
+
+    Attributes:
+        use: Its use, with its own hardware cost; its energy is ignored.
+        slices: Its compute slices.
+    """
+
+    use: DeviceUse
+    slices: int
+
+
+def divided_board(
+    board: DeviceUse, instances: Sequence[Instance], slices_of: int
+) -> list[DeviceUse]:
+    """Divide a board's cost among its MIG devices and its unused slices.
+
+    MIG devices report their board's power and energy: each takes a part by its slices, and the
+    unused slices are a part of their own, which is idle.
+
+    Args:
+        board: The board, with the rest of its price without the devices' and all its energy.
+        instances: Its MIG devices.
+        slices_of: Compute slices that the board has.
+
+    Returns:
+        The devices, then the unused slices; they add up to board and devices.
+
+    Raises:
+        ValueError: There are no slices.
+    """
+    held = [instance.slices for instance in instances]
+    unheld = max(0, slices_of - sum(held))
+    weights = [Fraction(slices) for slices in (*held, unheld)]
+    if board.energy is None:
+        parts: list[Decimal | None] = [None] * len(weights)
+    else:
+        parts = list(divided(board.energy, weights))
+    devices = [
+        replace(instance.use, energy=part, probing_energy=None, idle_energy=None)
+        for instance, part in zip(instances, parts, strict=False)
+    ]
+    rest = replace(board, energy=parts[-1], claims=(), probing_s=0.0, is_unheld=True)
+    return [*devices, rest] if unheld or rest.hardware else devices
+
+
+def _fraction(number: float | Decimal | None) -> Fraction:
+    """Return an exact number from 0 up; negative ones become 0."""
+    return max(Fraction(0), Fraction(exact(number or 0.0)))
+
+
+def _share(part_s: float, whole_s: float) -> Fraction:
+    """Return a share of a time, from 0 to 1; 1 if there is no time."""
+    whole = _fraction(whole_s)
+    return min(Fraction(1), _fraction(part_s) / whole) if whole else Fraction(part_s > 0)

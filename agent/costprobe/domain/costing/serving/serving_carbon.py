@@ -1,0 +1,82 @@
+"""Grams of CO2-equivalent on the serving basis, from the electricity of a service's devices.
+
+A service's part of a device's emissions is its share of the device's electricity cost, idle time
+included. Where the price includes electricity, it is its share of the hardware cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from costprobe.domain.costing.carbon import Emission
+from costprobe.domain.costing.money import total_of
+from costprobe.domain.costing.serving.allocation import Allocation
+from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEmission:
+    """Emissions of serving in a window.
+
+    Attributes:
+        service: Of the service as a whole.
+        models: Of each of several models, by its name; they add up to the whole.
+    """
+
+    service: Emission
+    models: Mapping[str, Emission]
+
+
+def served_emission(
+    cost: ServiceCost,
+    allocations: Mapping[str, Allocation],
+    emitted: Mapping[str, Emission | None],
+) -> ServedEmission | None:
+    """What a service emitted; None where it has no cost, or one of its devices' emission is unknown.
+
+    Args:
+        cost: What the service cost.
+        allocations: Cost allocation of each device, by name.
+        emitted: Emissions of each device, by name.
+    """
+    if cost.total is None:
+        return None
+    parts = [_part_of(cost.window.service, allocations[name]) for name in cost.devices]
+    known = [emitted.get(name) for name in cost.devices]
+    borne = [
+        Emission(found.g * float(part), found.method)
+        for found, part in zip(known, parts, strict=True)
+        if found is not None and part is not None
+    ]
+    if len(borne) < len(cost.devices):
+        return None
+    whole = Emission(sum(each.g for each in borne), borne[0].method)
+    return ServedEmission(whole, _of_models(whole, cost.total, cost.models))
+
+
+def _part_of(service: str, allocation: Allocation) -> Fraction | None:
+    """The part of a device's electricity that a service bears."""
+    own = [line for line in allocation.lines if line.service == service]
+    for amounts, all_amounts in (
+        ([line.energy for line in own], [line.energy for line in allocation.lines]),
+        ([line.hardware for line in own], [line.hardware for line in allocation.lines]),
+    ):
+        whole: Decimal = total_of(all_amounts)
+        if whole > 0:
+            return Fraction(total_of(amounts)) / Fraction(whole)
+    return None
+
+
+def _of_models(
+    whole: Emission, total: ServedCost, models: Sequence[ServedCost]
+) -> dict[str, Emission]:
+    """Each model's part, by what it cost."""
+    cost = Fraction(total.cost)
+    return {
+        model.model: Emission(whole.g * float(Fraction(model.cost) / cost), whole.method)
+        for model in models
+        if cost
+    }

@@ -1,0 +1,167 @@
+"""Served requests, their cost and its allocation, as rows of the series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.core.schema import make_point
+from costprobe.domain.costing.carbon import Emission
+from costprobe.domain.costing.serving.allocation import Line
+from costprobe.domain.costing.serving.served import MEASURES, Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_basis import THOUSAND, ServedCost, ServiceCost
+from costprobe.domain.costing.serving.serving_carbon import ServedEmission
+from costprobe.domain.costing.serving.serving_rolling import RolledRatio
+from costprobe.domain.pricing.book import TOGETHER
+
+MAX_DETAIL_CHARS = 500
+
+
+def serving_points(
+    cost: ServiceCost, busy_share: float | None, tags: Mapping[str, str], time_ns: int
+) -> list[Point]:
+    """Return rows of `serving`: one for each served model.
+
+    Args:
+        cost: Counts and cost of a service.
+        busy_share: Share of the window in which its devices were busy; None where not known.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+    """
+    window = cost.window
+    models = window.models or {"": Counts()}
+    return [
+        make_point(
+            "serving",
+            {**tags, "service": window.service, "engine": window.engine, "served_model": model},
+            {
+                **{name: getattr(counts, name) for name in MEASURES},
+                "busy_share": busy_share,
+                "window_s": _length_s(window),
+                "complete": cost.is_complete,
+                "restarts": window.restarts,
+                "readings": window.readings,
+                "problem": _told(cost.problems),
+                "missing": _told(window.missing),
+            },
+            time_ns,
+        )
+        for model, counts in models.items()
+    ]
+
+
+def serving_cost_points(
+    cost: ServiceCost,
+    plan: str,
+    currency: str,
+    rolled: Mapping[str, RolledRatio],
+    tags: Mapping[str, str],
+    time_ns: int,
+    *,
+    emitted: ServedEmission | None = None,
+) -> list[Point]:
+    """Return rows of `cost` on the serving basis: the service's, and one for each of several models.
+
+    Args:
+        cost: Cost of a service; an incomplete window has no row.
+        plan: Kinds of the price plans in force.
+        currency: ISO 4217 code.
+        rolled: Rolling cost of the service, by the name of the rolling window.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+        emitted: What serving emitted; None where that is not known.
+    """
+    if cost.total is None:
+        return []
+    own = {
+        **tags,
+        "device": TOGETHER.join(cost.devices),
+        "service": cost.window.service,
+        "basis": "serving",
+        "plan": plan,
+        "currency": currency,
+    }
+    window_s = _length_s(cost.window)
+    rolling: dict[str, FieldValue | None] = {}
+    for name, summary in rolled.items():
+        rolling[f"rolling_{name}"] = summary.per_inference
+        rolling[f"rolling_{name}_coverage"] = summary.coverage
+    whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
+    whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
+    points = [make_point("cost", own, whole, time_ns)]
+    for one in cost.models:
+        fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
+        fields |= _carbon_fields(one, emitted.models.get(one.model) if emitted else None)
+        points.append(make_point("cost", {**own, "served_model": one.model}, fields, time_ns))
+    return points
+
+
+def allocation_points(
+    lines: Sequence[Line], currency: str, tags: Mapping[str, str], time_ns: int
+) -> list[Point]:
+    """Return rows of `allocation`: a device's cost in a window, by service and purpose.
+
+    Args:
+        lines: The parts of the cost of devices.
+        currency: ISO 4217 code.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the window's end.
+    """
+    return [
+        make_point(
+            "allocation",
+            {
+                **tags,
+                "device": line.device,
+                "service": line.service,
+                "part": line.part,
+                "currency": currency,
+            },
+            {
+                "cost": float(line.cost),
+                "cost_hardware": float(line.hardware),
+                "cost_energy": float(line.energy),
+            },
+            time_ns,
+        )
+        for line in lines
+    ]
+
+
+def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
+    inferred = cost.counts.inferred
+    per_inference = cost.per_inference
+    share = {"hardware": cost.hardware, "energy": cost.energy}
+    return {
+        "cost_total": float(cost.cost),
+        "cost_idle": None if cost.idle is None else float(cost.idle),
+        "idle_share": cost.idle_share,
+        "cost_per_inference": per_inference,
+        "cost_per_thousand_inferences": per_inference and per_inference * THOUSAND,
+        "cost_per_request": cost.per_request,
+        **{
+            f"cost_{name}": float(amount) / inferred if inferred else None
+            for name, amount in share.items()
+        },
+        "cost_per_million_tokens_in": cost.per_million_tokens_in,
+        "cost_per_million_tokens_out": cost.per_million_tokens_out,
+        "token_split": cost.token_split,
+    }
+
+
+def _carbon_fields(cost: ServedCost, emitted: Emission | None) -> dict[str, FieldValue | None]:
+    inferred = cost.counts.inferred
+    if emitted is None or not inferred:
+        return {}
+    return {
+        "carbon_per_inference_g": emitted.g / inferred,
+        "carbon_method": emitted.method,
+    }
+
+
+def _length_s(window: ServedWindow) -> float:
+    return (window.end_ns - window.start_ns) / NS_PER_S
+
+
+def _told(problems: Sequence[str]) -> str | None:
+    return "; ".join(problems)[:MAX_DETAIL_CHARS] or None

@@ -1,0 +1,344 @@
+"""The detector: persistent shifts and single outliers of one series, value by value.
+
+The residual of the series model (`normal`) is scaled, clipped, and summed by three pairs of CUSUM
+sums (Page, "Continuous inspection schemes", 1954) for small, medium and large changes, with
+thresholds from Siegmund's approximation. Clipping keeps outliers from accumulating (Huber's psi).
+A separate rule handles values beyond it: three values far from the level and close to each other are
+a step, a single one is an anomaly.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import Literal
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.domain.detection import state
+from costprobe.domain.detection.change_filter import ChangeFilter, LevelChange
+from costprobe.domain.detection.findings import DetectorSettings, Finding
+from costprobe.domain.detection.normal import CLIP, NEVER_S, OUTLYING, RECENT, SeriesModel
+from costprobe.domain.detection.profile import DAY_S
+
+TUNE_MASK = 31
+CLIPPED_RATE = 1 / 200
+REPEAT_RATE = 1 / 300
+STEP_RUN = 3
+# A step of e^0.4 may be three outliers that happen to agree: it takes a fourth value.
+TALL_STEP = 0.4
+# So many values on one side are a step even if they do not agree.
+LONG_RUN = 6
+STEP_RANGE = 4.0
+SPIKE_SIGMAS = 6.0
+SHARP_VALUES = 30
+LEVEL_VALUES = 24
+SHARP_WANDER = 1.6
+GRADUAL_WANDER = 5.5
+WANDER_ENDS_S = 14 * DAY_S
+# Assumed wander of a series until it has been observed for WANDER_KNOWN_S.
+MOST_WANDER = 0.75
+WANDER_PRIOR = 0.011
+WANDER_KNOWN_S = 12 * DAY_S
+
+
+class Detector:
+    """Detect changes of one series: no clock, no I/O; the same values give the same findings.
+
+    The first `warm_up` values give no findings. On the first day only large steps and anomalies are
+    reported, because the daily pattern is unknown; a smaller step is detected on the second day.
+
+    Args:
+        settings: Sensitivity.
+        parts: Model and filter of a restored detector, with its settings.
+    """
+
+    def __init__(
+        self,
+        settings: DetectorSettings | None = None,
+        *,
+        parts: tuple[SeriesModel, ChangeFilter] | None = None,
+    ) -> None:
+        self._normal, self._filter = parts or (
+            SeriesModel(settings or DetectorSettings()),
+            ChangeFilter(),
+        )
+        self.settings = self._normal.settings
+
+    @classmethod
+    def restore(cls, data: bytes) -> Detector:
+        """Return a detector with the state of another one.
+
+        Raises:
+            ValueError: The bytes are not a state, or of another version.
+        """
+        return cls(parts=state.unpack(data))
+
+    def state(self) -> bytes:
+        """Return the complete state; at most 16 KiB."""
+        return state.pack(self._normal, self._filter)
+
+    @property
+    def level_change(self) -> float:
+        """Logarithm of the current level over the first level; 0 until the first level is known.
+
+        A change may revert without a finding; this value shows it.
+        """
+        first = self._normal.first_level
+        return 0.0 if math.isnan(first) else self._normal.level - first
+
+    @property
+    def last_s(self) -> float:
+        """Time of the last value, UTC in s since 1970; far in the past before the first."""
+        return self._normal.last_s
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step.
+
+        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
+        """
+        self._normal.clock_was_stepped(step)
+        self._filter.clock_was_stepped(step)
+
+    def update(self, time_s: float, value: float) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915 - inlined: it runs for every value
+        """Add the next value; return the findings that it completes.
+
+        Args:
+            time_s: UTC in s since 1970; a value not later than the last one is skipped.
+            value: Any positive number; others are skipped.
+        """
+        normal = self._normal
+        if not 0.0 < value < math.inf or time_s <= normal.last_s:
+            return []
+        x = math.log(value)
+        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
+        profile = normal.profile
+        if profile is None:
+            return findings + self._update_early(time_s, x)
+        if time_s - normal.last_s > normal.gap_s:
+            normal.state, normal.run = 0.0, 0
+        normal.last_s = time_s
+        count = normal.count = normal.count + 1
+        if not count & TUNE_MASK:
+            normal.tune()
+        level, sigma, phi, before = normal.level, normal.sigma, normal.phi, normal.state
+        slot = int(time_s % DAY_S / profile.slot_s)
+        usual = profile.values[slot]
+        deviation = x - level
+        bare = x - profile.weight * usual
+        rest = bare - level
+        normal.recent.append(bare)
+        normal.repeats += REPEAT_RATE * ((x == normal.last_log) - normal.repeats)
+        normal.last_log = x
+        near = normal.near
+        run = normal.run
+        if rest > near:
+            run = run + 1 if run > 0 else 1
+        elif rest < -near:
+            run = run - 1 if run < 0 else -1
+        else:
+            run = 0
+        normal.run = run
+        surprise = rest - phi * before
+        scaled = surprise / sigma
+        if not -OUTLYING < scaled < OUTLYING:
+            normal.state = phi * before
+            normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
+            limit = OUTLYING * sigma
+            profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
+            if self._is_anomaly(rest, surprise):
+                findings.append(self._finding("anomaly", time_s, time_s, x - rest, x))
+            return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
+        week = normal.week
+        week.total += bare
+        week.count += 1
+        if scaled > CLIP:
+            scaled = CLIP
+            normal.clipped += CLIPPED_RATE
+        elif scaled < -CLIP:
+            scaled = -CLIP
+            normal.clipped += CLIPPED_RATE
+        normal.clipped -= CLIPPED_RATE * normal.clipped
+        missed = scaled * sigma
+        moved = normal.state = phi * before + missed
+        normal.scale += normal.scale_rate * (missed * missed - normal.scale)
+        rate = normal.lag_rate
+        normal.lag_product += rate * (moved * before - normal.lag_product)
+        normal.lag_square += rate * (moved * moved - normal.lag_square)
+        profile.values[slot] = usual + profile.gain * (deviation - usual)
+        profile.product += deviation * usual
+        profile.square += usual * usual
+        k1, k2, k3, h1, h2, h3, calm = normal.bounds
+        up1, up2, up3, down1, down2, down3 = normal.sums
+        since_s = normal.since_s
+        up1 += scaled - k1
+        if up1 <= 0.0:
+            up1 = 0.0
+            since_s[0] = time_s
+        up2 += scaled - k2
+        if up2 <= 0.0:
+            up2 = 0.0
+            since_s[1] = time_s
+        up3 += scaled - k3
+        if up3 <= 0.0:
+            up3 = 0.0
+            since_s[2] = time_s
+        down1 -= scaled + k1
+        if down1 <= 0.0:
+            down1 = 0.0
+            since_s[3] = time_s
+        down2 -= scaled + k2
+        if down2 <= 0.0:
+            down2 = 0.0
+            since_s[4] = time_s
+        down3 -= scaled + k3
+        if down3 <= 0.0:
+            down3 = 0.0
+            since_s[5] = time_s
+        normal.sums = (up1, up2, up3, down1, down2, down3)
+        if up1 < calm and down1 < calm:
+            normal.level = level + moved / normal.level_count
+            if normal.level_count < self.settings.memory:
+                normal.level_count += 1.0
+        is_over = up1 > h1 or down1 > h1 or up2 > h2 or down2 > h2 or up3 > h3 or down3 > h3
+        if is_over or run >= STEP_RUN or run <= -STEP_RUN:
+            return findings + self._judge(time_s)
+        return findings
+
+    def _update_early(self, time_s: float, x: float) -> list[Finding]:
+        """Add a value of the first day: a fast level, large steps, and anomalies."""
+        normal = self._normal
+        if not normal.begin(time_s, x):
+            return []
+        rest = x - normal.level
+        side = (rest > normal.near) - (rest < -normal.near)
+        normal.run = normal.run + side if normal.run * side > 0 else side
+        is_wide = abs(rest) > CLIP * normal.sigma_all
+        normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
+        findings = []
+        if abs(rest) <= OUTLYING * normal.sigma_all:
+            normal.follow(rest, x)
+        elif self._is_anomaly(rest, rest):
+            findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
+        if not normal.count & TUNE_MASK:
+            normal.tune()
+        return findings + self._judge(time_s) if abs(normal.run) >= STEP_RUN else findings
+
+    def _end_hour(self, time_s: float) -> list[Finding]:
+        normal = self._normal
+        normal.end_hour(time_s)
+        late = self._filter.overdue(time_s, normal)
+        if late is None:
+            return []
+        return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
+
+    def _is_anomaly(self, rest: float, surprise: float) -> bool:
+        """Return whether a value is far from the level, the prediction, and the values before."""
+        normal, spike = self._normal, self.settings.spike
+        far = max(SPIKE_SIGMAS * normal.sigma, spike)
+        if abs(rest) < far or abs(surprise) < far:
+            return False
+        here, *before = list(normal.recent)[-1:-7:-1]
+        is_alone = abs(here - before[0]) > max(4 * normal.sigma, spike / 2)
+        return is_alone and abs(here - median(before)) > far / 2
+
+    def _judge(self, time_s: float) -> list[Finding]:
+        """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
+        normal = self._normal
+        change = self._change(time_s)
+        if change is None:
+            return []
+        tolerance = 0.0 if self._filter.continues_ramp(change) else self._tolerance(change)
+        if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
+            bounds = normal.bounds[3:6] * 2
+            up1, up2, up3, down1, down2, down3 = (
+                min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True)
+            )
+            normal.sums = (up1, up2, up3, down1, down2, down3)
+            return []
+        findings = []
+        if self._filter.is_new(change, normal):
+            findings.append(
+                self._finding("drift", time_s, change.since_s, normal.level, change.level)
+            )
+        if change.is_sharp:
+            normal.week.explained += change.shift
+        lasted = round((time_s - change.since_s) / normal.interval_s) + 1
+        normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
+        return findings
+
+    def _change(self, time_s: float) -> LevelChange | None:
+        """Return the change that the run or the sums indicate; None below their thresholds."""
+        normal = self._normal
+        if self._is_step():
+            sign = math.copysign(1.0, normal.run)
+            length = min(abs(normal.run), RECENT)
+            since_s = time_s - (length - 1) * normal.interval_s
+        else:
+            bounds = normal.bounds[3:6] * 2
+            over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
+            arm = max(range(6), key=over.__getitem__)
+            if over[arm] <= 1:
+                return None
+            sign = 1.0 if arm < STEP_RUN else -1.0
+            since_s = normal.since_s[arm]
+            length = round((time_s - since_s) / normal.interval_s)
+        values = list(normal.recent)
+        level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
+        shift = level - normal.level
+        if shift * sign <= 0:
+            shift = 0.0
+        before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
+        came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
+        return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
+
+    def _is_step(self) -> bool:
+        """Return whether three or more values are far from the level and close to each other."""
+        normal = self._normal
+        run = abs(normal.run)
+        if run < STEP_RUN:
+            return False
+        recent = normal.recent
+        last = (recent[-1], recent[-2], recent[-3])
+        shift = abs(sum(last) / len(last) - normal.level)
+        is_doubtful = shift > TALL_STEP or normal.is_quantised
+        if shift < normal.far or (is_doubtful and run == STEP_RUN):
+            return False
+        return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
+
+    def _tolerance(self, change: LevelChange) -> float:
+        """Return the natural movement of the level; smaller, the longer a change has lasted."""
+        normal = self._normal
+        if change.is_sharp:
+            return SHARP_WANDER * normal.wander
+        unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
+        # A persistent change spreads the level too: it must not mask itself.
+        wander = min(normal.wander, MOST_WANDER * self.settings.least_effect)
+        wander = max(wander, WANDER_PRIOR * unknown)
+        lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
+        return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
+
+    def _finding(
+        self,
+        kind: Literal["drift", "anomaly"],
+        time_s: float,
+        since_s: float,
+        before: float,
+        after: float,
+    ) -> Finding:
+        normal = self._normal
+        first = before if math.isnan(normal.first_level) else normal.first_level
+        here = after if kind == "drift" else normal.level
+        began_s = max(since_s, normal.started_s, NEVER_S)
+        change = after - before
+        return Finding(
+            kind, time_s, began_s, math.exp(before), math.exp(after), change, here - first
+        )
+
+
+def center(values: list[float]) -> float:
+    """Return the mean of the middle three fifths; of fewer than six values the median."""
+    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
+        return median(values)
+    cut = len(values) // 5
+    middle = sorted(values)[cut : len(values) - cut]
+    return sum(middle) / len(middle)

@@ -1,0 +1,22 @@
+"""The section [detection]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from costprobe.core.config.fields import Section, Share
+
+# The monitored series of a probe.
+Metric = Literal["cost", "latency", "energy", "throughput"]
+
+
+class DetectionConfig(Section):
+    """When a persistent shift of a monitored series counts as a drift."""
+
+    enabled: bool = Field(True, description="Whether series are monitored for drift and anomalies.")
+    least_effect: Share = Field(0.02, description="Smallest persistent shift that is searched for.")
+    warm_up: int = Field(
+        36, ge=12, le=10_000, description="Values of a series before the first detection."
+    )

@@ -1,0 +1,200 @@
+"""The price book: the plan in force for a device at any instant, present or past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.units import KWH_J
+from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.plans.plan import Plan, device_rate
+from costprobe.domain.pricing.rate import Rate
+from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
+from costprobe.domain.pricing.tariff import ElectricityConfig, metered_per_kwh
+
+# Separator between the names of devices that are priced as a group.
+TOGETHER = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The price of a device and of its electricity at an instant.
+
+    Attributes:
+        rate: Hourly price of the device.
+        electricity_per_j: Currency per joule at the meter, PUE included; 0 where the rate
+            includes electricity or no tariff is configured.
+    """
+
+    rate: Rate
+    electricity_per_j: float
+
+    @property
+    def per_s(self) -> float:
+        """Currency per device-second."""
+        return self.rate.per_s
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the terms as JSON, with exact prices as text."""
+        parts = [[name, str(amount)] for name, amount in self.rate.parts]
+        rate = {**asdict(self.rate), "per_hour": str(self.rate.per_hour), "parts": parts}
+        return {"rate": rate, "electricity_per_j": self.electricity_per_j}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Terms:
+        """Return the terms that `to_document` wrote."""
+        stored = document["rate"]
+        parts = tuple((str(name), Decimal(amount)) for name, amount in stored.get("parts", ()))
+        rate = {
+            **stored,
+            "per_hour": Decimal(stored["per_hour"]),
+            "parts": parts,
+            "origins": tuple(stored.get("origins", ())),
+        }
+        return cls(Rate(**rate), document["electricity_per_j"])
+
+
+class PriceBook:
+    """A history of plans: past instants keep the price of their day.
+
+    A plan for a named device takes precedence over a plan for the host. A host's price is divided
+    equally among its accelerators, or applies to its CPU if there are none. Without any plan a
+    device is priced by `assumed_rate`. A MIG device pays for its slices of the board; slices without
+    a MIG device remain with the board, so that the sum is the board's price.
+
+    Args:
+        plans: Configured plans, in any order.
+        electricity: The tariff, where electricity is paid separately.
+        devices: Every device of the host.
+        logical_cpus: vCPUs of the host, for the assumed price of a CPU.
+        spots: Returns the known spot prices by the names of their plans.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        electricity: ElectricityConfig | None,
+        devices: Sequence[Device],
+        logical_cpus: int = 1,
+        spots: Callable[[], Spots] = lambda: NO_SPOTS,
+    ) -> None:
+        self._spots = spots
+        self._logical_cpus = logical_cpus
+        self._plans = sorted(plans, key=lambda plan: plan.valid_from)
+        self._electricity = electricity
+        self._devices = {device.name: device for device in devices}
+        accelerators = {device.name for device in devices if device.is_board}
+        self._sharing = accelerators or set(self._devices)
+
+    def has(self, device: str) -> bool:
+        """Whether the book has a device of this name."""
+        return device in self._devices
+
+    def terms(self, device: str, time_ns: int) -> Terms | None:
+        """Return the terms in force for a device at UTC time_ns; None if no plan prices it then.
+
+        A group of devices, named "gpu0+gpu1", costs the sum of its devices.
+
+        Raises:
+            KeyError: No device of that name.
+        """
+        terms = [self._terms(name, time_ns) for name in device.split(TOGETHER)]
+        known = [found for found in terms if found is not None]
+        if len(known) < len(terms):
+            return None
+        return known[0] if len(known) == 1 else _sum_of(known)
+
+    def _terms(self, device: str, time_ns: int) -> Terms | None:
+        found = self._devices[device]
+        rate = self._own_rate(found, time_ns)
+        if rate is None:
+            return None
+        # The energy of a MIG device is that of its board, of which it pays its share.
+        share = found.slices / found.slices_of if found.slices_of else 1.0
+        return Terms(rate, share * self._electricity_per_j(rate, time_ns))
+
+    def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
+        """Return the rate of a device, or of its slices if its board is partitioned."""
+        if device.is_slice:
+            own = self._planned(device, time_ns)
+            board = self._devices.get(device.parent)
+            if own is not None or board is None:
+                return own
+            whole = self._rate(board, time_ns)
+            return whole and _of_slices(whole, device.slices, device.slices_of)
+        whole = self._rate(device, time_ns)
+        parts = [part for part in self._devices.values() if part.parent == device.name]
+        if whole is None or not parts:
+            return whole
+        slices_of = parts[0].slices_of
+        held = sum(part.slices for part in parts)
+        return _of_slices(whole, max(0, slices_of - held), slices_of)
+
+    def _rate(self, device: Device, time_ns: int) -> Rate | None:
+        """Return the rate of a whole device."""
+        found = self._planned(device, time_ns)
+        if found is not None:
+            return found
+        return None if self._plans else assumed_rate(device, self._logical_cpus)
+
+    def _planned(self, device: Device, time_ns: int) -> Rate | None:
+        """Return the rate by the newest plan for the device: by name first, then by unit."""
+        if not self._plans:
+            return None
+        day = _day(time_ns)
+        in_force = [plan for plan in reversed(self._plans) if plan.valid_from <= day]
+        candidates: list[Plan] = [plan for plan in in_force if plan.device == device.name]
+        general = [plan for plan in in_force if plan.device is None]
+        if device.is_slice:
+            candidates += [plan for plan in general if plan.unit == "slice"]
+        elif device.name in self._sharing:
+            candidates += [plan for plan in general if plan.unit in ("host", "device")]
+        for plan in candidates:
+            quote = plan.quote(time_ns, self._spots())
+            if quote is not None:
+                return device_rate(plan, quote, len(self._sharing), device.slices or 1)
+        return None
+
+    def _electricity_per_j(self, rate: Rate, time_ns: int) -> float:
+        electricity = self._electricity
+        if rate.electricity_included or electricity is None:
+            return 0.0
+        return float(metered_per_kwh(electricity, time_ns)) / KWH_J
+
+
+def _sum_of(terms: Sequence[Terms]) -> Terms:
+    """Return the terms of a group of devices; energy is assumed to be shared equally."""
+    rates = [found.rate for found in terms]
+    plans = dict.fromkeys(rate.plan for rate in rates)
+    rate = Rate(
+        plan="+".join(plans),
+        currency=rates[0].currency,
+        per_hour=sum((rate.per_hour for rate in rates), Decimal(0)),
+        electricity_included=all(rate.electricity_included for rate in rates),
+        source="; ".join(dict.fromkeys(rate.source for rate in rates)),
+        parts=tuple(part for rate in rates for part in rate.parts),
+        is_stale=any(rate.is_stale for rate in rates),
+        origins=tuple(origin for rate in rates for origin in rate.origins),
+        is_lapsed=any(rate.is_lapsed for rate in rates),
+    )
+    return Terms(rate, sum(found.electricity_per_j for found in terms) / len(terms))
+
+
+def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:
+    """Return the price of slices of a board; None if the driver did not report their number."""
+    if slices_of <= 0:
+        return None
+    return replace(
+        rate,
+        per_hour=rate.per_hour * slices / slices_of,
+        parts=tuple((name, amount * slices / slices_of) for name, amount in rate.parts),
+        source=f"{rate.source}, {slices} of {slices_of} slices",
+    )
+
+
+def _day(time_ns: int) -> date:
+    return datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).date()

@@ -1,0 +1,221 @@
+"""Emissions of a kilowatt-hour at an instant in grams of CO2-equivalent, PUE included.
+
+Source: GHG Protocol, Scope 2 Guidance (2015): emissions = activity data x emission factor, here
+g = E / 3.6e6 x PUE x intensity, E in joules. It covers operation; manufacturing the hardware is not
+included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from costprobe.core.config.fields import ClockTime, Section, Weekday, Zone
+from costprobe.core.config.source import SourceConfig
+from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.units import KWH_J
+from costprobe.core.weekly_hours import is_within
+from costprobe.domain.pricing.book import TOGETHER
+from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
+from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
+
+# Grams of CO2-equivalent per kWh; the dirtiest plants emit about a third of the most.
+GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
+
+
+class CarbonHoursConfig(Section):
+    """Hours of the week with their own carbon intensity; they may end on the next day."""
+
+    days: tuple[Weekday, ...] = Field(
+        ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
+        description="Days on which the hours start.",
+        examples=[["mon", "tue", "wed", "thu", "fri"]],
+    )
+    start: ClockTime = Field(description="Start, in `timezone`.", examples=["08:00"])
+    end: ClockTime = Field(
+        description="End, in `timezone`; at or before `start` it is on the next day.",
+        examples=["20:00"],
+    )
+    g_per_kwh: GramsPerKwh = Field(
+        description="Grams of CO2-equivalent per kWh in these hours.", examples=[Decimal(280)]
+    )
+
+
+class CarbonConfig(SourceConfig):
+    """Carbon intensity of electricity: one figure, hours of the week, or a series from a source."""
+
+    g_per_kwh: GramsPerKwh | None = Field(
+        None,
+        description=(
+            "Grams of CO2-equivalent per kWh at the meter; with `hours`, in all other hours."
+        ),
+        examples=[Decimal(380)],
+    )
+    timezone: Zone = Field(
+        "UTC", description="IANA name of the time zone of `hours`.", examples=["Europe/Berlin"]
+    )
+    hours: tuple[CarbonHoursConfig, ...] = Field(
+        (),
+        max_length=200,
+        description="Hours with their own intensity; the first match applies.",
+        examples=[[{"start": "10:00", "end": "16:00", "g_per_kwh": Decimal(180)}]],
+    )
+    pue: Annotated[Decimal, Field(ge=1, le=10)] | None = Field(
+        None,
+        description=(
+            "Overhead of the building as a factor (PUE); by default that of `[electricity]`."
+        ),
+        examples=[Decimal("1.4")],
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> CarbonConfig:
+        if self.sources + (self.g_per_kwh is not None) != 1:
+            raise ValueError("give one of g_per_kwh, file, command and url")
+        if self.hours and self.g_per_kwh is None:
+            raise ValueError("hours need g_per_kwh for the other hours; add it")
+        return self
+
+
+CarbonMethod = Literal["flat", "hours", "series", "stale"]
+
+FORMAT = FigureFormat(
+    noun="carbon intensity",
+    example="time,g_per_kwh",
+    # The most carbon-intensive plants emit about a third of it: a larger figure has another unit.
+    largest=5000,
+    # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
+    time_keys=("time", "timestamp", "datetime", "from"),
+    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
+    list_keys=("history", "data"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """The carbon intensity of electricity at an instant.
+
+    Attributes:
+        g_per_kwh: Grams of CO2-equivalent per kWh at the meter, without PUE.
+        pue: Power usage effectiveness, a factor.
+        method: Origin: a constant, the hours of the week, or a series, which is stale if its source
+            has not been read for too long.
+        share: Share of the measured energy that the device itself draws.
+        since_ns: Start of the figure of a series, UTC ns; None for other methods.
+    """
+
+    g_per_kwh: Decimal
+    pue: Decimal
+    method: CarbonMethod
+    share: float = 1.0
+    since_ns: int | None = None
+
+    @property
+    def g_per_j(self) -> float:
+        """Grams per measured joule, PUE included."""
+        return self.share * float(self.g_per_kwh * self.pue) / KWH_J
+
+    @property
+    def words(self) -> str:
+        """Origin of the figure, for people."""
+        if self.since_ns is None:
+            return {"hours": "by the hour of the week"}.get(self.method, "flat")
+        since = datetime.fromtimestamp(self.since_ns // NS_PER_S, tz=UTC)
+        return f"of {since:%Y-%m-%d %H:%M} UTC{', stale' if self.method == 'stale' else ''}"
+
+
+class CarbonBook:
+    """The carbon intensity of the electricity of devices, at any instant.
+
+    Args:
+        carbon: The configuration; None if there is none.
+        electricity: The tariff, whose PUE applies where `carbon` has none.
+        devices: Every device of the host.
+        known: Returns the known values of the series.
+    """
+
+    def __init__(
+        self,
+        carbon: CarbonConfig | None,
+        electricity: ElectricityConfig | None,
+        devices: Sequence[Device],
+        known: Callable[[], TimedValues] = TimedValues,
+    ) -> None:
+        self._carbon = carbon
+        self._electricity = electricity
+        self._shares = {
+            # The energy of a MIG device is measured for its board; its slices are its share.
+            device.name: device.slices / device.slices_of if device.slices_of else 1.0
+            for device in devices
+        }
+        self._known = known
+
+    def intensity(self, device: str, time_ns: int) -> Intensity | None:
+        """Return the carbon intensity of a device at UTC time_ns; None if it is unknown.
+
+        Raises:
+            KeyError: No device of that name.
+        """
+        if self._carbon is None:
+            return None
+        names = device.split(TOGETHER)
+        # A group of devices is assumed to share its energy equally.
+        share = sum(self._shares[name] for name in names) / len(names)
+        pue = self._pue(self._carbon, time_ns)
+        if self._carbon.g_per_kwh is None:
+            return self._of_series(self._carbon, pue, share, time_ns)
+        for hours in self._carbon.hours:
+            if is_within(hours.days, hours.start, hours.end, self._carbon.timezone, time_ns):
+                return Intensity(hours.g_per_kwh, pue, "hours", share)
+        method: CarbonMethod = "hours" if self._carbon.hours else "flat"
+        return Intensity(self._carbon.g_per_kwh, pue, method, share)
+
+    def _pue(self, carbon: CarbonConfig, time_ns: int) -> Decimal:
+        if carbon.pue is not None:
+            return carbon.pue
+        electricity = self._electricity
+        return Decimal(1) if electricity is None else tariff_in_force(electricity, time_ns).pue
+
+    def _of_series(
+        self, carbon: CarbonConfig, pue: Decimal, share: float, time_ns: int
+    ) -> Intensity | None:
+        known = self._known()
+        found = known.at(time_ns)
+        if found is None:
+            return None
+        is_stale = known.is_stale(time_ns, carbon.stale_after_s)
+        method: CarbonMethod = "stale" if is_stale else "series"
+        return Intensity(found.value, pue, method, share, found.time_ns)
+
+
+def parse_carbon(text: str, now_ns: int) -> list[TimedValue]:
+    """Parse grams per kWh in any format of `parse_timed`.
+
+    Args:
+        text: Output of the source.
+        now_ns: UTC in ns since 1970.
+
+    Raises:
+        ValueError: It contains no intensity or an invalid one; the message states the expected format.
+    """
+    return parse_timed(text, now_ns, FORMAT)
+
+
+def valid_until_ns(values: Sequence[TimedValue], now_ns: int) -> int:
+    """Return the UTC ns up to which an answer is valid: the time of its newest figure, at most now.
+
+    The intensity of a grid applies to its hour, unlike a price, which applies until the next.
+
+    Args:
+        values: Figures just read, at least one.
+        now_ns: UTC in ns of now.
+    """
+    return min(now_ns, max(value.time_ns for value in values))
+
+
+NO_CARBON = CarbonBook(None, None, ())

@@ -1,0 +1,1 @@
+"""The kinds of price plan, one file for each."""

@@ -1,0 +1,1 @@
+"""What people use: CLI, dashboard, report, Grafana and InfluxDB set-up."""

@@ -1,0 +1,136 @@
+"""`costprobe advise`: suggested savings, each with its evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costprobe.domain.advice.exclusive import exclusions, together
+from costprobe.domain.advice.hint import Hint, NoHint
+from costprobe.domain.advice.registry import advice
+from costprobe.ui.cli.support.advice_history import history_of
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.plan_files import plans_of
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import local
+
+_TITLES: Mapping[str, str] = {
+    "batch": "another batch",
+    "idle_hours": "idle hours",
+    "mig_slice": "a smaller slice",
+    "reserved": "a reservation",
+    "cpu": "a processor",
+}
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe advise  # what would cost less, from the last 30 days",
+        (
+            "costprobe advise --since 7d --plans plans.toml"
+            "  # also compare reservations that could be bought"
+        ),
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
+@click.option(
+    "--plans",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="TOML file of [[price]] tables: reservations that could be bought.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.pass_obj
+def command(config: str | None, *, since_ns: int, file: Path | None, as_json: bool) -> None:
+    """Suggest savings: batch sizes, idle hours, MIG slices, reservations, CPUs.
+
+    Each suggestion has its evidence, its saving a month (730 h) and the amount of data behind it. Without
+    enough data there is none, and the output states what is missing. Suggestions that exclude each
+    other are marked.
+    """
+    settings = LoadedConfig(config)
+    plans = plans_of(file) if file else []
+    with reader_of(settings) as reader:
+        history = history_of(settings, reader, since_ns, plans)
+    if not history.devices:
+        raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")
+    hints, no_hints = advice(history)
+    if as_json:
+        click.echo(json.dumps(_document(hints, no_hints)))
+    else:
+        click.echo("\n".join(_shown(hints, no_hints)))
+
+
+def _document(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> dict[str, Any]:
+    excluded = exclusions(hints)
+    return {
+        "hints": [
+            {
+                "kind": hint.kind,
+                "subject": hint.subject,
+                "devices": list(hint.devices),
+                "action": hint.action,
+                "saving_per_month": str(hint.saving_per_month),
+                "currency": hint.currency,
+                "evidence": list(hint.evidence),
+                "had": hint.had,
+                "assumes": list(hint.assumes),
+                "excludes": [
+                    {"hint": other, "reason": reason} for other, reason in excluded[index].items()
+                ],
+            }
+            for index, hint in enumerate(hints)
+        ],
+        "together": [
+            {
+                "currency": one.currency,
+                "saving_per_month": str(one.saving_per_month),
+                "hints": list(one.hints),
+            }
+            for one in together(hints)
+        ],
+        "no_hints": [
+            {
+                "kind": one.kind,
+                "subject": one.subject,
+                "reason": one.reason,
+                "had": one.had,
+                "needed": one.needed or None,
+            }
+            for one in no_hints
+        ],
+    }
+
+
+def _shown(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> Iterator[str]:
+    """Yield the suggestions as readable lines."""
+    for index, (hint, excluded) in enumerate(zip(hints, exclusions(hints), strict=True)):
+        yield (
+            f"{index + 1}. {hint.subject}: {hint.action}, saves {hint.saving_per_month}"
+            f" {hint.currency} a month"
+        )
+        yield from (f"     {line}" for line in hint.evidence)
+        yield f"     from {hint.had}"
+        yield f"     if {'; '.join(hint.assumes)}"
+        yield from (f"     not with {other + 1}: {why}" for other, why in excluded.items())
+    for one in together(hints):
+        numbers = ", ".join(str(index + 1) for index in sorted(one.hints))
+        yield f"together {one.saving_per_month} {one.currency} a month: {numbers}"
+    if not hints:
+        yield "no suggestion"
+    for title, is_short in (("not enough data", True), ("nothing to save", False)):
+        lines = [_line(one) for one in no_hints if bool(one.needed) is is_short]
+        if lines:
+            yield title
+            yield from lines
+
+
+def _line(one: NoHint) -> str:
+    needed = f"; needed: {one.needed}" if one.needed else ""
+    return f"  {one.subject}, {_TITLES[one.kind]}: {one.reason} (had: {one.had}{needed})"

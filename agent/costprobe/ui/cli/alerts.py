@@ -1,0 +1,143 @@
+"""`costprobe alerts`: incidents now and in the past, and a test of the notifiers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.silence import silence_line
+from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.name_completion import NOTIFIERS
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.colour import SEVERITIES, paint
+from costprobe.ui.incidents import incidents_of
+from costprobe.ui.text import ago, local
+
+STALE_S = 150.0
+WEEK = "7d"
+END_OF_TIME_NS = 2**63 - 1
+TEST_TIMEOUT_S = 120.0
+FIRING = 1
+
+
+@click.group(
+    invoke_without_command=True,
+    cls=ExampleGroup,
+    examples=(
+        "costprobe alerts  # what is pending or firing now",
+        "costprobe alerts --exit-code  # for scripts: exit code 1 if anything fires",
+    ),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 if anything fires.")
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
+    """List the incidents that are pending or firing now."""
+    if ctx.invoked_subcommand is not None:
+        return
+    settings = LoadedConfig(ctx.obj)
+    with reader_of(settings) as reader:
+        states = reader.states()
+    if "alerts" not in states:
+        raise click.ClickException(
+            f"{settings.store_path}: no daemon has evaluated alert rules yet"
+        )
+    document, written_ns = states["alerts"]
+    age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
+    if as_json:
+        click.echo(json.dumps({**document, "age_s": age_s}))
+    else:
+        click.echo("\n".join(_lines(document, age_s)))
+    firing = [alert for alert in document["alerts"] if alert["state"] == "firing"]
+    sys.exit(FIRING if exit_code and firing else 0)
+
+
+@command.command(
+    "history",
+    examples=("costprobe alerts history --since 7d  # incidents of the last week",),
+)
+@click.option("--since", "since_ns", type=Moment(), default=WEEK, help='"7d" or a date.')
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each incident.")
+@click.pass_obj
+def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
+    """List the incidents of a time range, oldest first."""
+    with reader_of(LoadedConfig(config)) as reader:
+        found = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
+    for incident in found:
+        click.echo(json.dumps(incident) if as_json else _history_line(incident))
+    if not found and not as_json:
+        click.echo("no incident in that time")
+
+
+@command.command(
+    "test",
+    examples=("costprobe alerts test pager  # send a test alert through one notifier",),
+)
+@click.argument("notifier", required=False, shell_complete=NOTIFIERS)
+@click.option("--json", "as_json", is_flag=True, help="Print each result as JSON.")
+@click.pass_obj
+def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
+    """Send a test alert through one notifier, or through all; exit code 1 if one fails."""
+    answers = ask(LoadedConfig(config), {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
+    if not answers:
+        raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
+    if as_json:
+        results = [
+            {"notifier": name, "sent": not reason, "error": reason or None}
+            for name, reason in answers.items()
+        ]
+        click.echo(json.dumps(results))
+    for name, reason in () if as_json else answers.items():
+        click.echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
+    sys.exit(1 if any(answers.values()) else 0)
+
+
+def _lines(document: Mapping[str, Any], age_s: float) -> list[str]:
+    now_ns = time.time_ns()
+    silenced = set(document["silenced"])
+    lines = []
+    if age_s > STALE_S:
+        words = f"AS OF {ago(age_s)} AGO: the daemon is not running, see costprobe status"
+        lines.append(paint(words, "note"))
+    if not document["alerts"]:
+        lines.append(paint("no alert is firing", "good"))
+    for alert in document["alerts"]:
+        notes = [
+            f"since {local(alert['since_ns'])} ({ago((now_ns - alert['since_ns']) / NS_PER_S)})"
+        ]
+        notes += ["silenced"] * (alert["id"] in silenced) + ["flapping"] * alert["is_flapping"]
+        is_notified = alert["state"] == "firing" and alert["id"] not in silenced
+        role = SEVERITIES.get(alert["severity"], "note") if is_notified else "faint"
+        head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
+        lines.append(
+            f"{paint(head, role)} {alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}"
+        )
+        lines.append(f"         {alert['summary']}")
+        if len(alert["symptoms"]) > 1:
+            lines += [f"         - {symptom['text']}" for symptom in alert["symptoms"]]
+    if document["silences"]:
+        lines += ["", "silences", *(silence_line(s, now_ns) for s in document["silences"])]
+    return lines
+
+
+def _history_line(incident: Mapping[str, Any]) -> str:
+    fired_ns, resolved_ns = incident["fired_ns"], incident["resolved_ns"]
+    lasted = (
+        "still firing" if resolved_ns is None else f"for {ago((resolved_ns - fired_ns) / NS_PER_S)}"
+    )
+    return (
+        f"{local(fired_ns)}  {lasted:12s}  {incident['severity']:8s}  {incident['name']}"
+        f"  {_labels(incident['labels'])}  {incident['summary']}"
+    )
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -1,0 +1,289 @@
+"""`costprobe compare`: models compared, the Pareto front, and the cheapest good enough."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from costprobe.app.configuration import Config
+from costprobe.core.units import parse_duration_s
+from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
+from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.cli.views.compare_plot import plotted
+from costprobe.ui.cli.views.lines import PER_THOUSAND
+from costprobe.ui.text import local, money
+
+END_OF_TIME_NS = 2**63 - 1
+_BASIS_WORDS = {
+    "probe": "probe basis: one inference on an otherwise idle device",
+    "serving": "serving basis: the whole cost of the devices, idle time included",
+}
+_HEADS = ("", "model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
+
+
+class Latency(click.ParamType[float]):
+    """A latency in ms, written as a duration with its unit: "50ms"."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return milliseconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration_s(value) * 1000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Finite(click.ParamType[float]):
+    """A finite number."""
+
+    name = "number"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return found
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe compare  # all models of the last 7 days",
+        "costprobe compare --p99 50ms --quality 0.8  # the cheapest that is fast and good enough",
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
+@click.option(
+    "--device", shell_complete=STORED_DEVICES, help="Only probes and services on this device."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    shell_complete=STORED_MODELS,
+    help="Only this probe or service; may be repeated.",
+)
+@click.option(
+    "--p99", "p99_ms", type=Latency(), help='Highest acceptable p99 latency, such as "50ms".'
+)
+@click.option(
+    "--quality", type=Finite(), help="Lowest acceptable quality, as in the configuration."
+)
+@click.option("--currency", help="Only costs in this currency, such as EUR.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option(
+    "--plot/--no-plot",
+    default=None,
+    help="Plot cost against latency; the default on a terminal.",
+)
+@click.pass_obj
+def command(  # noqa: PLR0913 - an option each
+    config: str | None,
+    *,
+    since_ns: int,
+    device: str | None,
+    only: Sequence[str],
+    p99_ms: float | None,
+    quality: float | None,
+    currency: str | None,
+    as_json: bool,
+    plot: bool | None,
+) -> None:
+    """Compare probes and services, and name the cheapest that is good enough.
+
+    Figures are medians of stored samples, without those that other processes or throttling disturbed.
+    Costs in different currencies, and probe and serving costs, are never compared with each other.
+    """
+    settings = LoadedConfig(config)
+    candidates = _candidates(settings, since_ns, device, only)
+    if not candidates:
+        raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
+    groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
+    if as_json:
+        click.echo(json.dumps(_document(groups, left_out)))
+        return
+    limits = _question(p99_ms, quality)
+    draws = sys.stdout.isatty() if plot is None else plot
+    parts = ["\n".join(_shown(group, limits, plot=draws)) for group in groups]
+    if left_out:
+        lines = [f"{out.candidate.name}: {out.reason}" for out in left_out]
+        parts.append("\n".join(["excluded", *(f"  {line}" for line in lines)]))
+    click.echo("\n\n".join(parts))
+
+
+def _candidates(
+    settings: LoadedConfig, since_ns: int, device: str | None, only: Sequence[str]
+) -> list[Candidate]:
+    tags = {"device": device} if device else None
+    probe_qualities, service_qualities = _qualities(settings.config)
+    with reader_of(settings) as reader:
+        # A row that aggregates several samples is not a sample.
+        probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
+        rows = [row for row in probes if not only or row.tags.get("probe") in only]
+        costs = [
+            row
+            for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
+            if not only or row.tags.get("service", row.tags.get("probe")) in only
+        ]
+    return [
+        *probe_candidates(rows, costs, probe_qualities),
+        *service_candidates(costs, service_qualities),
+    ]
+
+
+def _qualities(
+    config: Config,
+) -> tuple[dict[str, float | None], dict[str, float | dict[str, float] | None]]:
+    return (
+        {probe.name: probe.quality for probe in config.probe},
+        {service.name: service.quality for service in config.service},
+    )
+
+
+def _document(groups: Sequence[Group], left_out: Sequence[LeftOut]) -> dict[str, Any]:
+    return {
+        "groups": [
+            {
+                "currency": group.currency,
+                "basis": group.basis,
+                "models": [
+                    {
+                        **asdict(placed.candidate),
+                        "on_front": placed.dominated_by is None,
+                        "dominated_by": placed.dominated_by,
+                    }
+                    for placed in group.placed
+                ],
+                "cheapest": group.answer.cheapest and group.answer.cheapest.name,
+                "not_clearly_cheaper_than": list(group.answer.not_clearly),
+                "not_good_enough": _reasons(group.answer.left_out),
+            }
+            for group in groups
+        ],
+        "left_out": _reasons(left_out),
+    }
+
+
+def _reasons(left_out: Sequence[LeftOut]) -> list[dict[str, str]]:
+    return [{"name": out.candidate.name, "reason": out.reason} for out in left_out]
+
+
+def _question(p99_ms: float | None, quality: float | None) -> str:
+    limits = []
+    if p99_ms is not None:
+        limits.append(f"p99 of at most {p99_ms:g} ms")
+    if quality is not None:
+        limits.append(f"quality of at least {quality:g}")
+    return " and ".join(limits)
+
+
+def _shown(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
+    yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
+    yield from _table(group)
+    yield "* on the Pareto front: no other is at least as good in everything and better in something"
+    for placed in group.placed:
+        if placed.dominated_by is not None:
+            yield f"{placed.candidate.name}: {placed.dominated_by} is at least as good in everything"
+    for placed in group.placed:
+        yield from _remarks(placed.candidate)
+    if plot:
+        yield from plotted(group)
+    yield from _verdict(group, limits)
+
+
+def _table(group: Group) -> list[str]:
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for placed in group.placed:
+        one = placed.candidate
+        cost, currency = one.cost, one.currency
+        rows.append(
+            (
+                "*" if placed.dominated_by is None else "",
+                one.name,
+                "-" if cost is None else money(cost.value * PER_THOUSAND, currency),
+                "-" if cost is None else money(cost.iqr * PER_THOUSAND, currency),
+                *(
+                    _figure(summary)
+                    for summary in (
+                        one.latency_p50_ms,
+                        one.latency_p99_ms,
+                        one.energy_j,
+                        one.carbon_g,
+                    )
+                ),
+                "-" if one.quality is None else f"{one.quality:g}",
+                str(one.samples),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column <= 1 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _figure(summary: Summary | None) -> str:
+    return "-" if summary is None else f"{summary.value:.4g}"
+
+
+def _remarks(one: Candidate) -> Iterator[str]:
+    per_million = [
+        f"{money(summary.value, one.currency)} {words}"
+        for words, summary in (("in", one.cost_in), ("out", one.cost_out))
+        if summary is not None
+    ]
+    if per_million:
+        yield f"{one.name}: per million tokens {', '.join(per_million)}"
+    if one.idle_share is not None:
+        yield f"{one.name}: {one.idle_share:.0%} of its cost is idle time"
+    dropped = [
+        f"{count} {why}"
+        for count, why in (
+            (one.contended, "contended"),
+            (one.throttled, "throttled"),
+            (one.outdated, "of older software"),
+        )
+        if count
+    ]
+    if dropped:
+        yield f"{one.name}: samples excluded: {', '.join(dropped)}"
+    if len(one.plans) > 1:
+        yield f"{one.name}: its samples were priced under several plans: {', '.join(one.plans)}"
+
+
+def _verdict(group: Group, limits: str) -> Iterator[str]:
+    answer = group.answer
+    with_what = f" with {limits}" if limits else ""
+    if answer.cheapest is None or answer.cheapest.cost is None:
+        yield paint(f"none{with_what}", "note")
+    else:
+        cost = money(answer.cheapest.cost.value * PER_THOUSAND, group.currency)
+        yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
+        if answer.not_clearly:
+            yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
+    for out in answer.left_out:
+        yield f"  not {out.candidate.name}: {out.reason}"

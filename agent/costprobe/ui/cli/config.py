@@ -1,0 +1,129 @@
+"""`costprobe config`: write, check and show the configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costprobe.core.config.load import ConfigError, as_toml_tables
+from costprobe.core.config.location import SYSTEM_PATH
+from costprobe.core.units import counted
+from costprobe.ui.cli.support.config_sample import host_sample
+from costprobe.ui.cli.support.discovery import discovered_devices
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
+from costprobe.ui.cli.support.shown_config import shown
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Write, check and show the configuration."""
+
+
+@command.command(
+    examples=(
+        "costprobe config init costprobe.toml  # a commented file for this host",
+        "costprobe config init -  # print it instead",
+    ),
+)
+@click.argument("path", type=click.Path(path_type=Path), default=SYSTEM_PATH)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--json", "as_json", is_flag=True, help="Print path and content as JSON.")
+def init(path: Path, *, force: bool, as_json: bool) -> None:
+    """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
+    text = host_sample(discovered_devices(), os.cpu_count() or 1)
+    if str(path) == "-":
+        click.echo(json.dumps({"path": None, "text": text}) if as_json else text, nl=as_json)
+        return
+    if path.exists() and not force:
+        raise bad_input(f"{path}: already exists; replace it with --force")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise bad_input(
+            f"{path}: cannot be written ({error.strerror}); name another path"
+        ) from error
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "text": text}))
+        return
+    click.echo(f"{path}: written; enter your price, then: costprobe -c {path} run")
+
+
+@command.command(
+    examples=("costprobe config check  # report every error in the file",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every error.")
+@click.pass_obj
+def check(config: str | None, *, as_json: bool) -> None:
+    """Check the file and report every error in it; exit code 2 if there is one."""
+    try:
+        settings = LoadedConfig(config)
+    except BadInputError as error:
+        if as_json and isinstance(error.__cause__, ConfigError):
+            click.echo(json.dumps(_bad(error.__cause__)))
+        raise
+    if settings.path is None:
+        raise bad_input("no configuration file; write one with: costprobe config init")
+    found = _good(settings)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    alerting = f"{counted(found['rules'], 'rule')}, {counted(found['notifiers'], 'notifier')}"
+    counts = (
+        f"{counted(found['probes'], 'probe')}, {counted(found['prices'], 'price plan')}, {alerting}"
+    )
+    click.echo(f"{settings.path}: good ({counts})")
+    for note in found["notes"]:
+        click.echo(f"note: {note}")
+
+
+def _good(settings: LoadedConfig) -> dict[str, Any]:
+    config = settings.config
+    notes = []
+    if not config.probe:
+        notes.append("no [[probe]]: only the devices' telemetry is measured")
+    if not config.price:
+        notes.append("no [[price]]: list prices are assumed, and tagged as assumed")
+    return {
+        "path": str(settings.path),
+        "good": True,
+        "problems": [],
+        "probes": len(config.probe),
+        "prices": len(config.price),
+        "rules": len(config.rule),
+        "notifiers": len(config.notifier),
+        "notes": notes,
+    }
+
+
+def _bad(error: ConfigError) -> dict[str, Any]:
+    return {"path": str(error.path), "good": False, "problems": list(error.problems)}
+
+
+@command.command(
+    examples=("costprobe config show  # the configuration in force, defaults included",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def show(config: str | None, *, as_json: bool) -> None:
+    """Print the configuration in force, defaults included, as TOML.
+
+    What the queries of addresses hold, and the arguments of commands, is shown as ***: keys may be
+    among it.
+    """
+    import tomli_w  # noqa: PLC0415 - only this command writes TOML
+
+    settings = LoadedConfig(config)
+    tables = shown(as_toml_tables(settings.config))
+    if as_json:
+        path = None if settings.path is None else str(settings.path)
+        document = {"path": path, "store": str(settings.store_path), "config": tables}
+        click.echo(json.dumps(document))
+        return
+    click.echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
+    click.echo(tomli_w.dumps(tables), nl=False)

@@ -1,0 +1,73 @@
+"""`costprobe dashboard`: the dashboard, served on this host."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from costprobe.core.clock import SystemClock
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+
+NEEDED = ("starlette", "uvicorn")
+INSTALL = "pip install 'costprobe[dashboard]'"
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe dashboard  # on http://127.0.0.1:9470",
+        (
+            "costprobe dashboard --listen 0.0.0.0:9470 --allow-remote --allow-host gpu-01"
+            "  # for other hosts, without a password"
+        ),
+    ),
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:9470",
+    show_default=True,
+    help="Address and port; port 0 selects a free one.",
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow --listen on an address that other hosts can reach."
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Host name in requests to accept, besides localhost and addresses; repeatable.",
+)
+@click.pass_obj
+def command(
+    config: str | None, *, listen: str, allow_remote: bool, allowed_hosts: tuple[str, ...]
+) -> None:
+    """Serve a page with costs, devices, alerts and faults, live from the store.
+
+    It is read-only, has no password, and by default accepts connections of this host only.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")
+    # What is imported here is not everywhere installed.
+    from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
+    from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
+    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
+        ListenError,
+        bound,
+        parse_listen,
+        serve,
+    )
+
+    settings = LoadedConfig(config)
+    try:
+        listening, address = bound(parse_listen(listen, allow_remote=allow_remote))
+    except ListenError as error:
+        raise bad_input(f"--listen: {error}") from error
+    click.echo(f"store: {settings.store_path}")
+    click.echo(f"page:  {address.url}  (Ctrl-C ends it)")
+    clock = SystemClock()
+    budgets = DashboardBudgets(clock, settings.path, settings.config)
+    serve(dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets), listening)

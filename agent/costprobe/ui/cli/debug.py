@@ -1,0 +1,122 @@
+"""`costprobe debug`: a support bundle."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from costprobe.adapters.system.redaction import Redactor
+from costprobe.core.config.location import SYSTEM_PATH, default_store
+from costprobe.ui.cli.support.bundle import BundleFile, Host, gathered, sources
+from costprobe.ui.cli.support.bundle_secrets import known_secrets
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+
+FILE_MODE: Final = 0o600
+KIB: Final = 1 << 10
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Write a support bundle."""
+
+
+@command.command(
+    examples=(
+        "costprobe debug bundle --list  # what a bundle would contain",
+        "costprobe debug bundle bundle.tar.gz  # write it, to attach to an issue",
+    ),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--list", "only_list", is_flag=True, help="List what it would contain; write nothing."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list of files as JSON.")
+@click.pass_obj
+def bundle(
+    config: str | None, *, file: Path | None, only_list: bool, force: bool, as_json: bool
+) -> None:
+    """Write what is needed to diagnose a fault to FILE (.tar.gz), without secrets.
+
+    Tokens, passwords, users and paths of addresses, arguments of commands and the environment are
+    left out. The contents are listed before the file is written; review it before you share it.
+    """
+    host = _host(config)
+    target = file or Path(_default_name(host.time_ns))
+    if target.exists() and not force and not only_list:
+        raise bad_input(f"{target}: already exists; name another, or replace it with --force")
+    known = known_secrets(host.config if not isinstance(host.config, str) else None, os.environ)
+    members = list(gathered(sources(host), Redactor(known)))
+    for source, content in [] if as_json else members:
+        click.echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}")
+    try:
+        if not only_list:
+            _write(target, members, host.time_ns, replace=force)
+    except OSError as error:
+        raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
+    if as_json:
+        click.echo(json.dumps(_document(None if only_list else target, members)))
+    elif not only_list:
+        click.echo(f"{target}: written, readable by you only; check it before you send it")
+
+
+def _host(config: str | None) -> Host:
+    """Return what is known of the host, even if the configuration has errors."""
+    now_ns = time.time_ns()
+    try:
+        settings = LoadedConfig(config)
+    except click.ClickException as error:
+        path = Path(config) if config else SYSTEM_PATH
+        return Host(error.message, path, default_store(path), now_ns)
+    return Host(settings.config, settings.path, settings.store_path, now_ns)
+
+
+def _default_name(time_ns: int) -> str:
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time_ns / 1e9))
+    return f"costprobe-debug-{socket.gethostname()}-{moment}.tar.gz"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes} B" if size_bytes < KIB else f"{size_bytes / KIB:.1f} KiB"
+
+
+def _document(file: Path | None, members: Sequence[tuple[BundleFile, bytes]]) -> dict[str, Any]:
+    return {
+        "file": None if file is None else str(file),
+        "members": [
+            {"name": source.name, "size_bytes": len(content), "holds": source.holds}
+            for source, content in members
+        ],
+    }
+
+
+def _write(
+    target: Path, members: Sequence[tuple[BundleFile, bytes]], time_ns: int, *, replace: bool
+) -> None:
+    """Write the archive; an incomplete file is deleted.
+
+    Raises:
+        OSError: It cannot be written, or is there.
+    """
+    if replace:
+        target.unlink(missing_ok=True)
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for source, content in members:
+                entry = tarfile.TarInfo(f"costprobe-debug/{source.name}")
+                entry.size, entry.mode, entry.mtime = len(content), FILE_MODE, time_ns // 10**9
+                archive.addfile(entry, io.BytesIO(content))
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise

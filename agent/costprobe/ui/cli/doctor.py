@@ -1,0 +1,59 @@
+"""`costprobe doctor`: every prerequisite, with a fix for each that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+import click
+
+from costprobe.ui.cli.support.checks import (
+    Check,
+    host_checks,
+    notifier_checks,
+    sensor_checks,
+    sink_checks,
+    store_checks,
+    torch_checks,
+)
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.serving_checks import service_checks
+from costprobe.ui.cli.views.colour import Role, paint
+
+_MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
+_ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=("costprobe doctor  # check sensors, torch, store, sinks and notifiers",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@click.pass_obj
+def command(config: str | None, *, as_json: bool) -> None:
+    """Check every prerequisite, with a fix for each that fails; exit code 1 if one does."""
+    found = []
+    for check in _checks(LoadedConfig(config)):
+        found.append(check)
+        if not as_json:
+            fix = f"\n          fix: {check.fix}" if check.fix else ""
+            mark = paint(_MARKS[check.state], _ROLES[check.state])
+            click.echo(f"{mark}  {check.name}: {check.detail}{fix}")
+    if as_json:
+        click.echo(json.dumps([check._asdict() for check in found]))
+    sys.exit(any(check.state == "bad" for check in found))
+
+
+def _checks(settings: LoadedConfig) -> Iterator[Check]:
+    source = settings.path or "no file: demo mode"
+    yield Check("configuration", "good", f"{source}", "")
+    yield from sensor_checks(settings.config.telemetry, settings.config.service)
+    yield from torch_checks(settings.config.probe)
+    yield from service_checks(settings.config.service, os.environ)
+    yield from store_checks(settings.store_path)
+    yield from sink_checks(settings.config.sink)
+    yield from notifier_checks(settings.config.notifier)
+    yield from host_checks()

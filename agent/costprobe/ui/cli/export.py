@@ -1,0 +1,107 @@
+"""`costprobe export`: the stored series."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import click
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rolled import tags_with_period
+from costprobe.core.schema import SCHEMA
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import iso
+
+ALWAYS_NS = 0
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe export --since 24h  # the last day as line protocol",
+        "costprobe export --format csv --measurement probe  # all probe results as CSV",
+    ),
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["line", "csv", "json"]),
+    default="line",
+    show_default=True,
+    help="InfluxDB line protocol, CSV with one row per value, or JSON with one line per row.",
+)
+@click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
+@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option(
+    "--measurement",
+    "measurements",
+    type=click.Choice(list(SCHEMA)),
+    multiple=True,
+    help="Only this measurement; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    form: str,
+    since_ns: int,
+    until_ns: int | None,
+    measurements: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Write the stored series of a time range to standard output, oldest first."""
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    with reader_of(LoadedConfig(config)) as reader:
+        write = FORMS["json" if as_json else form]
+        write(reader, since_ns, until_ns, measurements or tuple(SCHEMA))
+
+
+def _write_lines(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    for measurement in measurements:
+        for line in reader.lines(since_ns, until_ns, measurement):
+            sys.stdout.write(line + "\n")
+
+
+def _write_csv(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["time", "measurement", "tags", "field", "value"])
+    for measurement in measurements:
+        for point in reader.points(measurement, since_ns, until_ns):
+            tags = " ".join(
+                f"{name}={value}" for name, value in sorted(tags_with_period(point).items())
+            )
+            for field, value in sorted(point.fields.items()):
+                writer.writerow([iso(point.time_ns), measurement, tags, field, value])
+
+
+def _write_json(
+    reader: StoreReader, since_ns: int, until_ns: int, measurements: Sequence[str]
+) -> None:
+    for measurement in measurements:
+        for point in reader.points(measurement, since_ns, until_ns):
+            document = {
+                "time": iso(point.time_ns),
+                "time_ns": point.time_ns,
+                "measurement": measurement,
+                "tags": dict(tags_with_period(point)),
+                "fields": dict(point.fields),
+            }
+            sys.stdout.write(json.dumps(document) + "\n")
+
+
+FORMS: Mapping[str, Callable[[StoreReader, int, int, Sequence[str]], None]] = {
+    "line": _write_lines,
+    "csv": _write_csv,
+    "json": _write_json,
+}

@@ -1,0 +1,180 @@
+"""`costprobe forecast`: spend and forecast of each budget."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
+from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.name_completion import BUDGETS
+from costprobe.ui.cli.views.colour import Role, painted
+from costprobe.ui.text import money
+
+PLOT_ROWS = 14
+MAX_PLOT_COLUMNS = 120
+MAX_PLOTS = 8
+_PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXCEEDED", "note"))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe forecast  # all budgets",
+        "costprobe forecast gpus --method robust  # one budget, without a seasonal model",
+    ),
+)
+@click.argument("names", nargs=-1, shell_complete=BUDGETS)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "harmonic", "robust"]),
+    default="auto",
+    show_default=True,
+    help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
+)
+@click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
+) -> None:
+    """Show what each budget has spent, and the forecast for the end of its period."""
+    settings = LoadedConfig(config)
+    budgets = _wanted(settings.config.budget, names)
+    with reader_of(settings) as reader:
+        try:
+            overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
+        except (MissingLibraryError, UnfitError) as error:
+            raise click.ClickException(str(error)) from error
+    found = [(one.status, one.book, one.document()) for one in overviews]
+    if as_json:
+        click.echo(json.dumps([document for *_, document in found]))
+        return
+    click.echo(_table([document for *_, document in found]))
+    for *_, document in found:
+        click.echo("\n".join(painted(line, _PAINTED) for line in _remarks(document)))
+    for status, book, _ in found[: MAX_PLOTS if plot else 0]:
+        click.echo(_plot(status, book))
+
+
+def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
+    if not budgets:
+        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
+    known = {budget.name: budget for budget in budgets}
+    for name in names:
+        if name not in known:
+            raise bad_input(f"no budget is called {name!r}; there are {', '.join(known)}")
+    return [budget for budget in budgets if not names or budget.name in names]
+
+
+def _table(documents: Sequence[Mapping[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            "budget",
+            "for",
+            "period",
+            "planned",
+            "spent",
+            "forecast",
+            "80 % interval",
+            "gone",
+            "covered",
+        )
+    ]
+    for document in documents:
+        currency = document["currency"]
+        expected = document["forecast"]
+        ends = [document["forecast_low"], document["forecast_high"]]
+        rows.append(
+            (
+                document["budget"],
+                document["scope"],
+                document["period"],
+                money(document["amount"], currency),
+                money(document["spent"], currency),
+                "-" if expected is None else money(expected, currency),
+                "-" if expected is None else " to ".join(money(end, currency) for end in ends),
+                f"{document['elapsed_share']:.0%}",
+                f"{document['coverage']:.0%}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - words to the left
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _remarks(document: Mapping[str, Any]) -> list[str]:
+    """Return lines about data coverage and gaps."""
+    name = document["budget"]
+    lines = []
+    if document["method"]:
+        lines.append(f"{name}: {document['method']}, from {document['hours']} h")
+    if document["note"]:
+        lines.append(f"{name}: {document['note']}")
+    if document["verdict"]:
+        lines.append(f"{name}: {document['verdict'].upper()}")
+    return lines + [f"{name}: not included: {words}" for words in document["missing"]]
+
+
+def _plot(status: BudgetStatus, book: SpendBook) -> str:
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    period, budget = status.period, status.budget
+    times_s, spent = _so_far(status, book)
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    ends_s = period.end_ns / NS_PER_S
+    plotext.plot(times_s, spent, label="spent", marker="braille")
+    for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):
+        if value is not None:
+            line = ([times_s[-1], ends_s], [status.spent, value])
+            plotext.plot(*line, label=label, marker="braille")
+    plotext.plot(
+        [period.start_ns / NS_PER_S, ends_s], [status.amount] * 2, label="planned", marker="dot"
+    )
+    length_ns = period.end_ns - period.start_ns
+    ticks = [period.start_ns + length_ns * quarter // 4 for quarter in range(5)]
+    zone = ZoneInfo(budget.timezone)
+    words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
+    plotext.xticks([tick / NS_PER_S for tick in ticks], words)
+    plotext.title(f"{budget.name} ({budget.currency}, {budget.timezone})")
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def _so_far(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
+    """Return the cumulative spend at each hour of the period up to now; UTC in s."""
+    start_ns = status.period.start_ns
+    payers = [
+        payer
+        for payer in payers_of(status.budget, book.payers)
+        if payer.currency == status.budget.currency
+    ]
+    times_s, spent, total = [start_ns / NS_PER_S], [0.0], 0.0
+    while start_ns < status.time_ns:
+        until_ns = min(book.start_ns(book.hour_of(start_ns) + 1), status.time_ns)
+        span = TimeSpan(start_ns, until_ns)
+        total += sum(book.between(payer, span).cost for payer in payers)
+        times_s.append(until_ns / NS_PER_S)
+        spent.append(total)
+        start_ns = until_ns
+    return times_s, spent

@@ -1,0 +1,169 @@
+"""`costprobe grafana`: dashboards and provisioning files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import click
+
+from costprobe.adapters.sinks.settings import HttpSinkConfig
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
+from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sources_file
+from costprobe.ui.influx_setup.steps import HOURLY
+
+BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/costprobe")
+_folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+_json = click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Write dashboards and provisioning files for Grafana."""
+
+
+@command.command(
+    examples=("costprobe grafana export boards  # dashboards to import by hand",),
+)
+@_folder
+@_json
+def export(folder: Path, *, as_json: bool) -> None:
+    """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
+    _write({folder / name: text for name, text in boards().items()}, quiet=as_json)
+    words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
+    _conclude(sorted(folder / name for name in boards()), words, as_json=as_json)
+
+
+@command.command(
+    examples=(
+        (
+            "costprobe grafana provision provisioning --sink influxdb"
+            "  # copy the folder to /etc/grafana/provisioning"
+        ),
+    ),
+)
+@_folder
+@click.option(
+    "--sink",
+    "name",
+    shell_complete=SINKS,
+    help="The [[sink]] whose database is queried (default: the only one).",
+)
+@click.option(
+    "--url", help="Address of the database as seen by Grafana's host (default: that of the sink)."
+)
+@click.option("--database", help="Database in InfluxQL (default: the sink's database or bucket).")
+@click.option("--user", help="User with read access (1.x; default: none).")
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=PurePosixPath),
+    help="File on Grafana's host with that user's password, or with a read token.",
+)
+@click.option(
+    "--dashboards",
+    "boards_at",
+    type=click.Path(path_type=PurePosixPath),
+    help=f"Folder of the dashboards on Grafana's host (default: {BOARDS_FOLDER}).",
+)
+@click.option(
+    "--hourly",
+    is_flag=True,
+    help="Include the hourly rows that `costprobe influx setup` creates.",
+)
+@_json
+@click.pass_obj
+def provision(  # noqa: PLR0913 - click gives each option as an argument
+    config: str | None,
+    *,
+    folder: Path,
+    name: str | None,
+    url: str | None,
+    database: str | None,
+    user: str | None,
+    secret_file: PurePosixPath | None,
+    boards_at: PurePosixPath | None,
+    hourly: bool,
+    as_json: bool,
+) -> None:
+    """Write data source, provider and dashboards to FOLDER, laid out as /etc/grafana/provisioning.
+
+    The dashboards themselves go to FOLDER/boards; copy them to the folder given by --dashboards. The secret
+    stays in its file: Grafana reads it when it starts.
+    """
+    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    _check(sink, user, secret_file, boards_at)
+    source = Source(
+        sink.api,
+        url or sink.url,
+        database or influxql_database(sink),
+        user,
+        secret_file,
+        _authority(sink),
+    )
+    sources = {SOURCE: source}
+    if hourly:
+        sources[SOURCE + HOURLY] = replace(source, database=source.database + HOURLY)
+    at = boards_at or BOARDS_FOLDER
+    files = {
+        folder / "datasources" / "costprobe.yaml": sources_file(sources),
+        folder / "dashboards" / "costprobe.yaml": provider_file(at),
+    }
+    files |= {folder / "boards" / name: text for name, text in boards().items()}
+    _write(files, quiet=as_json)
+    words = [f"copy {folder}/boards to {at} on Grafana's host, and restart Grafana"]
+    if sink.api == "v2" and secret_file is None:
+        words.append(
+            "note: without --secret-file Grafana queries without a token, which 2.x rejects"
+        )
+    _conclude(sorted(files), words, as_json=as_json)
+
+
+def _check(
+    sink: HttpSinkConfig,
+    user: str | None,
+    secret_file: PurePosixPath | None,
+    boards_at: PurePosixPath | None,
+) -> None:
+    if user is not None and sink.api == "v2":
+        raise bad_input('--user is for a sink with api = "v1"; a token needs none')
+    if sink.api == "v1" and (user is None) != (secret_file is None):
+        raise bad_input("--user and --secret-file belong together: a user and the password")
+    for option, path in (("--secret-file", secret_file), ("--dashboards", boards_at)):
+        if path is not None and (not path.is_absolute() or set("{}$") & set(str(path))):
+            raise bad_input(f"{option}: write the absolute path on Grafana's host, without {{ }} $")
+
+
+def _authority(sink: HttpSinkConfig) -> str | None:
+    if sink.ca_file is None:
+        return None
+    try:
+        return sink.ca_file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
+
+
+def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise bad_input(
+                f"{path}: cannot be written ({error.strerror}); name another folder"
+            ) from error
+        if not quiet:
+            click.echo(f"{path}: written")
+
+
+def _conclude(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
+    """Print the remaining steps."""
+    if as_json:
+        click.echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))
+    else:
+        click.echo("\n".join(words))

@@ -1,0 +1,246 @@
+"""`costprobe influx`: what the database of a sink lacks, and how to create it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.net.secret import Secret
+from costprobe.adapters.sinks.influx_client import InfluxClient
+from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
+from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.core.clock import SystemClock
+from costprobe.core.units import parse_duration_s
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.support.sinks import chosen_influxdb
+from costprobe.ui.influx_setup import flux
+from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
+from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
+from costprobe.ui.influx_setup.v1 import InfluxV1Setup
+from costprobe.ui.influx_setup.v2 import InfluxV2Setup
+
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+def _seconds(_: click.Context, option: click.Parameter, text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise bad_input(f"--{str(option.name).replace('_', '-')}: {error}") from None
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Set up the database of a sink."""
+
+
+@command.command(
+    examples=(
+        "costprobe influx setup  # list what the sink's database lacks",
+        (
+            "costprobe influx setup --sink influxdb --admin-token-file admin.token --apply"
+            "  # create it"
+        ),
+    ),
+)
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose database it is (the only one)."
+)
+@click.option("--apply", is_flag=True, help="Create what is missing; without it nothing changes.")
+@click.option("--admin-token-file", type=_file, help="2.x: file with an all-access token.")
+@click.option("--admin-user", help="1.x with authentication: an administrator.")
+@click.option("--admin-password-file", type=_file, help="1.x: file with that user's password.")
+@click.option("--keep", callback=_seconds, default="30d", help="How long rows are kept (30d).")
+@click.option(
+    "--keep-hourly",
+    callback=_seconds,
+    default="1095d",
+    help="How long hourly rows are kept (1095d).",
+)
+@click.option(
+    "--secret-file",
+    type=_file,
+    help="File for the sink's token or password (its token_file or password_file).",
+)
+@click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
+@click.pass_obj
+def setup(  # noqa: PLR0913 - click gives each option as an argument
+    config: str | None,
+    *,
+    name: str | None,
+    apply: bool,
+    admin_token_file: Path | None,
+    admin_user: str | None,
+    admin_password_file: Path | None,
+    keep: float,
+    keep_hourly: float,
+    secret_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what the database of a sink lacks, and create it with --apply.
+
+    1.x: databases with retention, continuous queries that compute hourly rows, and the sink's
+    user, who may only write. 2.x: buckets, DBRP mappings for InfluxQL, a task that computes hourly
+    rows, one that reports silent agents, and a token that may only write. A new password or token
+    is written to its file, which only its owner may read; it is never shown.
+    """
+    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    options = SetupOptions(keep, keep_hourly)
+    if isinstance(sink, InfluxV1Config):
+        path = secret_file or sink.password_file
+        planned: AbstractContextManager[InfluxV1Setup | InfluxV2Setup] = _v1(
+            sink, options, path, admin_user, admin_password_file
+        )
+    else:
+        path = secret_file or sink.token_file
+        planned = _v2(sink, options, path, admin_token_file)
+    try:
+        with planned as planner:
+            steps = planner.steps()
+            for step in steps:
+                _run(step, apply=apply, quiet=as_json)
+    except SetupError as error:
+        raise click.ClickException(str(error)) from None
+    needs_token = isinstance(sink, InfluxV2Config) and path is None
+    notes = ["no token for the sink; name a file for one with --secret-file"] if needs_token else []
+    if as_json:
+        click.echo(json.dumps(_document(sink, steps, notes, apply=apply)))
+    else:
+        _conclude(steps, notes, apply=apply)
+
+
+@command.command(
+    examples=("costprobe influx tasks --sink influxdb2 tasks  # the Flux tasks as files",),
+)
+@click.option(
+    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose bucket it is (the only one)."
+)
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
+@click.pass_obj
+def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) -> None:
+    """Write the Flux tasks of 2.x to FOLDER, to create them in another way."""
+    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    if not isinstance(sink, InfluxV2Config):
+        raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
+    options = SetupOptions(0.0, 0.0)
+    texts = {
+        "hourly": flux.rollup_task(sink.bucket, sink.bucket + HOURLY, options.late_s),
+        "deadman": flux.deadman_task(sink.bucket, options.dead_after_s),
+    }
+    for task, text in texts.items():
+        path = folder / f"{task}.flux"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
+        if not as_json:
+            click.echo(f"{path}: written")
+    if as_json:
+        click.echo(json.dumps({"files": [str(folder / f"{task}.flux") for task in texts]}))
+
+
+@contextmanager
+def _v1(
+    sink: InfluxV1Config,
+    options: SetupOptions,
+    path: Path | None,
+    user: str | None,
+    password_file: Path | None,
+) -> Iterator[InfluxV1Setup]:
+    if (user is None) != (password_file is None):
+        raise bad_input("--admin-user and --admin-password-file belong together")
+    headers, secrets = {}, []
+    if user is not None and password_file is not None:
+        password = _password(password_file)
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers, secrets = {"Authorization": f"Basic {pair}"}, [password, pair]
+    api = InfluxqlApi(sink, SystemClock(), headers, secrets)
+    try:
+        yield InfluxV1Setup(api, sink, options, path)
+    finally:
+        api.close()
+
+
+@contextmanager
+def _v2(
+    sink: InfluxV2Config, options: SetupOptions, path: Path | None, token_file: Path | None
+) -> Iterator[InfluxV2Setup]:
+    if token_file is None:
+        raise bad_input("2.x needs an all-access token: name its file with --admin-token-file")
+    client = InfluxClient(sink, sink.org, SystemClock())
+    try:
+        client.use_token(_token(token_file))
+        yield InfluxV2Setup(client, sink, options, path)
+    finally:
+        client.close()
+
+
+def _run(step: SetupStep, *, apply: bool, quiet: bool) -> None:
+    if step.create is not None and apply:
+        step.create()
+    if not quiet:
+        note = f" ({step.note})" if step.note else ""
+        click.echo(f"{_state(step, apply=apply)}: {step.what}{note}")
+
+
+def _state(step: SetupStep, *, apply: bool) -> str:
+    if step.create is None:
+        return "exists"
+    return "created" if apply else "would create"
+
+
+def _document(
+    sink: InfluxV1Config | InfluxV2Config,
+    steps: list[SetupStep],
+    notes: list[str],
+    *,
+    apply: bool,
+) -> dict[str, Any]:
+    return {
+        "sink": sink.name,
+        "api": sink.api,
+        "applied": apply,
+        "steps": [
+            {"state": _state(step, apply=apply), "what": step.what, "note": step.note or None}
+            for step in steps
+        ],
+        "missing": 0 if apply else sum(step.create is not None for step in steps),
+        "notes": notes,
+    }
+
+
+def _conclude(steps: list[SetupStep], notes: list[str], *, apply: bool) -> None:
+    missing = sum(step.create is not None for step in steps)
+    for note in notes:
+        click.echo(f"note: {note}")
+    if not missing:
+        click.echo("nothing is missing")
+    elif not apply:
+        click.echo(f"{missing} to create; nothing was changed. To create them: --apply")
+    else:
+        click.echo(f"{missing} created; check with: costprobe doctor")
+
+
+def _token(path: Path) -> str:
+    try:
+        return Secret("token", path).read_ascii()
+    except Misconfigured as error:
+        raise bad_input(error.reason) from None
+
+
+def _password(path: Path) -> str:
+    try:
+        return Secret("password", path).read()
+    except Misconfigured as error:
+        raise bad_input(error.reason) from None

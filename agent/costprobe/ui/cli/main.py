@@ -1,0 +1,136 @@
+"""`costprobe`: one literal table of commands, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from costprobe import __version__
+from costprobe.adapters.system.core_dumps import forbid_core_dumps
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.views.colour import colour_of
+
+
+class CommandEntry(NamedTuple):
+    """Module of a command, and its line in `costprobe --help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Mapping[str, CommandEntry] = {
+    "run": CommandEntry("costprobe.ui.cli.run", "Run the daemon in the foreground."),
+    "probe": CommandEntry("costprobe.ui.cli.probe", "Run one probe now, without a daemon."),
+    "status": CommandEntry(
+        "costprobe.ui.cli.status", "Show each part's state, last results and faults."
+    ),
+    "trend": CommandEntry(
+        "costprobe.ui.cli.trend", "Show a field over time, as a table and a plot."
+    ),
+    "export": CommandEntry(
+        "costprobe.ui.cli.export", "Export the series as line protocol, CSV or JSON."
+    ),
+    "dashboard": CommandEntry(
+        "costprobe.ui.cli.dashboard", "Serve the dashboard: costs, devices, alerts, live."
+    ),
+    "price": CommandEntry(
+        "costprobe.ui.cli.price", "Show prices in force, and compare price plans."
+    ),
+    "compare": CommandEntry(
+        "costprobe.ui.cli.compare", "Compare models, and name the cheapest good enough."
+    ),
+    "advise": CommandEntry("costprobe.ui.cli.advise", "Suggest savings, each with its evidence."),
+    "forecast": CommandEntry(
+        "costprobe.ui.cli.forecast", "Show spend and forecast of each budget."
+    ),
+    "report": CommandEntry("costprobe.ui.cli.report", "Write a cost report of a period."),
+    "top": CommandEntry(
+        "costprobe.ui.cli.top", "Show devices, costs, sinks, budgets and alerts live."
+    ),
+    "alerts": CommandEntry("costprobe.ui.cli.alerts", "List incidents, and test notifiers."),
+    "silence": CommandEntry("costprobe.ui.cli.silence", "Silence matching alerts for a period."),
+    "replay": CommandEntry("costprobe.ui.cli.replay", "Run the rules over stored rows."),
+    "sink": CommandEntry("costprobe.ui.cli.sink", "Show sinks and rejected points, and retry."),
+    "influx": CommandEntry("costprobe.ui.cli.influx", "Set up the database of a sink."),
+    "grafana": CommandEntry(
+        "costprobe.ui.cli.grafana", "Write Grafana dashboards and provisioning files."
+    ),
+    "store": CommandEntry("costprobe.ui.cli.store", "Check, back up and compact the store."),
+    "config": CommandEntry("costprobe.ui.cli.config", "Write, check and show the configuration."),
+    "service": CommandEntry(
+        "costprobe.ui.cli.service", "Install, upgrade and remove the systemd service."
+    ),
+    "doctor": CommandEntry(
+        "costprobe.ui.cli.doctor", "Check every prerequisite, with a fix for each."
+    ),
+    "debug": CommandEntry("costprobe.ui.cli.debug", "Write a support bundle, without secrets."),
+    "completion": CommandEntry(
+        "costprobe.ui.cli.completion", "Print the completion script of a shell."
+    ),
+}
+
+
+class LazyGroup(ExampleGroup):
+    """A group whose commands are imported when they are called.
+
+    Shell completion and `--help` must be fast, and no command should load what only
+    another needs.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Load a command; None if there is none of that name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return cast("click.Command", importlib.import_module(entry.module).command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names from the table, without loading a command, and options."""
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands from the table, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=(
+        "costprobe run  # run the daemon; without a configuration file in demo mode",
+        "costprobe status  # what it is doing",
+        "costprobe trend --since 7d  # cost per inference of the last week",
+    ),
+)
+@click.version_option(__version__, prog_name="costprobe")
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(),
+    envvar="COSTPROBE_CONFIG",
+    help="Configuration file (default: /etc/costprobe/costprobe.toml if there is one).",
+)
+@click.option("--no-color", is_flag=True, help="Never print colours; the same as NO_COLOR.")
+@click.pass_context
+def main(ctx: click.Context, config_path: str | None, *, no_color: bool) -> None:
+    """Measure the cost of one inference on this host, and explain why it changes."""
+    # Most commands read secrets, or start a process that does.
+    forbid_core_dumps()
+    ctx.obj = config_path
+    ctx.color = colour_of(os.environ, refused=no_color)

@@ -1,0 +1,164 @@
+"""`costprobe price`: the rate of each device, its parts, and its history."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from costprobe.core.records import Device
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.carbon import CarbonBook, Intensity
+from costprobe.domain.pricing.tariff import (
+    ElectricityConfig,
+    metered_per_kwh,
+    tariff_in_force,
+    tariff_per_kwh,
+)
+from costprobe.ui.cli.support.discovery import discovered_devices
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.price_books import carbon_book, price_book
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.what_if import command as what_if
+from costprobe.ui.text import iso, local, money
+
+END_OF_TIME_NS = 2**63 - 1
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Show prices in force, and compare price plans."""
+
+
+command.add_command(what_if)
+
+
+@command.command(
+    examples=(
+        "costprobe price show  # rates now, with their parts",
+        "costprobe price show --at 30d  # the rates of 30 days ago",
+    ),
+)
+@click.option(
+    "--at", "at_ns", type=Moment(), help="Time of the price, such as 30d ago (default: now)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
+    """Show each device's plan, its rate per hour and the parts of the rate."""
+    settings = LoadedConfig(config)
+    devices = discovered_devices(settings.config.telemetry)
+    book, carbon = price_book(settings, devices), carbon_book(settings, devices)
+    # The current time is read after the spot prices.
+    time_ns = at_ns or time.time_ns()
+    found = [
+        {
+            **_priced(book, device, settings.config.electricity, time_ns),
+            "carbon": _emitting(carbon, device, time_ns),
+        }
+        for device in devices
+    ]
+    if as_json:
+        click.echo(json.dumps({"time": iso(time_ns), "devices": found}))
+        return
+    click.echo("\n".join(line for entry in found for line in _lines(entry)))
+
+
+@command.command(
+    examples=("costprobe price history  # plans and spot prices over time",),
+)
+@click.option("--since", "since_ns", type=Moment(), default="365d", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
+    """List every price change that the daemon recorded, oldest first."""
+    with reader_of(LoadedConfig(config)) as reader:
+        rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
+    if as_json:
+        entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]
+        click.echo(json.dumps(entries))
+    elif not rows:
+        click.echo(f"no price changed since {local(since_ns)}")
+    else:
+        for row in rows:
+            fields = row.fields
+            change = f"{fields.get('before', '?')} -> {fields.get('after', '?')}"
+            device = row.tags.get("device", "")
+            click.echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
+
+
+def _priced(
+    book: PriceBook, device: Device, electricity: ElectricityConfig | None, time_ns: int
+) -> dict[str, Any]:
+    """Return a device's price as JSON."""
+    terms = book.terms(device.name, time_ns)
+    entry: dict[str, Any] = {"device": device.name, "model": device.model, "plan": None}
+    if terms is None:
+        return entry
+    rate = terms.rate
+    entry |= {
+        "plan": rate.plan,
+        "currency": rate.currency,
+        "per_hour": str(rate.per_hour),
+        "parts": {name: str(amount) for name, amount in rate.parts},
+        "origins": dict(zip((name for name, _ in rate.parts), rate.origins, strict=False)),
+        "source": rate.source,
+        "stale": rate.is_stale,
+        "electricity_included": rate.electricity_included,
+    }
+    if electricity is not None and not rate.electricity_included:
+        tariff = tariff_per_kwh(electricity, time_ns)
+        entry["tariff_per_kwh"] = str(tariff)
+        entry["pue"] = str(tariff_in_force(electricity, time_ns).pue)
+        entry["electricity_per_kwh"] = str(metered_per_kwh(electricity, time_ns))
+    return entry
+
+
+def _emitting(carbon: CarbonBook, device: Device, time_ns: int) -> dict[str, Any] | None:
+    """Return the carbon intensity of a device's electricity as JSON."""
+    found: Intensity | None = carbon.intensity(device.name, time_ns)
+    if found is None:
+        return None
+    return {
+        "g_per_kwh": str(found.g_per_kwh),
+        "pue": str(found.pue),
+        "g_per_kwh_with_pue": str(found.g_per_kwh * found.pue),
+        "share": found.share,
+        "method": found.method,
+        "source": found.words,
+    }
+
+
+def _lines(entry: dict[str, Any]) -> list[str]:
+    """Return a device's price as readable lines."""
+    head = f"{entry['device']}  {entry['model']}"
+    if entry["plan"] is None:
+        return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
+    currency = entry["currency"]
+    per_hour = money(float(entry["per_hour"]), currency)
+    lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
+    for name, amount in entry["parts"].items():
+        origin = entry["origins"].get(name)
+        source = f" ({origin})" if origin else ""
+        lines.append(f"    {name}: {money(float(amount), currency)}/h{source}")
+    if "tariff_per_kwh" in entry:
+        whole = money(float(entry["electricity_per_kwh"]), currency)
+        lines.append(
+            f"    electricity not included: {whole}/kWh (tariff {entry['tariff_per_kwh']}, PUE"
+            f" {entry['pue']})"
+        )
+    elif not entry["electricity_included"]:
+        lines.append("    electricity not included, and no tariff: set [electricity]")
+    return lines + _carbon_lines(entry)
+
+
+def _carbon_lines(entry: dict[str, Any]) -> list[str]:
+    carbon = entry["carbon"]
+    if carbon is None:
+        return []
+    whole = float(carbon["g_per_kwh_with_pue"])
+    grid = f"grid {carbon['g_per_kwh']} {carbon['source']}"
+    return [f"    carbon: {whole:.4g} g CO2e/kWh ({grid}, PUE {carbon['pue']})"]

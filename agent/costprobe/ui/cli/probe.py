@@ -1,0 +1,193 @@
+"""`costprobe probe`: one probe run without a daemon, or a sweep over batch sizes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from costprobe.adapters.probing.model_settings import BUILT_IN, ProbeConfig
+from costprobe.adapters.probing.outcome import ProbeFault
+from costprobe.adapters.system.signal_event import SignalFlag
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.documents import report_document
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.configuration import Config
+from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Device
+from costprobe.daemon.runtime import host_name
+from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.ui.cli import sweep as sweeps
+from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
+from costprobe.ui.cli.support.price_books import carbon_book, price_book
+from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.progress import ProgressBar
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe probe quick  # run the probe `quick` of the file once",
+        "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
+    ),
+)
+@click.argument("name", required=False, shell_complete=PROBES)
+@click.option(
+    "--device", shell_complete=STORED_DEVICES, help="Device to probe (default: the first)."
+)
+@click.option(
+    "--sweep", is_flag=True, help="Measure each batch size: latency, throughput, energy, cost."
+)
+@click.option(
+    "--stored", is_flag=True, help="With --sweep: show the stored sweep, measure nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    name: str | None,
+    device: str | None,
+    sweep: bool,
+    stored: bool,
+    as_json: bool,
+) -> None:
+    """Run the probe NAME once: a configured one, or the built-in "transformer" or "cnn".
+
+    With --sweep it searches the batch size, measures each with its energy, names the cheapest that
+    meets the probe's latency_bound, and stores the curve.
+    """
+    settings = LoadedConfig(config)
+    probe = _chosen(settings.config, name)
+    if stored and not sweep:
+        raise bad_input("--stored needs --sweep")
+    if not sweep:
+        with _bench(settings, probe, device) as bench:
+            document = report_document(bench.measured(probe))
+            bench.bar.line(json.dumps(document) if as_json else probe_line(document))
+        return
+    if not isinstance(probe, ProbeConfig):
+        raise bad_input(f"{probe.name}: a server chooses its own batches; remove --sweep")
+    if stored:
+        curve = sweeps.stored(settings, probe, device)
+    else:
+        with _bench(settings, probe, device) as bench:
+            curve = _measured_curve(bench, probe)
+        sweeps.keep(settings, curve)
+    click.echo(json.dumps(curve.document()) if as_json else sweeps.shown(curve))
+
+
+def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
+    """Search the batch size, then measure every batch size of the search in full."""
+    alone = {"keep_alive": True, "batch": "auto", "energy": False}
+    found = bench.run(probe.model_copy(update=alone), search_anew=True)
+    peaks = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in found.curve}
+    reports = [
+        bench.measured(probe.model_copy(update={"keep_alive": True, "batch": batch}))
+        for batch in sorted(peaks or {found.result.batch: 0})
+    ]
+    return sweeps.curve_of(reports, peaks, probe, bench.tags)
+
+
+class Bench:
+    """One device or server with its sensors and prices, while a command runs.
+
+    Attributes:
+        bar: Progress of the run.
+        tags: Host and static labels.
+    """
+
+    def __init__(
+        self, measurer: Measurer, accounts: Accounts, target: ProbeTarget, tags: dict[str, str]
+    ) -> None:
+        self.bar = ProgressBar()
+        self.tags = tags
+        self._measurer = measurer
+        self._accounts = accounts
+        self._target = target
+
+    def run(self, probe: AnyProbe, *, search_anew: bool = False) -> MeasuredRun:
+        """Run once and return the measurement.
+
+        Raises:
+            click.ClickException: It came to nothing.
+        """
+        outcome = self._measurer.run(
+            probe,
+            self._target,
+            energy=probe.carries_energy,
+            on_progress=lambda at: self.bar.show(f"{self._target.name} {probe.name}", at),
+            search_anew=search_anew,
+        )
+        if isinstance(outcome, ProbeFault):
+            words = "\n".join(("", *outcome.stderr_tail))
+            raise click.ClickException(
+                f"{probe.name} on {self._target.name}: {outcome.title}{words}"
+            )
+        return outcome
+
+    def measured(self, probe: AnyProbe) -> ProbeReport:
+        """Return the run with its cost."""
+        return self._accounts.take_probe(self.run(probe))
+
+
+@contextmanager
+def _bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Iterator[Bench]:
+    stop = SignalFlag()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
+    config = settings.config
+    with short_lived_sensor(config.telemetry) as sensor:
+        devices = sensor.devices()
+        target = _target(devices, probe, device)
+        ledger, clock = MemoryLedger(), SystemClock()
+        book = price_book(settings, devices)
+        tags = {"host": host_name(config), **config.host.labels}
+        carbon = carbon_book(settings, devices)
+        accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
+        folder = settings.store_path.parent
+        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
+        try:
+            yield Bench(measurer, accounts, target, tags)
+        finally:
+            measurer.close()
+
+
+def _chosen(config: Config, name: str | None) -> AnyProbe:
+    configured = {probe.name: probe for probe in config.probe}
+    if name is None and configured:
+        return next(iter(configured.values()))
+    name = name or BUILT_IN[0]
+    if name in configured:
+        return configured[name]
+    if name in BUILT_IN:
+        return ProbeConfig.model_validate({"name": name, "kind": name})
+    known = ", ".join(dict.fromkeys([*configured, *BUILT_IN]))
+    raise bad_input(f"no probe is called {name!r}; there are: {known}")
+
+
+def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
+    if name is None:
+        found = targets(probe, devices)
+        if not found:
+            raise click.ClickException("no device was found; see costprobe doctor")
+        return found[0]
+    for device in devices:
+        if name in (device.name, device.uuid):
+            return ProbeTarget((device,))
+    known = ", ".join(device.name for device in devices) or "none"
+    raise bad_input(f"no device is called {name!r}; there are: {known}")

@@ -1,0 +1,201 @@
+"""`costprobe replay`: the alerts that rules would have fired, before they go live."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.configuration import Config
+from costprobe.core.incident import Alert
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import counted
+from costprobe.daemon.runtime import host_name
+from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.replay import COLLECTOR, Replayed, replay
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.overrides import overridden
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.csv_rows import rows_of_csv
+from costprobe.ui.text import ago, local
+
+MEASURED = ("device", "probe", "cost", "serving", "allocation", "budget", "agent")
+EXPLAINED = ("probe", "cost", "event")
+
+History = Callable[[str, str, int, int], Sequence[Point]]
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe replay --since 7d  # alerts that the rules would have fired",
+        "costprobe replay --set rule.drift.at_least=5%  # the same with another threshold",
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="30d", help='"30d" or a date.')
+@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Use another value: detection.least_effect=5%, rule.drift.at_least=5%.",
+)
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV file of rows instead: as `costprobe export --format csv` writes them, or with a"
+    " column `time` and columns named like fields and tags.",
+)
+@click.option("--events", is_flag=True, help="List every drift and anomaly, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    since_ns: int,
+    until_ns: int | None,
+    changes: Sequence[str],
+    csv_path: Path | None,
+    events: bool,
+    as_json: bool,
+) -> None:
+    """Run the detectors and rules over stored rows and print what would have fired.
+
+    Nothing is sent or stored. Faults are not in the rows, so that rules of that kind
+    stay silent; silences and maintenance windows do not hide anything.
+    """
+    settings = LoadedConfig(config)
+    changed = overridden(settings.config, changes)
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    with ExitStack() as stack:
+        if csv_path is not None:
+            rows = rows_of_csv(csv_path)
+            history: History = _history_of_rows(rows)
+            found = _replayed(changed, iter(rows), history)
+        else:
+            reader = stack.enter_context(reader_of(settings))
+            found = _replayed(
+                changed, _stored(reader, since_ns, until_ns), _history_of_store(reader)
+            )
+    if as_json:
+        click.echo(json.dumps(_document(found)))
+    else:
+        click.echo("\n".join(_lines(found, with_events=events)))
+
+
+def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replayed:
+    collector = NotifierConfig(name=COLLECTOR, kind="replay")
+    rules = [
+        rule.model_copy(update={"notify": None})
+        for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
+    ]
+    tags = {"host": host_name(config), **config.host.labels}
+    engine = AlertEngine(rules, config.alerting, (), (collector,), tags)
+    monitor = DriftMonitor(config.detection, history)
+    return replay(rows, engine, monitor, config.alerting.evaluate_every_s)
+
+
+def _stored(reader: StoreReader, since_ns: int, until_ns: int) -> Iterator[Point]:
+    return heapq.merge(
+        *(
+            # Hourly rows would look like gaps.
+            reader.points(measurement, since_ns, until_ns, coarsest_s=60)
+            for measurement in MEASURED
+        ),
+        key=attrgetter("time_ns"),
+    )
+
+
+def _history_of_store(reader: StoreReader) -> History:
+    def history(device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+        tags = {"device": device, "probe": probe}
+        return [
+            row
+            for measurement in EXPLAINED
+            for row in reader.points(measurement, since_ns, until_ns, tags)
+        ]
+
+    return history
+
+
+def _history_of_rows(rows: Sequence[Point]) -> History:
+    def history(device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+        return [
+            row
+            for row in rows
+            if (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
+            and since_ns <= row.time_ns < until_ns
+        ]
+
+    return history
+
+
+def _lines(found: Replayed, *, with_events: bool) -> list[str]:
+    if found.first_ns is None or found.last_ns is None:
+        return ["no rows in that time range"]
+    days = (found.last_ns - found.first_ns) / NS_PER_S / 86_400
+    lines = [f"{counted(found.rows, 'row')}, {local(found.first_ns)} to {local(found.last_ns)}"]
+    if with_events:
+        lines += [
+            f"{local(event.time_ns)}  {event.kind:8s}  {event.detail or event.title}"
+            for event in found.events
+        ]
+    for alert in found.incidents.values():
+        lines.append(_alert_line(alert))
+    kinds = Counter(event.kind for event in found.events)
+    lines.append(
+        f"{counted(len(found.incidents), 'incident')} would have fired in {days:.1f} days;"
+        f" {kinds['drift']} drifts, {kinds['anomaly']} anomalies"
+    )
+    return lines
+
+
+def _alert_line(alert: Alert) -> str:
+    fired_ns = alert.fired_ns or alert.since_ns
+    lasted = (
+        "still firing"
+        if alert.ended_ns is None
+        else f"for {ago((alert.ended_ns - fired_ns) / NS_PER_S)}"
+    )
+    labels = " ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()))
+    return (
+        f"{local(fired_ns)}  {lasted:12s}  {alert.severity:8s}  {alert.name}"
+        f"  {labels}  {alert.summary}"
+    )
+
+
+def _document(found: Replayed) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "first_ns": found.first_ns,
+        "last_ns": found.last_ns,
+        "incidents": [alert.to_document() for alert in found.incidents.values()],
+        "events": [
+            {
+                "time_ns": event.time_ns,
+                "kind": event.kind,
+                "metric": event.metric,
+                "device": event.device,
+                **event.subject,
+                "change_pct": event.change_pct,
+                "cause": event.cause,
+                "text": event.detail or event.title,
+            }
+            for event in found.events
+        ],
+    }

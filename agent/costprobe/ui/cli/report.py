@@ -1,0 +1,149 @@
+"""`costprobe report`: a cost report of a period."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.ui.cli.support.advice_history import history_of
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.plan_files import plans_of
+from costprobe.ui.cli.support.price_books import price_book
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.report.gather import ReportSources, report_of
+from costprobe.ui.report.model import Report
+from costprobe.ui.report.spend import Period
+from costprobe.ui.text import local
+
+MODE = 0o644
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe report --out report.html  # the last 30 days as one HTML file",
+        "costprobe report --since 7d --format md  # the last week as Markdown",
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
+@click.option("--until", "until_ns", type=Moment(), help='"1d" or a date (default: now).')
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "csv", "json"]),
+    help="Default: by the suffix of --out, else html.",
+)
+@click.option(
+    "--out",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write; default: standard output.",
+)
+@click.option(
+    "--plans",
+    "plans_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="TOML file of [[price]] tables: reservations that could be bought.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    since_ns: int,
+    until_ns: int | None,
+    form: str | None,
+    file: Path | None,
+    plans_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Write a report: spend, cost per inference by model, changes and causes, savings, prices.
+
+    As HTML it is one self-contained file without external requests.
+    """
+    now_ns = time.time_ns()
+    period = Period(since_ns, now_ns if until_ns is None else until_ns)
+    if period.since_ns >= period.until_ns:
+        raise bad_input("--since must be before --until")
+    chosen = "json" if as_json else form or _form_of(file)
+    settings = LoadedConfig(config)
+    plans = plans_of(plans_file) if plans_file else []
+    with reader_of(settings) as reader:
+        history = history_of(settings, reader, since_ns, plans)
+        book = price_book(settings, [one.device for one in history.devices.values()])
+        budgets = [
+            (one.status, one.note)
+            for one in budget_overviews(settings.config, reader, settings.config.budget, now_ns)
+        ]
+        past = ReportSources(reader, settings.config, history, book)
+        report = report_of(past, period, now_ns, budgets)
+    if not (report.spend or report.trends or report.changes or report.models):
+        raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")
+    text = FORMS[chosen](report)
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        _write(file, text)
+        click.echo(f"{file}: {len(text.encode()):,} bytes", err=True)
+
+
+def _form_of(file: Path | None) -> str:
+    ending = "" if file is None else file.suffix.lower().lstrip(".")
+    return ending if ending in FORMS else "html"
+
+
+def _html(report: Report) -> str:
+    from costprobe.ui.report.page import page  # noqa: PLC0415 - only a page pays for its templates
+
+    return page(report)
+
+
+def _markdown(report: Report) -> str:
+    from costprobe.ui.report.markdown import markdown  # noqa: PLC0415 - as above
+
+    return markdown(report)
+
+
+def _csv(report: Report) -> str:
+    from costprobe.ui.report.spreadsheet import spreadsheet  # noqa: PLC0415 - as above
+
+    return spreadsheet(report)
+
+
+def _json(report: Report) -> str:
+    from costprobe.ui.report.document import document  # noqa: PLC0415 - as above
+
+    return json.dumps(document(report)) + "\n"
+
+
+FORMS: Mapping[str, Callable[[Report], str]] = {
+    "html": _html,
+    "md": _markdown,
+    "csv": _csv,
+    "json": _json,
+}
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file atomically, so that a web server never serves half a report."""
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
+                out.write(text)
+                os.fchmod(out.fileno(), MODE)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,129 @@
+"""`costprobe run`: the daemon in the foreground, under a terminal or under systemd."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+import click
+
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.system.log import line_time, start_logging
+from costprobe.app.accounting.documents import report_document, terms_document
+from costprobe.app.measuring.probe_jobs import Listeners
+from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
+from costprobe.core.clock import SystemClock
+from costprobe.core.config.location import SYSTEM_PATH
+from costprobe.daemon.lifecycle import Daemon
+from costprobe.daemon.sd_notify import SystemdNotifier
+from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.place import may_run_service
+from costprobe.ui.cli.views.lines import price_words, probe_line
+from costprobe.ui.cli.views.progress import ProgressBar
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe run  # demo mode if there is no configuration file",
+        "costprobe -c costprobe.toml run  # with a configuration file",
+    ),
+)
+@click.pass_obj
+def command(config: str | None) -> None:
+    """Run the daemon in the foreground until Ctrl-C or SIGTERM; SIGHUP reloads the file.
+
+    Without a configuration file it runs in demo mode: it detects the devices, runs the built-in
+    probe at once and then every minute, and prints the prices that it assumes. It also runs in
+    demo mode, with a store of its own, for users who may not write the store of the service.
+    """
+    settings = LoadedConfig(config, demo=not config and not may_run_service())
+    log = start_logging(os.environ, sys.stderr)
+    console = Console()
+    try:
+        daemon = Daemon(
+            settings.config,
+            settings.path,
+            settings.store_path,
+            SystemClock(),
+            Listeners(console.progress, console.report, console.fault),
+            SystemdNotifier.taken_from(os.environ, SystemClock()),
+        )
+        handle_signals(daemon)
+        daemon.run(on_ready=lambda ready: console.ready(ready, settings))
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        log.close()
+    console.line(f"stopped; the measurements stay in {settings.store_path}")
+
+
+def handle_signals(daemon: Daemon) -> None:
+    """Stop the daemon on SIGINT or SIGTERM, end the process on a second SIGINT, reload on SIGHUP."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        # A second Ctrl-C ends the process at once, without waiting for any thread. The children
+        # end with it, and the store survives it as it survives any kill.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        daemon.request_stop()
+
+    def reload(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        daemon.request_reload()
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, reload)
+
+
+class Console:
+    """The output for a person: lines on stdout and a progress bar on a terminal's stderr."""
+
+    def __init__(self) -> None:
+        self._bar = ProgressBar()
+
+    def ready(self, daemon: Daemon, settings: LoadedConfig) -> None:
+        """Print the devices with their prices, the assumptions, and the path of the store."""
+        if settings.path is None:
+            reason = (
+                f"this user may not write the store of {SYSTEM_PATH}"
+                if SYSTEM_PATH.exists()
+                else "no configuration file"
+            )
+            self.line(
+                f"demo mode ({reason}): probes run every minute, which takes more than the default"
+                " limit of 1 % of device time"
+            )
+        for device in daemon.devices:
+            terms = daemon.terms_now(device.name)
+            if terms is None:
+                price = "no price; set [[price]]"
+            else:
+                price = f"{price_words(terms_document(terms))}, {terms.rate.source}"
+            self.line(f"{device.name}: {device.model}; {price}")
+        if not daemon.devices:
+            self.line("no device found; costprobe doctor shows the reason")
+        self.line(f"store: {settings.store_path}")
+
+    def report(self, report: ProbeReport) -> None:
+        """Print one line for a probe run."""
+        self.line(probe_line(report_document(report)))
+
+    def fault(self, probe: AnyProbe, target: ProbeTarget, fault: ProbeFault) -> None:
+        """Print one line for a run without a result."""
+        self.line(f"{target.name} {probe.name}  no result: {fault.title}")
+
+    def progress(self, probe: AnyProbe, target: ProbeTarget, progress: ProbeProgress) -> None:
+        """Show the progress of the run that reported last."""
+        self._bar.show(f"{target.name} {probe.name}", progress)
+
+    def line(self, text: str) -> None:
+        """Print a line with its time, in the format of the log."""
+        self._bar.line(f"{line_time(sys.stdout, time.time())}  {text}")

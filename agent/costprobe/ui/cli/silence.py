@@ -1,0 +1,157 @@
+"""`costprobe silence`: matching incidents send no notifications for a period."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from costprobe.core.records import NS_PER_S
+from costprobe.core.units import parse_duration_s
+from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.name_completion import SILENCES
+from costprobe.ui.text import ago, local
+
+
+class Duration(click.ParamType[float]):
+    """A click type: seconds from text such as "2h"."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration_s(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group(
+    invoke_without_command=True,
+    cls=ExampleGroup,
+    examples=(
+        "costprobe silence --match device=gpu0 --for 2h --comment 'fan swap'  # silence a device",
+    ),
+)
+@click.option(
+    "--match",
+    "patterns",
+    multiple=True,
+    metavar="LABEL=PATTERN",
+    help="Label and pattern (device, probe, rule, severity, ...); * and ? are wildcards."
+    " May be repeated: all must match.",
+)
+@click.option("--for", "for_s", type=Duration(), help='Duration, such as "2h".')
+@click.option("--comment", help="Reason.")
+@click.option(
+    "--starts-in",
+    "starts_in_s",
+    type=Duration(),
+    default=0.0,
+    help='Delay before it starts, such as "30m".',
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the silence as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    patterns: Sequence[str],
+    for_s: float | None,
+    comment: str | None,
+    starts_in_s: float,
+    as_json: bool,
+) -> None:
+    """Silence matching incidents: they are still detected and listed, but not sent.
+
+    An incident that is still firing when the silence ends is sent then.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if not patterns or for_s is None or not comment:
+        raise bad_input(
+            "give --match, --for and --comment: costprobe silence --match device=gpu3 --for 2h"
+            ' --comment "fan is being replaced"'
+        )
+    starts_ns = time.time_ns() + int(starts_in_s * NS_PER_S)
+    request = {
+        "do": "silence",
+        "id": secrets.token_hex(4),
+        "match": dict(_pattern(text) for text in patterns),
+        "starts_ns": starts_ns,
+        "ends_ns": starts_ns + int(for_s * NS_PER_S),
+        "comment": comment,
+        "author": getpass.getuser(),
+    }
+    added = ask(LoadedConfig(ctx.obj), request)
+    if as_json:
+        click.echo(json.dumps(added))
+        return
+    click.echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
+    click.echo(f"end it with: costprobe silence end {added['id']}")
+
+
+@command.command(
+    "list",
+    examples=("costprobe silence list  # current and future silences",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_(config: str | None, *, as_json: bool) -> None:
+    """List current and future silences."""
+    found = ask(LoadedConfig(config), {"do": "silences"})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    if not found:
+        click.echo("no silence is active")
+    for silence in found:
+        click.echo(silence_line(silence, time.time_ns()))
+
+
+@command.command(
+    "end",
+    examples=("costprobe silence end 0a1b2c3d  # end a silence by its ID",),
+)
+@click.argument("silence_id", metavar="ID", shell_complete=SILENCES)
+@click.option("--json", "as_json", is_flag=True, help="Print the ended silence as JSON.")
+@click.pass_obj
+def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
+    """End a silence now."""
+    ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
+    if as_json:
+        click.echo(json.dumps(ended))
+        return
+    click.echo(f"silence {ended['id']} has ended: {_matched(ended)}")
+
+
+def silence_line(silence: dict[str, Any], now_ns: int) -> str:
+    """Return a silence as a readable line."""
+    if silence["starts_ns"] > now_ns:
+        when = f"starts in {ago((silence['starts_ns'] - now_ns) / NS_PER_S)}"
+    else:
+        when = f"{ago((silence['ends_ns'] - now_ns) / NS_PER_S)} left"
+    return (
+        f"{silence['id']}  {when}  {_matched(silence)}  {silence['comment']} ({silence['author']})"
+    )
+
+
+def _matched(silence: dict[str, Any]) -> str:
+    return " ".join(f"{label}={pattern}" for label, pattern in sorted(silence["match"].items()))
+
+
+def _pattern(text: str) -> tuple[str, str]:
+    label, equals, pattern = text.partition("=")
+    if not label or not equals or not pattern:
+        raise bad_input(f'--match {text!r}: write LABEL=PATTERN, such as "device=gpu3"')
+    return label, pattern

@@ -1,0 +1,126 @@
+"""`costprobe sink`: state of the sinks, rejected points, and an immediate retry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costprobe.adapters.storage.outbox.outbox import SinkStatus
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.units import counted
+from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.text import ago, iso, local
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Show sinks and rejected points, and retry."""
+
+
+@command.command(
+    examples=("costprobe sink status  # backlog, lag and last error of each sink",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def status(config: str | None, *, as_json: bool) -> None:
+    """Show backlog, progress and last error of each sink."""
+    with reader_of(LoadedConfig(config)) as reader:
+        status, _ = reader.states().get("status", ({}, 0))
+        now = status.get("sinks", {})
+        entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in reader.sinks()]
+    if as_json:
+        click.echo(json.dumps(entries))
+    elif not entries:
+        click.echo("no sink is configured: the series stay in the store; add a [[sink]]")
+    for entry in [] if as_json else entries:
+        last = "never" if entry["acked_ns"] is None else local(entry["acked_ns"])
+        click.echo(
+            f"{entry['sink']}: {entry.get('state', 'unknown')}, {entry['sent_points']:,} sent,"
+            f" {entry['waiting_points']:,} wait, {entry['rejected_points']:,} refused,"
+            f" {entry['dropped_points']:,} dropped; last progress {last}"
+        )
+        if entry.get("last_error"):
+            again = entry.get("retry_in_s")
+            when = "" if again is None else f"; retry in {ago(again)}"
+            click.echo(paint(f"  {entry['last_error']}{when}", "bad"))
+
+
+@command.command(
+    examples=("costprobe sink retry influxdb  # retry now instead of after the back-off",),
+)
+@click.argument("name", required=False, shell_complete=SINKS)
+@click.option("--json", "as_json", is_flag=True, help="Print the names of the sinks as JSON.")
+@click.pass_obj
+def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
+    """Make the running daemon retry the sink NAME, or all sinks, immediately."""
+    request: dict[str, Any] = {"do": "retry"}
+    names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
+    if as_json:
+        click.echo(json.dumps({"sinks": names}))
+        return
+    click.echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
+
+
+@command.command(
+    examples=(
+        (
+            "costprobe sink rejected influxdb --export rejected.lp"
+            "  # points the database refused, as line protocol"
+        ),
+    ),
+)
+@click.argument("name", required=False, shell_complete=SINKS)
+@click.option("--json", "as_json", is_flag=True, help="Print lines, reasons and times as JSON.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write the rejected lines to, as line protocol.",
+)
+@click.pass_obj
+def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path | None) -> None:
+    """List the newest points that the sink NAME, or any sink, rejected permanently, with reasons."""
+    with reader_of(LoadedConfig(config)) as reader:
+        entries = _rejected(reader, name)
+    if file is not None:
+        if file.exists():
+            raise bad_input(f"{file}: already exists; name another file")
+        file.write_text("".join(f"{entry['line']}\n" for entry in entries))
+        click.echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
+    if as_json:
+        click.echo(json.dumps(entries))
+    elif not entries and file is None:
+        click.echo("no point was rejected")
+    for entry in entries if not as_json and file is None else []:
+        click.echo(f"{entry['time']}  {entry['sink']}  {entry['reason']}\n    {entry['line']}")
+
+
+def _entry(sink: SinkStatus) -> dict[str, Any]:
+    return {
+        "sink": sink.sink,
+        "sent_points": sink.sent_points,
+        "waiting_points": sink.backlog.points,
+        "rejected_points": sink.rejected_points,
+        "dropped_points": sink.dropped_points,
+        "acked_ns": sink.acked_ns,
+    }
+
+
+def _rejected(reader: StoreReader, name: str | None) -> list[dict[str, Any]]:
+    known = [sink.sink for sink in reader.sinks()]
+    if name is not None and name not in known:
+        there = f"there are {', '.join(known)}" if known else "there is none"
+        raise bad_input(f"no sink is called {name!r}; {there}")
+    return [
+        {"time": iso(time_ns), "sink": sink, "line": refused.line, "reason": refused.reason}
+        for sink in known
+        if name in (None, sink)
+        for time_ns, refused in reader.rejected(sink)
+    ]

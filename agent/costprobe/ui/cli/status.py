@@ -1,0 +1,97 @@
+"""`costprobe status`: the state of each part, last results, sink lag, faults."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
+from costprobe.ui.cli.views.colour import Role, painted
+from costprobe.ui.cli.views.outbox import outbox_document
+from costprobe.ui.cli.views.status_lines import lines_of
+from costprobe.ui.incidents import is_running
+
+if TYPE_CHECKING:  # the command is to answer at once
+    pass
+
+NOT_RUNNING = 3
+# A daemon that is busy with another request wrote its status a moment ago.
+ANSWER_S = 1.0
+_PAINTED: tuple[tuple[str, Role], ...] = (
+    ("  FAULT  ", "bad"),
+    ("NOT RUNNING", "bad"),
+    (" is exceeded", "bad"),
+    ("         critical: ", "bad"),
+    ("         warning: ", "note"),
+    (" will be exceeded", "note"),
+    ("late     ", "note"),
+    ("missing counter", "note"),
+    (": running for ", "good"),
+)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe status  # what each part is doing",
+        "costprobe status --json  # the same for scripts",
+    ),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the whole status as JSON.")
+@click.pass_obj
+def command(config: str | None, *, as_json: bool) -> None:
+    """Show the daemon's status, or its last one; exit code 3 if it is not running."""
+    place = Place(config)
+    stored, current = _stored(place), _current(place)
+    # If the store cannot be written its status is old; the daemon's own answer is current.
+    status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
+    if status is None:
+        raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
+    if as_json:
+        click.echo(json.dumps(status))
+    else:
+        click.echo("\n".join(painted(line, _PAINTED) for line in lines_of(status)))
+    sys.exit(0 if status["running"] else NOT_RUNNING)
+
+
+def _stored(place: Place) -> dict[str, Any] | None:
+    """Return the last status in the store; None if there is none that can be read."""
+    try:
+        with reader_of(place) as reader:
+            states = reader.states()
+            sinks = reader.sinks()
+    except BadInputError:
+        raise
+    except click.ClickException as error:
+        place.check()
+        click.echo(error.message, err=True)
+        return None
+    found = states.get("status")
+    if found is None:
+        return None
+    status: dict[str, Any] = found[0]
+    written_ns = found[1]
+    status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
+    status["running"] = is_running(status)
+    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
+    status["alerts"] = alerts["alerts"]
+    status["outbox"] = {sink.sink: outbox_document(sink) for sink in sinks}
+    return status
+
+
+def _current(place: Place) -> dict[str, Any] | None:
+    """Return the status from the control socket; None if no daemon answers."""
+    try:
+        status: dict[str, Any] = ask(place, {"do": "status"}, ANSWER_S)
+    except click.ClickException:
+        return None
+    if Path(status["store"]["path"]).resolve() != place.store_path.resolve():
+        return None  # the daemon of another store
+    return {**status, "age_s": 0.0, "running": True}

@@ -1,0 +1,130 @@
+"""`costprobe store`: check, back up and compact the store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from costprobe.adapters.storage.compact import compact
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.health import back_up, examine
+from costprobe.app.delivery.retention import keep_since
+from costprobe.core.clock import SystemClock
+from costprobe.core.units import counted
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.text import iso
+
+MIB = 1 << 20
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Check, back up and compact the store."""
+
+
+@command.command(
+    examples=("costprobe store check  # verify the whole store",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def check(config: str | None, *, as_json: bool) -> None:
+    """Verify the whole store and summarize its content; exit code 1 if it is damaged.
+
+    The daemon may be running.
+    """
+    settings = LoadedConfig(config)
+    path = settings.store_path
+    try:
+        health = examine(path)
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    waiting: dict[str, int] = {}
+    if not health.problems:
+        with reader_of(settings) as reader:
+            waiting = {sink.sink: sink.backlog.points for sink in reader.sinks()}
+    if as_json:
+        click.echo(json.dumps({"path": str(path), **asdict(health), "waiting_points": waiting}))
+    else:
+        click.echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
+        if not health.problems:
+            times = [
+                iso(time_ns)
+                for time_ns in (health.oldest_ns, health.newest_ns)
+                if time_ns is not None
+            ]
+            click.echo(
+                f"{counted(health.points, 'row')} of {health.series:,} series {' to '.join(times)}"
+            )
+            if health.rolled:
+                click.echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
+            for sink, points in waiting.items():
+                click.echo(f"sink {sink}: {points:,} points waiting")
+            click.echo(paint("whole", "good"))
+        for problem in health.problems:
+            click.echo(paint(f"damaged: {problem}", "bad"))
+    if health.problems:
+        click.echo("restart the daemon: it quarantines a damaged store", err=True)
+        raise SystemExit(1)
+
+
+@command.command(
+    examples=("costprobe store backup backup.db  # a consistent copy while the daemon runs",),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--json", "as_json", is_flag=True, help="Print file and size as JSON.")
+@click.pass_obj
+def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> None:
+    """Copy the store to FILE consistently, even while the daemon writes to it."""
+    settings = LoadedConfig(config)
+    if file.absolute() == settings.store_path.absolute():
+        raise bad_input(f"{file}: is the store itself; name another file")
+    try:
+        size_bytes = back_up(settings.store_path, file, replace=force)
+    except FileExistsError as error:
+        raise bad_input(f"{file}: already exists; replace it with --force") from error
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "size_bytes": size_bytes}))
+        return
+    click.echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
+
+
+@command.command(
+    name="compact",
+    examples=("costprobe store compact  # roll up, delete and free space now",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_obj
+def compact_command(config: str | None, *, as_json: bool) -> None:
+    """Aggregate and delete all due rows now, and free the space.
+
+    The daemon does the same in small steps every ten minutes; it must be stopped meanwhile.
+    """
+    settings = LoadedConfig(config)
+    path = settings.store_path
+    clock = SystemClock()
+    try:
+        done = compact(path, keep_since(settings.config.store, clock.time_ns()), clock)
+    except StoreError as error:
+        if error.fault == "locked":
+            raise click.ClickException(
+                f"cannot compact {path}: a daemon or another program has it open;"
+                " stop the daemon first (it does the same in small steps)"
+            ) from error
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"path": str(path), **asdict(done)}))
+        return
+    click.echo(
+        f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
+        f" {done.aggregated:,} rows aggregated, {done.removed:,} removed"
+    )
+    if done.dropped:
+        click.echo(f"{done.dropped:,} of them had not been sent to every sink", err=True)

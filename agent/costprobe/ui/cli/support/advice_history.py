@@ -1,0 +1,227 @@
+"""Stored rows, prepared for the advisors."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rolled import RolledPoint
+from costprobe.app.configuration import Config
+from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
+from costprobe.core.records import NS_PER_S, Device, Point
+from costprobe.domain.advice.device_history import DeviceHistory, Interval
+from costprobe.domain.advice.history import History, Offer
+from costprobe.domain.advice.mig_slice import board_slices, slices_of
+from costprobe.domain.advice.probe_history import Known, probe_histories
+from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.pricing.book import TOGETHER, PriceBook, Terms
+from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.plan_files import book_of_plans, name_of_plan
+from costprobe.ui.cli.support.price_books import known_spots
+
+# A device without a row for longer than this, while others have rows, was removed.
+GONE_AFTER_NS = 86_400 * NS_PER_S
+
+
+def history_of(
+    settings: LoadedConfig, reader: StoreReader, since_ns: int, plans: Sequence[Plan]
+) -> History:
+    """Read the history.
+
+    Args:
+        settings: The configuration.
+        reader: The store.
+        since_ns: Start in UTC ns.
+        plans: Plans besides those of the configuration.
+    """
+    now_ns = time.time_ns()
+    config = settings.config
+    devices = _devices(reader, since_ns, now_ns)
+    spots = known_spots(settings)
+    cpus = os.cpu_count() or 1
+    book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+    # A row that aggregates several samples is not a sample.
+    probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
+    ends_ns, every_ns = _probe_ends(probes), int(config.telemetry.aggregate_s * NS_PER_S)
+    histories = {}
+    for device in devices:
+        terms, span = book.terms(device.name, now_ns), (since_ns, now_ns)
+        histories[device.name] = _device_history(reader, device, terms, span, ends_ns, every_ns)
+    _add_services(reader, config, histories, since_ns, now_ns)
+    sweeps = reader.points("sweep", since_ns, now_ns)
+    return History(
+        devices=histories,
+        probes=probe_histories(probes, sweeps, _known(config)),
+        rented_together=_rented_together(config, histories, now_ns),
+        offers=_offers(config, [*config.price, *plans], devices, now_ns),
+        zone=ZoneInfo(config.electricity.timezone) if config.electricity else None,
+    )
+
+
+def _devices(reader: StoreReader, since_ns: int, now_ns: int) -> list[Device]:
+    """Return the present devices; absent ones must not share the host's price."""
+    newest: dict[str, Point] = {}
+    for row in reader.last("device", now_ns):
+        name = row.tags.get("device", "")
+        known = newest.get(name)
+        if row.time_ns >= since_ns and parse_kind(row.tags.get("kind", "")):
+            newest[name] = row if known is None or row.time_ns > known.time_ns else known
+    last_ns = max((row.time_ns for row in newest.values()), default=0)
+    return [
+        _device(newest[name])
+        for name in sorted(newest)
+        if newest[name].time_ns > last_ns - GONE_AFTER_NS
+    ]
+
+
+def _device(row: Point) -> Device:
+    tags = row.tags
+    name, model = tags["device"], tags.get("model", "")
+    kind = parse_kind(tags["kind"])
+    if kind is None:
+        raise ValueError(f"{tags['kind']!r} is not a kind of device")
+    is_slice = DEVICE_KINDS[kind].is_slice
+    memory_bytes = number(row, "mem_total_bytes")
+    return Device(
+        name,
+        kind,
+        tags.get("uuid", ""),
+        model,
+        memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        parent=name.partition(".")[0] if is_slice else "",
+        slices=(slices_of(model) or 0) if is_slice else 0,
+        slices_of=board_slices(model) if is_slice else 0,
+    )
+
+
+def _device_history(
+    reader: StoreReader,
+    device: Device,
+    terms: Terms | None,
+    span: tuple[int, int],
+    ends_ns: Mapping[str, Sequence[int]],
+    every_ns: int,
+) -> DeviceHistory:
+    since_ns, now_ns = span
+    own = sorted(at for names, times in ends_ns.items() if _is_on(names, device) for at in times)
+    history = DeviceHistory(device, terms, now_ns, own)
+    history.mem_total_bytes = device.memory_bytes
+    tags = {"device": device.name, "uuid": device.uuid}
+    for row in reader.points("device", since_ns, now_ns, tags):
+        history.add(_interval(row, every_ns))
+    return history
+
+
+def _interval(row: Point, every_ns: int) -> Interval:
+    """Return the interval of a row; an aggregate is stamped at its start, other rows at the end."""
+    start_ns, end_ns = row.time_ns - every_ns, row.time_ns
+    if isinstance(row, RolledPoint):
+        start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
+    return Interval(
+        start_ns,
+        end_ns,
+        util_pct=number(row, "util_pct"),
+        util_pct_max=_highest(row, "util_pct"),
+        power_w=number(row, "power_w"),
+        mem_used_bytes_max=_highest(row, "mem_used_bytes"),
+    )
+
+
+def _highest(row: Point, field: str) -> float | None:
+    cell = row.cells.get(field) if isinstance(row, RolledPoint) else None
+    return number(row, field) if cell is None or cell.high is None else float(cell.high)
+
+
+def _probe_ends(probes: Iterable[Point]) -> dict[str, list[int]]:
+    """Return the end times of probe runs by device name."""
+    found: dict[str, list[int]] = {}
+    for row in probes:
+        found.setdefault(row.tags.get("device", ""), []).append(row.time_ns)
+    return found
+
+
+def _is_on(names: str, device: Device) -> bool:
+    """Whether a probe of these devices runs on a device, or on a slice of it."""
+    return any(
+        name == device.name or name.partition(".")[0] == device.name
+        for name in names.split(TOGETHER)
+    )
+
+
+def _add_services(
+    reader: StoreReader,
+    config: Config,
+    devices: Mapping[str, DeviceHistory],
+    since_ns: int,
+    now_ns: int,
+) -> None:
+    """Add the requests of services to the devices that they use."""
+    held = {service.name: set(service.devices) for service in config.service}
+    for series in reader.series("cost", {"basis": "serving"}):
+        names = series.tags.get("device", "").split(TOGETHER)
+        held.setdefault(series.tags.get("service", ""), set()).update(names)
+    for row in reader.points("serving", since_ns, now_ns):
+        start_ns, end_ns = (
+            row.time_ns - int((number(row, "window_s") or 0.0) * NS_PER_S),
+            row.time_ns,
+        )
+        if isinstance(row, RolledPoint):
+            start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
+        requests = number(row, "requests")
+        is_complete = row.fields.get("complete") is not False
+        for name in held.get(row.tags.get("service", ""), ()):
+            if name in devices:
+                devices[name].add_service(start_ns, end_ns, requests, is_complete=is_complete)
+
+
+def _known(config: Config) -> dict[str, Known]:
+    return {
+        probe.name: Known(
+            # Inputs of other shapes are another workload.
+            model=str((probe.identity, probe.weights, probe.inputs)),
+            bound_ms=None if probe.latency_bound_s is None else probe.latency_bound_s * 1000,
+        )
+        for probe in config.probe
+        if isinstance(probe, ProbeConfig)
+    }
+
+
+def _rented_together(
+    config: Config, devices: Mapping[str, DeviceHistory], now_ns: int
+) -> list[tuple[str, ...]]:
+    """Return the groups of devices that share one price: of a host or an instance."""
+    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+    in_force = [plan for plan in config.price if plan.valid_from <= day]
+    own = {plan.device for plan in in_force if plan.device is not None}
+    general = [plan for plan in in_force if plan.device is None]
+    newest = max(general, key=lambda plan: plan.valid_from, default=None)
+    if newest is not None and newest.unit != "host":
+        return []
+    names = [
+        name
+        for name, history in devices.items()
+        if history.device.is_board and name not in own and history.terms is not None
+    ]
+    return [tuple(names)] if len(names) > 1 else []
+
+
+def _offers(
+    config: Config, plans: Sequence[Plan], devices: Sequence[Device], now_ns: int
+) -> list[Offer]:
+    """Return the reservations among the plans, as if bought today."""
+    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+    found = []
+    for plan in plans:
+        if plan.plan != "reserved":
+            continue
+        book = book_of_plans([plan], config.electricity, devices, day, {})
+        terms_by_device = {device.name: book.terms(device.name, now_ns) for device in devices}
+        rates = {name: terms.rate for name, terms in terms_by_device.items() if terms is not None}
+        found.append(Offer(name_of_plan(plan), rates))
+    return found

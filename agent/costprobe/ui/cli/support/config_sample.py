@@ -1,0 +1,143 @@
+"""Sample configurations: what `costprobe config init` writes, and the example beside the unit.
+
+Keys, values and comments are those of the typed fields; only the choice of tables and keys is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
+from costprobe.adapters.probing.settings import ProbingConfig
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
+from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.app.configuration import HostConfig
+from costprobe.core.config.sample import SampleTable, render_table
+from costprobe.core.records import Device
+from costprobe.domain.alerting.rules.slo import SloRuleConfig
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.carbon import CarbonConfig
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.plans.owned import OwnedPlan
+from costprobe.domain.pricing.plans.reserved import ReservedPlan
+from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.domain.pricing.tariff import ElectricityConfig
+
+_HEAD = """\
+# costprobe: cost per inference on this host. A key that is commented out has its default, or is
+# optional. After a change: costprobe config check, then systemctl reload costprobe.
+# Durations are text such as "5m"; money is exact. All keys: man costprobe, docs/reference/configuration.md
+"""
+_PROBE_KEYS = ("name", "kind", "module", "devices", "dtype", "batch", "latency_bound", "every")
+_PROBE_MORE_KEYS = ("stagger", "python", "when_busy", "quality")
+_PLAN_KEYS = ("plan", "per_hour", "currency", "device", "valid_from")
+_ACTIVE_PLAN_KEYS = frozenset({"plan", "per_hour", "currency"})
+_HOST = SampleTable("[host]", HostConfig, ("name", "labels"))
+_PROBING = SampleTable("[probing]", ProbingConfig, ("duty",), active=frozenset({"duty"}))
+_PROBE = SampleTable(
+    "[[probe]]",
+    ProbeConfig,
+    _PROBE_KEYS + _PROBE_MORE_KEYS,
+    active=frozenset({"name", "kind", "devices", "dtype", "batch", "every"}),
+)
+_SERVED_PROBE = SampleTable(
+    "[[probe]]",
+    OpenAiProbeConfig,
+    ("name", "kind", "url", "model", "devices", "concurrency"),
+    {"name": "chat", "devices": ["gpu0"]},
+)
+_SERVICE = SampleTable("[[service]]", ServiceConfig, ("name", "url", "engine", "devices"))
+_PRICE = SampleTable("[[price]]", OnDemandPlan, _PLAN_KEYS, active=_ACTIVE_PLAN_KEYS)
+_OTHER_PLANS = (
+    SampleTable(
+        "[[price]]",
+        ReservedPlan,
+        ("plan", "per_hour", "discount", "upfront", "term", "valid_from"),
+    ),
+    SampleTable("[[price]]", SpotPlan, ("plan", "file")),
+    SampleTable(
+        "[[price]]",
+        OwnedPlan,
+        ("plan", "purchase_price", "residual_value", "lifetime", "monthly_costs"),
+    ),
+    SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue", "currency")),
+    SampleTable("[carbon]", CarbonConfig, ("g_per_kwh",)),
+)
+_SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
+_SERVICE_SINK = SampleTable(
+    "[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_credential")
+)
+_V1_SINK = SampleTable(
+    "[[sink]]",
+    InfluxV1Config,
+    ("name", "api", "url", "database", "user", "password_file"),
+    {"name": "influxdb1", "api": "v1"},
+)
+_ALERTING = (
+    SampleTable("[[notifier]]", AlertmanagerConfig, ("name", "kind", "url")),
+    SampleTable("[[budget]]", BudgetConfig, ("name", "amount", "currency", "period", "timezone")),
+    SampleTable("[[rule]]", SloRuleConfig, ("name", "kind", "within_ms", "objective")),
+)
+_STORE = SampleTable(
+    "[store]",
+    StoreConfig,
+    ("path", "retention", "rollup_1m_retention", "rollup_1h_retention"),
+    active=frozenset({"retention", "rollup_1m_retention", "rollup_1h_retention"}),
+)
+
+
+def host_sample(devices: Sequence[Device], logical_cpus: int) -> str:
+    """A configuration file for the devices of this host.
+
+    Args:
+        devices: The devices found; the price is the sum of their assumed list prices.
+        logical_cpus: vCPUs of the host.
+    """
+    rated = [(device, assumed_rate(device, logical_cpus)) for device in devices]
+    accelerators = [entry for entry in rated if not entry[0].is_host]
+    priced = accelerators or rated
+    total = sum((rate.per_hour for _, rate in priced), Decimal(0)) or Decimal(1)
+    source = "; ".join(sorted({rate.source for _, rate in priced})) or "no device was found"
+    found = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
+    probe = _PROBE._replace(values={"dtype": "bf16" if accelerators else "fp32"})
+    price = _PRICE._replace(
+        values={"per_hour": total.normalize()},
+        note=f"Price of the whole host, an assumption until you enter your own. Source: {source}.",
+    )
+    tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
+    return _joined(_HEAD + found, (*tables, _SINK, _V1_SINK, *_ALERTING, _STORE))
+
+
+def service_sample() -> str:
+    """The example beside the systemd unit: no device is known, and secrets are credentials."""
+    probe = _PROBE._replace(active=_PROBE.active - {"dtype"})
+    price = _PRICE._replace(
+        active=frozenset(), note="Price of the whole host; without it a list price is assumed."
+    )
+    tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
+    hint = "# `costprobe config init FILE` writes one for the hardware of the host.\n"
+    return _joined(_HEAD + hint, (*tables, _SERVICE_SINK, *_ALERTING, _STORE))
+
+
+def readme_sample() -> str:
+    """The excerpt in the README: what to measure, what it costs, where it is sent."""
+    module = _PROBE._replace(values={"name": "ranker", "kind": "module"})
+    probe = _table(module, ("name", "kind", "module", "python", "batch", "latency_bound"))
+    price = _table(_PRICE, ("plan", "per_hour", "currency"))
+    return _joined("", (probe, price, _table(_SERVICE), _table(_SINK)))
+
+
+def _table(sample: SampleTable, keys: tuple[str, ...] = ()) -> SampleTable:
+    """A table with these keys, by default its own, all active, and without a note."""
+    shown = keys or sample.keys
+    return sample._replace(keys=shown, active=frozenset(shown), note="")
+
+
+def _joined(head: str, tables: Sequence[SampleTable]) -> str:
+    return "\n".join(([head] if head else []) + [render_table(table) for table in tables])

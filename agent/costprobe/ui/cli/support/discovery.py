@@ -1,0 +1,43 @@
+"""The devices of this host, from a short-lived sensor child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from costprobe.adapters.sensors.settings import TelemetryConfig
+from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Device, Event
+from costprobe.daemon.sensing import sensor_settings
+
+TIMEOUT_S = 15.0
+
+
+def ignore_event(event: Event) -> None:
+    """Discard faults: the result shows them."""
+    del event
+
+
+@contextmanager
+def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
+    """Start a sensor child, wait for its devices, and stop it at the end of the block."""
+    sensor = SensorSupervisor(
+        CHILD_COMMAND, sensor_settings(telemetry), ignore_event, SystemClock()
+    )
+    sensor.start()
+    try:
+        sensor.wait_for_devices(TIMEOUT_S)
+        yield sensor
+    finally:
+        sensor.stop(1.0)
+
+
+def discovered_devices(telemetry: TelemetryConfig | None = None) -> tuple[Device, ...]:
+    """Return the devices of this host.
+
+    Args:
+        telemetry: Which devices to look for; by default those of demo mode.
+    """
+    with short_lived_sensor(telemetry or TelemetryConfig()) as sensor:
+        return sensor.devices()

@@ -1,0 +1,64 @@
+"""Commands whose `--help` ends with examples; the man page and the reference show the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+
+class ExampleCommand(click.Command):
+    """A command with examples.
+
+    Attributes:
+        examples: Shell lines, each with what it does as a comment: "costprobe top --once  # ...".
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's arguments
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the options."""
+        super().format_epilog(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+
+class ExampleGroup(click.Group):
+    """A group with examples: its own, else the first one of each of its commands.
+
+    Attributes:
+        examples: Shell lines, as in `ExampleCommand`.
+    """
+
+    command_class = ExampleCommand
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's arguments
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the options and commands."""
+        super().format_epilog(ctx, formatter)
+        write_examples(examples_of(self), formatter)
+
+
+def examples_of(command: click.Command) -> tuple[str, ...]:
+    """The examples that the help of a command shows."""
+    own: tuple[str, ...] = getattr(command, "examples", ())
+    if own or not isinstance(command, click.Group):
+        return own
+    inner = (examples_of(command.commands[name]) for name in command.commands)
+    return tuple(examples[0] for examples in inner if examples)
+
+
+def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    """Write a section of examples, each on a line of its own however long it is."""
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        for example in examples:
+            line, _, comment = example.partition("  # ")
+            formatter.write(f"{'':{formatter.current_indent}}# {comment}\n")
+            formatter.write(f"{'':{formatter.current_indent}}{line}\n")

@@ -1,0 +1,93 @@
+"""Shell completion of values: names from the configuration and from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+
+import click
+
+MAX_OFFERED = 200
+
+Offer = Callable[[click.Context, click.Parameter, str], list[str]]
+_Names = Callable[[str | None], Iterable[str]]
+
+
+def _offering(names: _Names) -> Offer:
+    """Complete a value; offer nothing on any error, because completion must not print one."""
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        del param
+        try:
+            found = sorted(set(names(ctx.find_root().params.get("config_path"))))
+        except Exception:  # noqa: BLE001 - see the docstring
+            return []
+        return [name for name in found if name.startswith(incomplete)][:MAX_OFFERED]
+
+    return offer
+
+
+def _of_config(table: str) -> _Names:
+    def names(path: str | None) -> Iterator[str]:
+        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - no `--help` shall pay for it
+
+        for entry in getattr(LoadedConfig(path).config, table):
+            yield entry.name
+
+    return names
+
+
+def _of_tag(tag: str) -> _Names:
+    def names(path: str | None) -> Iterator[str]:
+        from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415 - as above
+        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
+
+        with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+            for series in reader.series():
+                if tag in series.tags:
+                    yield series.tags[tag]
+
+    return names
+
+
+def _probes(path: str | None) -> Iterator[str]:
+    from costprobe.adapters.probing.model_settings import BUILT_IN  # noqa: PLC0415 - as above
+
+    yield from BUILT_IN
+    yield from _of_config("probe")(path)
+
+
+def _either(*kinds: _Names) -> _Names:
+    return lambda path: [name for kind in kinds for name in kind(path)]
+
+
+def _silences(path: str | None) -> Iterator[str]:
+    from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
+
+    with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+        document, _ = reader.states()["alerts"]
+    for silence in document["silences"]:
+        yield silence["id"]
+
+
+def _fields(path: str | None) -> Iterator[str]:
+    del path
+    from costprobe.core.schema import SCHEMA  # noqa: PLC0415 - as above
+
+    for measurement in SCHEMA.values():
+        for field, kind in measurement.fields.items():
+            if kind in (float, int):
+                yield field
+
+
+STORED_DEVICES = _offering(_of_tag("device"))
+STORED_PROBES = _offering(_of_tag("probe"))
+STORED_SERVICES = _offering(_of_tag("service"))
+STORED_MODELS = _offering(_either(_of_tag("probe"), _of_tag("service")))
+PROBES = _offering(_probes)
+BUDGETS = _offering(_of_config("budget"))
+SINKS = _offering(_of_config("sink"))
+NOTIFIERS = _offering(_of_config("notifier"))
+SILENCES = _offering(_silences)
+FIELDS = _offering(_fields)

@@ -1,0 +1,139 @@
+"""The path of the store, found without validating the configuration, and access errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
+
+if TYPE_CHECKING:  # the import takes longer than the commands that need no store
+    from costprobe.adapters.storage.reader import StoreReader
+
+BAD_INPUT = 2
+
+
+class HasStore(Protocol):
+    """A source of the paths of the store and of the configuration."""
+
+    path: Path | None
+
+    @property
+    def store_path(self) -> Path:
+        """The path of the store."""
+        ...
+
+
+class BadInputError(click.ClickException):
+    """The input of the user cannot be used."""
+
+    exit_code = BAD_INPUT
+
+
+def bad_input(message: str) -> click.ClickException:
+    """Return an error in the user's input, which ends the command with exit code 2."""
+    return BadInputError(message)
+
+
+def access_denied(path: Path) -> click.ClickException:
+    """Return the error for a file of the service that this user may not read."""
+    return bad_input(
+        f"{path}: permission denied; use sudo, or join the group costprobe and log in again:"
+        ' sudo usermod --append --groups costprobe "$USER"'
+    )
+
+
+def check_access(path: Path) -> None:
+    """Check that this user may read the service's configuration.
+
+    Raises:
+        click.ClickException: With exit code 2; the message names the group to join.
+    """
+    if path == SYSTEM_PATH and not os.access(path, os.R_OK):
+        raise access_denied(path)
+
+
+def may_run_service() -> bool:
+    """Whether this user may read the service's configuration and write its store.
+
+    True also where there is no such file, or one with an error that loading it will report.
+    """
+    if not SYSTEM_PATH.exists():
+        return True
+    try:
+        store = store_of(SYSTEM_PATH)
+    except PermissionError:
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+    places = [store, *store.parents]
+    return os.access(next(place for place in places if os.path.exists(place)), os.W_OK)  # noqa: PTH110 - False where a folder may not be searched
+
+
+class Place:
+    """The configuration file that a command was called with, and its store.
+
+    Attributes:
+        path: The file; None in demo mode.
+    """
+
+    def __init__(self, named: str | None) -> None:
+        self.path = config_path(named)
+
+    @cached_property
+    def store_path(self) -> Path:
+        """The path of the store: as configured, otherwise the default of service or demo mode."""
+        if self.path is not None:
+            check_access(self.path)
+        try:
+            return store_of(self.path)
+        except (OSError, ValueError, RecursionError):
+            self.check()
+            raise
+
+    def check(self) -> None:
+        """Validate the whole file, if there is one.
+
+        Raises:
+            click.ClickException: With exit code 2 and every error of the file.
+        """
+        # Imported here, because the import takes longer than most commands.
+        from costprobe.app.configuration import load  # noqa: PLC0415
+        from costprobe.core.config.load import ConfigError  # noqa: PLC0415
+
+        if self.path is not None:
+            try:
+                load(self.path)
+            except ConfigError as error:
+                raise bad_input(str(error)) from error
+
+
+@contextmanager
+def reader_of(place: HasStore) -> Iterator[StoreReader]:
+    """Open the store for reading; the daemon may be writing to it.
+
+    Raises:
+        click.ClickException: It cannot be read.
+    """
+    # Imported here, because the import takes longer than the commands that need no store.
+    from costprobe.adapters.storage.errors import StoreError  # noqa: PLC0415
+    from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415
+
+    try:
+        reader = StoreReader.open(place.store_path)
+    except StoreError as error:
+        if error.fault == "denied" and place.path == SYSTEM_PATH:
+            raise access_denied(place.store_path) from error
+        raise click.ClickException(str(error)) from error
+    try:
+        yield reader
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        reader.close()

@@ -1,0 +1,57 @@
+"""Price plans from a file, and price books of alternative plans."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from costprobe.app.configuration import AnyPlan
+from costprobe.core.records import Device
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.domain.pricing.spot_prices import Spots
+from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.ui.cli.support.loaded_config import bad_input
+
+MAX_FILE_BYTES = 1 << 20
+
+
+def plans_of(file: Path) -> list[Plan]:
+    """Return the [[price]] tables of a file.
+
+    Raises:
+        click.ClickException: It holds none that can be used.
+    """
+    try:
+        content = file.read_bytes()[:MAX_FILE_BYTES]
+        tables = tomllib.loads(content.decode(), parse_float=Decimal).get("price", [])
+        return TypeAdapter(list[AnyPlan]).validate_python(tables)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise bad_input(f"{file}: is not valid TOML: {error}") from error
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(str(part) for part in detail["loc"])
+        raise bad_input(f"{file}: price.{where}: {detail['msg']}") from error
+
+
+def book_of_plans(
+    plans: Sequence[Plan],
+    electricity: ElectricityConfig | None,
+    devices: Sequence[Device],
+    began: date,
+    spots: Spots,
+) -> PriceBook:
+    """Return a price book in which plans apply from a given day, whatever their valid_from."""
+    held = [plan.model_copy(update={"valid_from": began}) for plan in plans]
+    return PriceBook(held, electricity, devices, spots=lambda: spots)
+
+
+def name_of_plan(plan: Plan) -> str:
+    """Return a readable name of a plan."""
+    began: date = plan.valid_from
+    return f"{plan.plan.replace('_', ' ')} of {began}"

@@ -1,0 +1,73 @@
+"""Price book and carbon intensities of a configuration, with stored spot values."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import click
+
+from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.carbon_feed import KIND as CARBON
+from costprobe.app.accounting.spot_feeds import kind_of
+from costprobe.app.accounting.timed_feed import FeedKind
+from costprobe.core.config.source import SourceConfig
+from costprobe.core.records import Device
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.domain.pricing.spot_prices import Spots
+from costprobe.domain.pricing.timed import TimedValues
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+
+
+def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
+    """Return the price book, with stored spot prices, or those of the source if none are stored."""
+    config, cpus = settings.config, os.cpu_count() or 1
+    spots = known_spots(settings)
+    return PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+
+
+def carbon_book(settings: LoadedConfig, devices: Sequence[Device]) -> CarbonBook:
+    """Return the carbon intensities, stored, or those of the source if none are stored."""
+    config, carbon = settings.config, settings.config.carbon
+    known = TimedValues()
+    if carbon is not None and carbon.sources:
+        known = _known(CARBON, carbon, _states(settings))
+    return CarbonBook(carbon, config.electricity, devices, lambda: known)
+
+
+def known_spots(settings: LoadedConfig) -> Spots:
+    """Return the stored spot prices by plan; for a plan without any, those of its source."""
+    plans = [plan for plan in settings.config.price if isinstance(plan, SpotPlan)]
+    states = _states(settings) if plans else {}
+    return {plan.name: _known(kind_of(plan.name), plan, states) for plan in plans}
+
+
+def _states(settings: LoadedConfig) -> dict[str, tuple[Any, int]]:
+    try:
+        with closing(StoreReader.open(settings.store_path)) as reader:
+            return reader.states()
+    except StoreError:
+        return {}  # no daemon has run here yet
+
+
+def _known(kind: FeedKind, source: SourceConfig, states: dict[str, tuple[Any, int]]) -> TimedValues:
+    document, _ = states.get(kind.state, (None, 0))
+    if document:
+        try:
+            return TimedValues.from_document(document)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            click.echo(f"{kind.title}: the stored values are damaged", err=True)
+    now_ns = time.time_ns()
+    try:
+        news = kind.parse(read_source(source), now_ns)
+    except (SourceError, ValueError) as error:
+        click.echo(f"{kind.title}: {error}", err=True)
+        return TimedValues()
+    return TimedValues().updated(news, kind.valid_until_ns(news, now_ns))

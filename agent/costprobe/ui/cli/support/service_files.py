@@ -1,0 +1,157 @@
+"""The files of the service on a host: their paths, and how they are installed and deleted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import costprobe
+
+SERVICE: Final = "costprobe.service"
+DASHBOARD: Final = "costprobe-dashboard.service"
+USER: Final = "costprobe"
+EXAMPLE: Final = "costprobe.toml.example"
+SYSUSERS: Final = "usr/local/lib/sysusers.d/costprobe.conf"
+TMPFILES: Final = "usr/local/lib/tmpfiles.d/costprobe.conf"
+# Not in /etc: the files of the administrator in /etc take precedence, and upgrades do not touch them.
+FILES: Final[Mapping[str, str]] = {
+    SERVICE: f"usr/local/lib/systemd/system/{SERVICE}",
+    DASHBOARD: f"usr/local/lib/systemd/system/{DASHBOARD}",
+    "costprobe.sysusers": SYSUSERS,
+    "costprobe.tmpfiles": TMPFILES,
+    "60-costprobe-rapl.rules": "usr/local/lib/udev/rules.d/60-costprobe-rapl.rules",
+}
+VENV: Final = "opt/costprobe"
+LINK: Final = "usr/local/bin/costprobe"
+CONFIG: Final = "etc/costprobe/costprobe.toml"
+CACHE: Final = "var/cache/costprobe"
+# Deleted by --purge alone.
+KEPT: Final[Mapping[str, str]] = {
+    "etc/costprobe": "the configuration",
+    f"etc/systemd/system/{SERVICE}.d": "your drop-ins",
+    f"etc/systemd/system/{DASHBOARD}.d": "your drop-ins",
+    "var/lib/costprobe": "the store",
+    "var/lib/private/costprobe": "the store",
+}
+RAPL_COUNTERS: Final = (
+    "sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/energy_uj",
+    "sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/intel-rapl:*/energy_uj",
+)
+_SHARED: Final = "share/costprobe/systemd"
+_FILE_MODE: Final = 0o644
+_ROOT_ALONE: Final = 0o400
+
+
+def checkout() -> Path | None:
+    """Return the source tree of this program; None if it was installed from a wheel."""
+    folder = Path(costprobe.__file__).resolve().parents[2]
+    return folder if (folder / "pyproject.toml").is_file() else None
+
+
+def unit_sources(venv: Path | None) -> Path | None:
+    """Return the folder of the units, or None if there is none.
+
+    Args:
+        venv: The virtual environment whose version the units belong to; None for this program.
+    """
+    if venv is not None:
+        folders = [venv / _SHARED]
+    else:
+        source = checkout()
+        folders = [source / "systemd"] if source else []
+        folders.append(Path(sysconfig.get_path("data")) / _SHARED)
+    return next((folder for folder in folders if (folder / SERVICE).is_file()), None)
+
+
+def put(source: Path, target: Path) -> bool:
+    """Copy a file atomically; return False if the target has the same content already.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    content = source.read_bytes()
+    if target.is_file() and target.read_bytes() == content:
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.new")
+    fresh.write_bytes(content)
+    fresh.chmod(_FILE_MODE)
+    fresh.replace(target)
+    return True
+
+
+def link(root: Path) -> bool:
+    """Link the program into the path of all users; return False if the name is taken.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path = root / LINK
+    if path.is_symlink() or path.exists():
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(f"/{VENV}/bin/costprobe")
+    return True
+
+
+def is_our_link(root: Path) -> bool:
+    """Whether the program in the path belongs to the service."""
+    path = root / LINK
+    return path.is_symlink() and path.readlink() == Path(f"/{VENV}/bin/costprobe")
+
+
+def is_venv(folder: Path) -> bool:
+    """Whether a folder is a virtual environment, which may be deleted as a whole."""
+    return (folder / "pyvenv.cfg").is_file()
+
+
+def shadows(root: Path) -> list[Path]:
+    """Return the files in /etc that override installed files of the same name."""
+    units = [root / "etc/systemd/system" / name for name in (SERVICE, DASHBOARD)]
+    others = [root / "etc" / folder / "costprobe.conf" for folder in ("sysusers.d", "tmpfiles.d")]
+    return [path for path in (*units, *others) if path.exists()]
+
+
+def remove(path: Path) -> bool:
+    """Delete a file, a link or a folder with its content; return False if there is none.
+
+    Raises:
+        OSError: It cannot be deleted.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+        return True
+    existed = path.is_symlink() or path.exists()
+    path.unlink(missing_ok=True)
+    return existed
+
+
+def remove_empty(root: Path) -> None:
+    """Delete the folders that contained no other files."""
+    for target in FILES.values():
+        for folder in (root / target).parents:
+            if folder == root / "usr/local/lib" or not folder.is_dir() or any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
+def granted_counters(root: Path) -> Iterator[Path]:
+    """Yield the RAPL counters that the group may read."""
+    for pattern in RAPL_COUNTERS:
+        for path in sorted(root.glob(pattern)):
+            if path.stat().st_gid != 0:
+                yield path
+
+
+def take_back(counter: Path) -> None:
+    """Make a RAPL counter readable by root alone again, the default of the kernel.
+
+    Raises:
+        OSError: It cannot be changed.
+    """
+    os.chown(counter, 0, 0)
+    counter.chmod(_ROOT_ALONE)

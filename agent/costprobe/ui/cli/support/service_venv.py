@@ -1,0 +1,182 @@
+"""The virtual environment of the service: created from a Python that its sandbox can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from costprobe.ui.cli.support.service_files import is_venv
+from costprobe.ui.cli.support.service_steps import StepError, Steps
+
+PIP_TIMEOUT_S: Final = 3600.0
+PAGE: Final = "dashboard"
+TORCH_INDEX: Final = "https://download.pytorch.org/whl"
+# Hidden from the service by ProtectHome=yes.
+HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
+USUAL: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
+OLDEST: Final = (3, 11)
+_PIP_FIX: Final = (
+    "see the output of pip above; without network access, use a folder of wheels:"
+    " PIP_NO_INDEX=1 PIP_FIND_LINKS=/folder"
+)
+_TORCH_FIX: Final = (
+    f"{_PIP_FIX}; or name another build: COSTPROBE_TORCH='torch==2.13.0 --index-url URL'"
+)
+_FEW_RETRIES: Final = ("--retries", "1", "--timeout", "15")
+_PROGRAM: Final = """
+import importlib.util, json, os, sys
+print(json.dumps({
+    "version": list(sys.version_info[:2]),
+    "places": [os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)],
+    "has_venv": importlib.util.find_spec("ensurepip") is not None,
+}))
+"""
+_CONTENTS: Final = """
+import json
+from importlib.metadata import distributions
+found = {dist.metadata["Name"]: dist.version for dist in distributions()}
+print(json.dumps(["torch" in found, found.get("costprobe")]))
+"""
+
+
+class Python(NamedTuple):
+    """An interpreter.
+
+    Attributes:
+        path: Its program.
+        version: Major and minor version.
+        home: The directory of its standard library.
+    """
+
+    path: str
+    version: tuple[int, int]
+    home: str
+
+
+def chosen_python(wanted: str | None, steps: Steps) -> Python:
+    """Return the first interpreter that the service can use.
+
+    Args:
+        wanted: The interpreter that the user named; None to try our own and the usual paths.
+        steps: Runs them.
+
+    Raises:
+        StepError: There is none; the message states a reason for each.
+    """
+    ours = str(getattr(sys, "_base_executable", sys.executable))
+    reasons = []
+    for path in dict.fromkeys([wanted] if wanted else [ours, *USUAL]):
+        found = _inspected(path, steps)
+        if isinstance(found, Python):
+            return found
+        reasons.append(f"  {path}: {found}")
+    listed = "\n".join(reasons)
+    raise StepError(f"no Python that the service can use:\n{listed}\nname one with --python")
+
+
+def _inspected(path: str, steps: Steps) -> Python | str:
+    """Return an interpreter, or the reason why the service cannot use it."""
+    try:
+        found = json.loads(steps.ask([path, "-I", "-c", _PROGRAM], "is it a Python?"))
+    except (StepError, ValueError):
+        return "does not exist, or is not Python"
+    if tuple(found["version"]) < OLDEST:
+        return f"is older than {OLDEST[0]}.{OLDEST[1]}"
+    if any(Path(place).is_relative_to(hidden) for place in found["places"] for hidden in HIDDEN):
+        return "is in a home directory, which is hidden from the service"
+    if not found["has_venv"]:
+        return "has no ensurepip; on Debian: apt-get install python3-venv"
+    major, minor = found["version"]
+    return Python(path, (major, minor), found["places"][1])
+
+
+def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
+    """Create the virtual environment; an existing one that works is kept.
+
+    Args:
+        folder: Its path.
+        wanted: The interpreter that the user named; None for any.
+        steps: Runs the commands.
+
+    Raises:
+        StepError: It cannot be created, or the folder contains something else.
+    """
+    if folder.exists() and not is_venv(folder) and any(folder.iterdir()):
+        raise StepError(f"{folder}: is not a virtual environment; move it away, then install again")
+    python = chosen_python(wanted, steps)
+    if is_venv(folder):
+        there = _inspected(str(folder / "bin/python"), steps)
+        if isinstance(there, Python) and (
+            wanted is None or (there.version, there.home) == (python.version, python.home)
+        ):
+            return
+        steps.log(f"{folder}: belongs to another Python; creating it again")
+    steps.run([python.path, "-m", "venv", "--clear", str(folder)], "is the disk full?")
+
+
+def install_packages(folder: Path, source: str, steps: Steps) -> None:
+    """Install costprobe and its dependencies, with the PyTorch build of the running program.
+
+    Args:
+        folder: The virtual environment.
+        source: A source tree, a wheel, or a requirement, as pip takes it.
+        steps: Runs the commands.
+
+    Raises:
+        StepError: pip failed.
+    """
+    # On a terminal pip shows the size and the progress of its downloads.
+    shows = sys.stderr.isatty()
+    pip = [str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    install = [*pip, *([] if shows else ["--quiet"]), "install", "--no-input"]
+    has_torch, installed = _contents(folder, steps)
+    wanted = [([*install, "--upgrade", with_page(source)], _PIP_FIX)]
+    if source.endswith(f"-{installed}-py3-none-any.whl"):
+        # By itself pip skips a wheel of the installed version, whatever is in it.
+        wanted = [([*install, "--force-reinstall", "--no-deps", source], _PIP_FIX)]
+    if os.environ.get("COSTPROBE_TORCH") or not has_torch:
+        wanted.insert(0, ([*install, *torch_requirement()], _TORCH_FIX))
+    for command, fix in wanted:
+        steps.run(command, fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows)
+
+
+def with_page(source: str) -> str:
+    """Return a requirement with the extra that the unit of the dashboard needs.
+
+    Args:
+        source: A source tree, a wheel, or a requirement without extras.
+    """
+    if Path(source).exists():
+        return f"{source}[{PAGE}]"
+    return re.sub(r"^([A-Za-z0-9._-]+)(?!\[)(?=[^A-Za-z0-9._-]|$)", rf"\1[{PAGE}]", source)
+
+
+def torch_requirement() -> list[str]:
+    """Return pip's arguments for the PyTorch build of the running program.
+
+    A local version such as 2.13.0+cpu is looked for on PyTorch's index of that build, too. PyPI
+    refuses such versions, so that a CPU build is never replaced by PyPI's CUDA build.
+    COSTPROBE_TORCH overrides it, as it does for `make`.
+    """
+    if named := os.environ.get("COSTPROBE_TORCH"):
+        return shlex.split(named)
+    try:
+        ours = version("torch")
+    except PackageNotFoundError:
+        return ["torch"]
+    build = ours.partition("+")[2]
+    index = [*_FEW_RETRIES, "--extra-index-url", f"{TORCH_INDEX}/{build}"] if build else []
+    return [*index, f"torch=={ours}"]
+
+
+def _contents(folder: Path, steps: Steps) -> tuple[bool, str | None]:
+    """Return whether an environment has torch, and its version of costprobe if there is one."""
+    output = steps.ask([str(folder / "bin/python"), "-I", "-c", _CONTENTS], "is it complete?")
+    has_torch, installed = json.loads(output)
+    return bool(has_torch), installed

@@ -1,0 +1,47 @@
+"""Check that each service's endpoint is reachable and has the expected counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.ui.cli.support.checks import Check
+
+
+def service_checks(
+    services: Sequence[ServiceConfig], environ: Mapping[str, str]
+) -> Iterator[Check]:
+    """Yield a check of each endpoint and its counters.
+
+    Args:
+        services: The services.
+        environ: The environment, with systemd's credentials folder.
+    """
+    for service in services:
+        for url in service.url:
+            yield _endpoint_check(service, url, environ)
+
+
+def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]) -> Check:
+    # Imported here, because it is only needed if a service is configured.
+    from costprobe.adapters.net.secret import credentials_folder  # noqa: PLC0415
+    from costprobe.adapters.serving.errors import ScrapeError  # noqa: PLC0415
+    from costprobe.adapters.serving.exposition import parse_exposition  # noqa: PLC0415
+    from costprobe.adapters.serving.fetch import MetricsFetcher  # noqa: PLC0415
+    from costprobe.adapters.serving.reading import engine_of, read_counters, wanted_names  # noqa: PLC0415
+
+    name = f"service {service.name}"
+    engine = engine_of(service)
+    try:
+        body = MetricsFetcher(service, credentials_folder(environ))(url)
+        exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
+        reading = read_counters(exposition, engine, service.models, service.model or "")
+    except ScrapeError as error:
+        fix = "see docs/serving.md for the address, and the option that enables it"
+        return Check(name, "bad", f"{url}: {error}", fix)
+    found = ", ".join(sorted(reading.measures)) or "nothing"
+    if reading.missing:
+        fix = f'is it {service.engine}? else set engine, or engine = "generic" with its counters'
+        lacks = "; ".join(reading.missing)
+        return Check(name, "bad", f"{url}: counts {found}; missing: {lacks}", fix)
+    return Check(name, "good", f"{url}: counts {found}", "")

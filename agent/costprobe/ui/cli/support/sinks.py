@@ -1,0 +1,37 @@
+"""Select one of the configured sinks for a command."""
+
+from __future__ import annotations
+
+from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
+from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.app.configuration import Config
+from costprobe.ui.cli.support.loaded_config import bad_input
+
+
+def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | InfluxV2Config:
+    """The InfluxDB sink of that name, or the only sink.
+
+    Args:
+        config: The configuration.
+        name: Name of a sink; None for the only one.
+
+    Raises:
+        click.ClickException: There is none, it is not an InfluxDB, or several exist and none is
+            named.
+    """
+    names = ", ".join(sink.name for sink in config.sink)
+    if not config.sink:
+        raise bad_input("no sink is configured; add a [[sink]] with the database's address")
+    if name is None and len(config.sink) > 1:
+        raise bad_input(f"several sinks: {names}; name one with --sink")
+    for sink in config.sink:
+        if name in (None, sink.name):
+            if not isinstance(sink, InfluxV1Config | InfluxV2Config):
+                raise bad_input(f"sink {sink.name} is not an InfluxDB (api = {sink.api!r})")
+            return sink
+    raise bad_input(f"no sink {name!r}; there are {names}")
+
+
+def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:
+    """The name that InfluxQL uses for the database of a sink."""
+    return sink.database if isinstance(sink, InfluxV1Config) else sink.bucket

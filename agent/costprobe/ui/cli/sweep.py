@@ -1,0 +1,302 @@
+"""A sweep over batch sizes: the curve of latency, throughput, energy and cost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Point
+from costprobe.core.schema import make_point
+from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.ui.cli.support.control_client import NoDaemonError, ask
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.views.lines import PER_THOUSAND
+from costprobe.ui.text import local, money
+
+MIB = 1 << 20
+PLOT_ROWS = 14
+MAX_PLOT_COLUMNS = 100
+END_OF_TIME_NS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One batch size of a sweep; None where unknown.
+
+    Attributes:
+        batch: Items per pass.
+        latency_p50_ms: Median latency of a pass.
+        latency_p90_ms: 90th percentile of it.
+        throughput_per_s: Items per second.
+        energy_per_inference_j: Gross joules per item.
+        energy_method: Method of the energy measurement.
+        energy_rel_err: Their relative uncertainty.
+        cost_per_inference: Currency per item, on the probe basis.
+        peak_memory_bytes: Peak memory of the process in the search.
+    """
+
+    batch: int
+    latency_p50_ms: float
+    latency_p90_ms: float | None
+    throughput_per_s: float
+    energy_per_inference_j: float | None
+    energy_method: str | None
+    energy_rel_err: float | None
+    cost_per_inference: float | None
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCurve:
+    """A sweep.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of the device.
+        currency: ISO 4217 code; empty if the device has no price.
+        fingerprint: Fingerprint of software and model.
+        time_ns: UTC in ns at which it ended.
+        latency_bound_ms: The probe's bound; None where it has none.
+        points: In order of the batch.
+        tags: Host and static labels.
+    """
+
+    probe: str
+    device: str
+    currency: str
+    fingerprint: str
+    time_ns: int
+    latency_bound_ms: float | None
+    points: tuple[CurvePoint, ...]
+    tags: Mapping[str, str]
+
+    @property
+    def cheapest(self) -> CurvePoint | None:
+        """The cheapest batch size within the bound, the smaller of equals; None if none is within.
+
+        Without a price it is the one of most throughput, for on one device the two are the same but
+        for electricity.
+        """
+        bound_ms = self.latency_bound_ms
+        within = [
+            point for point in self.points if bound_ms is None or point.latency_p50_ms <= bound_ms
+        ]
+        priced = [point for point in within if point.cost_per_inference is not None]
+        if len(priced) == len(within):
+            return min(within, key=lambda p: (p.cost_per_inference, p.batch), default=None)
+        return min(within, key=lambda p: (-p.throughput_per_s, p.batch), default=None)
+
+    def document(self) -> dict[str, Any]:
+        """Return the curve as JSON."""
+        cheapest = self.cheapest
+        return {
+            **{key: value for key, value in asdict(self).items() if key != "tags"},
+            "cheapest_batch": None if cheapest is None else cheapest.batch,
+        }
+
+
+def curve_of(
+    reports: Sequence[ProbeReport],
+    peaks: Mapping[int, int],
+    probe: ProbeConfig,
+    tags: Mapping[str, str],
+) -> SweepCurve:
+    """Return the curve of a sweep's runs.
+
+    Args:
+        reports: One for each batch, at least one.
+        peaks: Peak memory in bytes by batch.
+        probe: What was run.
+        tags: Host and static labels.
+    """
+    points = [_point_of_run(report, peaks.get(report.result.batch)) for report in reports]
+    last = reports[-1]
+    bound_s = probe.latency_bound_s
+    return SweepCurve(
+        probe=probe.name,
+        device=last.result.device,
+        currency=last.cost.currency if last.cost else "",
+        fingerprint=last.result.fingerprint,
+        time_ns=last.time_ns,
+        latency_bound_ms=None if bound_s is None else bound_s * 1000,
+        points=tuple(sorted(points, key=lambda point: point.batch)),
+        tags=tags,
+    )
+
+
+def _point_of_run(report: ProbeReport, peak_memory_bytes: int | None) -> CurvePoint:
+    result, energy, cost = report.result, report.energy, report.cost
+    return CurvePoint(
+        batch=result.batch,
+        latency_p50_ms=result.latency_ms["p50"],
+        latency_p90_ms=result.latency_ms.get("p90"),
+        throughput_per_s=result.throughput_per_s,
+        energy_per_inference_j=None if energy is None else energy.per_inference_j,
+        energy_method=None if energy is None else energy.method,
+        energy_rel_err=None if energy is None else energy.rel_err,
+        cost_per_inference=None if cost is None else cost.per_inference,
+        peak_memory_bytes=peak_memory_bytes or None,
+    )
+
+
+def rows_of(curve: SweepCurve) -> list[Point]:
+    """Return the rows of `sweep`, one for each batch size, with one timestamp."""
+    cheapest = curve.cheapest
+    rows = []
+    for point in curve.points:
+        fields = asdict(point)
+        own = {
+            "device": curve.device,
+            "probe": curve.probe,
+            "batch": str(fields.pop("batch")),
+            "currency": curve.currency,
+        }
+        fields |= {"fingerprint": curve.fingerprint, "cheapest": point == cheapest}
+        rows.append(make_point("sweep", {**curve.tags, **own}, fields, curve.time_ns))
+    return rows
+
+
+def keep(settings: LoadedConfig, curve: SweepCurve) -> None:
+    """Store a curve: through the daemon if it runs, because it is the only writer.
+
+    Raises:
+        click.ClickException: It cannot be kept.
+    """
+    rows = rows_of(curve)
+    documents = [
+        {
+            "measurement": row.measurement,
+            "tags": dict(row.tags),
+            "fields": dict(row.fields),
+            "time_ns": row.time_ns,
+        }
+        for row in rows
+    ]
+    path = settings.store_path
+    try:
+        # The daemon that answers may belong to another store; it then stores nothing.
+        kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
+    except NoDaemonError:
+        kept = 0
+    if kept == len(rows):
+        return
+    try:
+        with closing(Store.open(path, SystemClock())) as store:
+            store.append(rows)
+    except StoreError as error:
+        raise click.ClickException(f"the sweep was not stored: {error}") from error
+
+
+def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> SweepCurve:
+    """Return the last stored sweep of a probe.
+
+    Raises:
+        click.ClickException: There is none.
+    """
+    tags = {"probe": probe.name, **({"device": device} if device else {})}
+    with reader_of(settings) as reader:
+        rows = list(reader.points("sweep", 0, END_OF_TIME_NS, tags))
+    if not rows:
+        raise click.ClickException(
+            f"no sweep of {probe.name} is stored; run: costprobe probe {probe.name} --sweep"
+        )
+    last_ns = max(row.time_ns for row in rows)
+    rows = [row for row in rows if row.time_ns == last_ns]
+    bound_s = probe.latency_bound_s
+    return SweepCurve(
+        probe=probe.name,
+        device=rows[0].tags["device"],
+        currency=rows[0].tags.get("currency", ""),
+        fingerprint=str(rows[0].fields.get("fingerprint", "")),
+        time_ns=last_ns,
+        latency_bound_ms=None if bound_s is None else bound_s * 1000,
+        points=tuple(sorted((_point_of(row) for row in rows), key=lambda point: point.batch)),
+        tags={},
+    )
+
+
+def _point_of(row: Point) -> CurvePoint:
+    names = [name for name in CurvePoint.__slots__ if name != "batch"]
+    values: dict[str, Any] = {name: row.fields.get(name) for name in names}
+    return CurvePoint(batch=int(row.tags["batch"]), **values)
+
+
+def shown(curve: SweepCurve) -> str:
+    """Return the curve as a table and a plot, with the cheapest batch size."""
+    heads = ("batch", "p50 ms", "p90 ms", "inf/s", "J/inf", "method", "per 1,000", "peak MiB")
+    rows = [heads, *(_cells(point, curve.currency) for point in curve.points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    cheapest = curve.cheapest
+    lines = [
+        f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}"
+    ]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        is_cheapest = cheapest is not None and row[0] == str(cheapest.batch)
+        lines.append("  ".join(cells) + ("  <- cheapest" if is_cheapest else ""))
+    lines.append(_verdict(curve))
+    if len(curve.points) > 1:
+        lines.append(_plot(curve))
+    return "\n".join(lines)
+
+
+def _cells(point: CurvePoint, currency: str) -> tuple[str, ...]:
+    energy = "-"
+    if point.energy_per_inference_j is not None:
+        energy = f"{point.energy_per_inference_j:.3g} ±{point.energy_rel_err or 0:.0%}"
+    cost = point.cost_per_inference
+    return (
+        str(point.batch),
+        f"{point.latency_p50_ms:.3f}",
+        "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
+        f"{point.throughput_per_s:,.1f}",
+        energy,
+        point.energy_method or "-",
+        "-" if cost is None else money(cost * PER_THOUSAND, currency),
+        "-" if point.peak_memory_bytes is None else f"{point.peak_memory_bytes / MIB:,.0f}",
+    )
+
+
+def _verdict(curve: SweepCurve) -> str:
+    bound_ms, cheapest = curve.latency_bound_ms, curve.cheapest
+    within = "" if bound_ms is None else f" within {bound_ms:g} ms"
+    if cheapest is None:
+        fastest = curve.points[0]
+        return f"no batch runs{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
+    by = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
+    return f"batch {cheapest.batch} {by}{within}"
+
+
+def _plot(curve: SweepCurve) -> str:
+    """Plot latency and cost, or throughput without a cost, over the batch size."""
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    batches = [point.batch for point in curve.points]
+    costs = [point.cost_per_inference for point in curve.points]
+    has_cost = all(cost is not None for cost in costs)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    plotext.xscale("log")
+    right = (
+        [(cost or 0.0) * PER_THOUSAND for cost in costs]
+        if has_cost
+        else [point.throughput_per_s for point in curve.points]
+    )
+    label = f"{curve.currency} per 1,000 (right)" if has_cost else "inf/s (right)"
+    latencies = [point.latency_p50_ms for point in curve.points]
+    plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
+    plotext.plot(batches, right, label=label, marker="dot", yside="right")
+    plotext.xticks(batches, [str(batch) for batch in batches])
+    plotext.xlabel("batch")
+    return str(plotext.uncolorize(plotext.build()))

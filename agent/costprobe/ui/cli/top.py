@@ -1,0 +1,88 @@
+"""`costprobe top`: a live view of devices, costs, sinks, budgets and alerts, from the store alone."""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.views.colour import is_coloured
+from costprobe.ui.cli.views.top_snapshot import now_snapshot
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe top  # live, until q",
+        "costprobe top --once  # one snapshot",
+    ),
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.5, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two updates.",
+)
+@click.option(
+    "--once", is_flag=True, help="Print one snapshot and exit; the default without a terminal."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one snapshot as JSON and exit.")
+@click.pass_obj
+def command(config: str | None, *, every_s: float, once: bool, as_json: bool) -> None:
+    """Show the host's devices, costs and alerts live, until q or Ctrl-C.
+
+    It only reads the store, so that it may run for as long as one likes beside the daemon, or
+    without one. A narrow terminal shows the columns that matter most.
+    """
+    from rich.console import Console  # noqa: PLC0415 - only this command pays for it
+    from rich.live import Live  # noqa: PLC0415 - as above
+
+    from costprobe.ui.cli.views.top_view import TopView  # noqa: PLC0415 - as above
+
+    coloured = is_coloured()
+    console = Console(
+        highlight=False, markup=False, emoji=False,
+        no_color=not coloured, color_system="auto" if coloured else None,
+    )  # fmt: skip
+    with reader_of(LoadedConfig(config)) as reader:
+        if as_json:
+            click.echo(json.dumps(now_snapshot(reader)))
+            return
+        is_live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
+        if once or not is_live:
+            console.print(TopView(now_snapshot(reader), is_live=False))
+            return
+        first = TopView(now_snapshot(reader), is_live=True)
+        with _keys(), Live(first, console=console, screen=True) as live:
+            try:
+                while not _quits(every_s):
+                    live.update(TopView(now_snapshot(reader), is_live=True), refresh=True)
+            except KeyboardInterrupt:
+                return
+
+
+def _quits(wait_s: float) -> bool:
+    """Wait for a key; True for q, or if the terminal was closed."""
+    ready, _, _ = select.select([sys.stdin], [], [], wait_s)
+    return bool(ready) and sys.stdin.read(1) in ("q", "Q", "")
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Read keys unbuffered and without echo, and restore the terminal afterwards."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

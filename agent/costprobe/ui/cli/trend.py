@@ -1,0 +1,212 @@
+"""`costprobe trend`: a field of the series over time, as a table and a plot."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.core.config.suggest import nearest
+from costprobe.core.schema import SCHEMA
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.name_completion import (
+    FIELDS,
+    STORED_DEVICES,
+    STORED_PROBES,
+    STORED_SERVICES,
+)
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.plots import curves, legend
+from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
+from costprobe.ui.text import iso, local
+
+# Rows read of a longer history: the answer takes some hundredths of a second.
+SAMPLE_ROWS = 3_000
+PLOT_ROWS = 12
+MAX_PLOT_COLUMNS = 120
+MAX_PLOTTED_SERIES = 8
+# Tags that distinguish series for a reader; the others are the same on most hosts.
+_TELLING = (
+    "budget",
+    "device",
+    "probe",
+    "service",
+    "served_model",
+    "part",
+    "batch",
+    "basis",
+    "plan",
+    "currency",
+)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe trend  # cost per inference of the last 24 h",
+        "costprobe trend --field latency_p90_ms --since 7d --probe ranker  # latency of one probe",
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="24h", show_default=True)
+@click.option(
+    "--field",
+    default="cost_per_inference",
+    show_default=True,
+    shell_complete=FIELDS,
+    help="A numeric field of the series, such as latency_p50_ms or device.power_w.",
+)
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only this device.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
+@click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
+@click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs of this basis.")
+@click.option("--exact", is_flag=True, help="Read every value of a long history, not a sample.")
+@click.option("--plot/--no-plot", default=True, help="Plot the series.")
+@click.option("--json", "as_json", is_flag=True, help="Print every value as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
+@click.pass_obj
+def command(
+    config: str | None,
+    /,
+    *,
+    since_ns: int,
+    field: str,
+    exact: bool,
+    plot: bool,
+    as_json: bool,
+    as_csv: bool,
+    **selected: str | None,
+) -> None:
+    """Show a numeric field over time: one row per series, and a plot."""
+    measurement, field = _measurement_and_field(field)
+    tags = {name: value for name, value in selected.items() if value}
+    with reader_of(LoadedConfig(config)) as reader:
+        found = reader.values(
+            measurement,
+            field,
+            since_ns,
+            time.time_ns(),
+            tags or None,
+            sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
+        )
+    found = [series for series in found if series.values]
+    if as_json:
+        click.echo(json.dumps(_document(measurement, field, found)))
+    elif as_csv:
+        _write_csv(field, found)
+    elif not found:
+        click.echo(f"no {field} since {local(since_ns)}; is the daemon running? costprobe status")
+    else:
+        click.echo(_table(found))
+        if any(series.is_sampled for series in found):
+            click.echo(_sampling(found))
+        for words, group in _comparable(found).items() if plot else ():
+            click.echo(_plot(f"{field} {words}".rstrip(), group))
+
+
+def _measurement_and_field(text: str) -> tuple[str, str]:
+    """Return the first measurement that has the field, or the one before the dot."""
+    named, _, field = text.rpartition(".")
+    for name, measurement in SCHEMA.items():
+        if named in ("", name) and field in measurement.fields:
+            if measurement.fields[field] not in (float, int):
+                raise bad_input(f"--field {text}: is not numeric; see costprobe export")
+            return name, field
+    known = [field for measurement in SCHEMA.values() for field in measurement.fields]
+    near = nearest(field, known)
+    hint = f"did you mean {near}?" if near else "see docs/reference/series.md"
+    raise bad_input(f"--field {text}: no such field; {hint}")
+
+
+def _name(series: SeriesValues) -> str:
+    return " ".join(series.tags[tag] for tag in _TELLING if tag in series.tags)
+
+
+def _document(measurement: str, field: str, found: Sequence[SeriesValues]) -> dict[str, Any]:
+    return {
+        "measurement": measurement,
+        "field": field,
+        "series": [
+            {
+                "tags": dict(series.tags),
+                "times": [iso(time_ns) for time_ns in series.times_ns],
+                "values": list(series.values),
+            }
+            for series in found
+        ],
+    }
+
+
+def _write_csv(field: str, found: Sequence[SeriesValues]) -> None:
+    tags = sorted({tag for series in found for tag in series.tags})
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["time", *tags, field])
+    for series in found:
+        own = [series.tags.get(tag, "") for tag in tags]
+        for time_ns, value in zip(series.times_ns, series.values, strict=True):
+            writer.writerow([iso(time_ns), *own, value])
+
+
+def _table(found: Sequence[SeriesValues]) -> str:
+    rows: list[tuple[str, ...]] = [
+        ("series", "samples", "first", "last", "change", "median", "min", "max")
+    ]
+    for series in found:
+        values = list(series.values)
+        change = f"{(values[-1] / values[0] - 1) * 100:+.1f} %" if values[0] else "-"
+        figures = (values[0], values[-1])
+        summary = (statistics.median(values), min(values), max(values))
+        rows.append(
+            (
+                _name(series),
+                str(len(values)),
+                *(f"{value:.4g}" for value in figures),
+                change,
+                *(f"{value:.4g}" for value in summary),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def _comparable(found: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+    """Group the series by basis and currency, which cannot share an axis."""
+    groups: dict[str, list[SeriesValues]] = {}
+    for series in found:
+        words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
+        groups.setdefault(words, []).append(series)
+    return groups
+
+
+def _plot(title: str, found: Sequence[SeriesValues]) -> str:
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    shown = found[:MAX_PLOTTED_SERIES]
+    drawn = [
+        PlotCurve(series.times_ns, series.values, marker, colour)
+        for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True)
+    ]
+    picture = time_plot(title, drawn, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16])
+    return f"{picture}\n{legend([_name(series) for series in shown])}"
+
+
+def _sampling(found: Sequence[SeriesValues]) -> str:
+    """Describe the sample, if not every value was read."""
+    read = sum(len(series.values) for series in found)
+    return (
+        f"sampled: {read:,} values, evenly spaced in time; first and last are exact; median,"
+        " min and max are of the sample. --exact reads every value."
+    )

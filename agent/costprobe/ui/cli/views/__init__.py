@@ -1,0 +1,1 @@
+"""Tables, plots and lines of the command line."""

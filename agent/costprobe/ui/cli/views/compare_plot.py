@@ -1,0 +1,46 @@
+"""Plot of cost against latency: one letter for each model, the Pareto front in green."""
+
+from __future__ import annotations
+
+import shutil
+
+from costprobe.domain.costing.comparison.compare import Group
+from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.cli.views.lines import PER_THOUSAND
+from costprobe.ui.cli.views.plots import LETTERS, drawn
+
+PLOT_ROWS = 16
+MAX_PLOT_COLUMNS = 100
+
+
+def plotted(group: Group) -> list[str]:
+    """Return plot and legend; the latency is the p99 if all models have one, else the p50.
+
+    Args:
+        group: The models, in one currency and on one basis.
+    """
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
+    p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
+    axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
+    known = [
+        (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
+        for placed, latency in zip(group.placed, latencies, strict=True)
+        if latency is not None and placed.candidate.cost is not None
+    ]
+    if not known:
+        return ["no plot: no latency was measured"]
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
+    names = []
+    for letter, (placed, latency_ms, cost) in zip(LETTERS, known, strict=False):
+        is_front = placed.dominated_by is None
+        colour = {"color": "green"} if is_front else {}
+        plotext.scatter([latency_ms], [cost], marker=letter, **colour)
+        words = f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}"
+        names.append(paint(words, "good") if is_front else words)
+    plotext.xlabel(axis)
+    plotext.title(f"{group.currency} per 1,000")
+    return [*drawn(plotext.build()).splitlines(), *names]

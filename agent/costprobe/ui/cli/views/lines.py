@@ -1,0 +1,93 @@
+"""Readable lines of a probe result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costprobe.ui.text import money
+
+PER_THOUSAND = 1000
+
+
+def probe_line(document: dict[str, Any]) -> str:
+    """Return one line of a probe report, from the JSON of `status` and `probe`."""
+    if "concurrency" in document["tags"]:
+        return _served_line(document)
+    parts = [
+        f"{document['device']} {document['probe']}",
+        " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
+        f"p50 {document['latency_ms']['p50']:.3f} ms",
+        f"{document['throughput_per_s']:,.1f} inf/s",
+        _energy(document, "inf"),
+        _cost(document),
+        *_carbon(document),
+    ]
+    return "  ".join(parts)
+
+
+def _served_line(document: dict[str, Any]) -> str:
+    """Return one line of a probe of a server: a request counts as an inference."""
+    fields = document["fields"]
+    parts = [
+        f"{document['device']} {document['probe']}",
+        f"concurrency {document['tags']['concurrency']}",
+        f"p50 {document['latency_ms']['p50']:.1f} ms",
+    ]
+    if "ttft_p50_ms" in fields:
+        parts.append(f"first token {fields['ttft_p50_ms']:.1f} ms")
+    if "tpot_p50_ms" in fields:
+        parts.append(f"then {fields['tpot_p50_ms']:.2f} ms a token")
+    parts += [
+        f"{document['throughput_per_s']:,.2f} req/s",
+        _energy(document, "req"),
+        _cost(document),
+        *_carbon(document),
+    ]
+    per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
+    if per_million is not None:
+        parts.append(f"{money(per_million, document['cost']['currency'])} per million tokens out")
+    if fields.get("errors"):
+        parts.append(f"{fields['errors']} of {fields['requests']} failed")
+    return "  ".join(parts)
+
+
+def _ways(tags: dict[str, str]) -> list[str]:
+    """Return the options of a run that differ from the default."""
+    return [name if value == "true" else f"{value} {name}" for name, value in sorted(tags.items())]
+
+
+def _energy(document: dict[str, Any], unit: str) -> str:
+    energy = document["energy"]
+    if energy is None:
+        return f"no energy ({document['energy_absent'] or 'no energy source'})"
+    per_inference_j = energy["energy_per_inference_j"]
+    board = " of the whole board" if energy.get("energy_scope") == "parent" else ""
+    suspect = ", suspect" if energy.get("energy_suspect") else ""
+    return (
+        f"{per_inference_j:.3g} J/{unit}{board}"
+        f" ({energy['energy_method'].replace('_', ' ')} ±{energy['energy_rel_err']:.0%}{suspect})"
+    )
+
+
+def _cost(document: dict[str, Any]) -> str:
+    cost, price = document["cost"], document["price"]
+    if price is None:
+        return "no cost (no price for this device; set [[price]])"
+    if cost is None:
+        return "no cost (electricity is not included and the energy is unknown)"
+    per_thousand = money(cost["cost_per_inference"] * PER_THOUSAND, cost["currency"])
+    return f"{per_thousand} per 1,000 ({price_words(price)})"
+
+
+def _carbon(document: dict[str, Any]) -> list[str]:
+    carbon = document.get("carbon")
+    if carbon is None:
+        return []
+    stale = ", stale intensity" if carbon["carbon_method"] == "stale" else ""
+    return [f"{carbon['carbon_per_inference_g'] * PER_THOUSAND:.3g} g CO2e per 1,000{stale}"]
+
+
+def price_words(price: dict[str, Any]) -> str:
+    """Return the price behind a cost: "assumed $0.08925/h"."""
+    per_hour = money(float(price["per_hour"]), price["currency"])
+    return f"{price['plan'].replace('_', ' ')} {per_hour}/h"

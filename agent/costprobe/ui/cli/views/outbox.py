@@ -1,0 +1,22 @@
+"""Progress of each sink, as JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the command is to answer at once
+    from costprobe.adapters.storage.outbox.outbox import SinkStatus
+
+
+def outbox_document(sink: SinkStatus) -> dict[str, Any]:
+    """Return a sink's progress as JSON; `lag_s` is the age of the oldest waiting point."""
+    oldest_ns = sink.backlog.oldest_time_ns
+    return {
+        "acked_seq": sink.acked_seq,
+        "backlog_points": sink.backlog.points,
+        "lag_s": 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9),
+        "sent_points": sink.sent_points,
+        "rejected_points": sink.rejected_points,
+        "dropped_points": sink.dropped_points,
+    }

@@ -1,0 +1,43 @@
+"""A progress bar on stderr, if it is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from threading import Lock
+
+import click
+
+from costprobe.adapters.probing.outcome import ProbeProgress
+
+BAR_WIDTH = 30
+
+
+class ProgressBar:
+    """The phase of the last run that reported, redrawn in place."""
+
+    def __init__(self) -> None:
+        # A dumb terminal would show each redraw on a new line.
+        self._interactive = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._shown = False
+        self._lock = Lock()
+
+    def show(self, title: str, progress: ProbeProgress) -> None:
+        """Redraw the bar."""
+        if not self._interactive:
+            return
+        full = int(BAR_WIDTH * progress.done)
+        bar = "#" * full + "-" * (BAR_WIDTH - full)
+        with self._lock:
+            text = f"{title} [{bar}] {progress.phase} {progress.note}"
+            click.echo(f"\r\033[K{text}", err=True, nl=False)
+            self._shown = True
+
+    def line(self, text: str) -> None:
+        """Write a line to stdout, after clearing the bar."""
+        with self._lock:
+            if self._shown:
+                click.echo("\r\033[K", err=True, nl=False)
+                self._shown = False
+            click.echo(text)
+            sys.stdout.flush()

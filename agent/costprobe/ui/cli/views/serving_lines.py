@@ -1,0 +1,67 @@
+"""Readable lines of a service: last window, its cost, and faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costprobe.ui.text import ago, local, money
+
+HALF = 0.5
+
+
+def service_lines(service: dict[str, Any]) -> list[str]:
+    """Return the lines of a service, from the JSON of `status`."""
+    head = f"service  {service['service']} ({service['engine']} on {', '.join(service['devices'])})"
+    last = service["last"]
+    if last is None:
+        lines = [f"{head}: no window is complete yet"]
+    else:
+        lines = [f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}"]
+        lines += [f"         {_cost(last)}"] if last["cost"] else []
+        lines += _rolling(last)
+        lines += [f"         no cost: {text}" for text in last["problems"]]
+    missing = service["missing"] or (last["missing"] if last else [])
+    lines += [f"         missing counter: {text}" for text in missing]
+    if service["fault"]:
+        lines.append(f"  FAULT  service {service['service']} cannot be read: {service['fault']}")
+    return lines
+
+
+def _served(last: dict[str, Any]) -> str:
+    counted = (
+        ("requests", "requests"),
+        ("errors", "failed"),
+        ("tokens_in", "tokens in"),
+        ("tokens_out", "tokens out"),
+    )
+    parts = [f"{last[key]:,.0f} {word}" for key, word in counted if last[key] is not None]
+    if last["restarts"]:
+        parts.append(f"counters reset {last['restarts']} times")
+    return ", ".join(parts) or "no counter was read"
+
+
+def _cost(last: dict[str, Any]) -> str:
+    cost = last["cost"]
+    currency = cost["currency"]
+    parts = [f"cost {money(cost['cost_total'], currency)}"]
+    for key, word in (
+        ("cost_per_request", "per request"),
+        ("cost_per_million_tokens_in", "per million tokens in"),
+        ("cost_per_million_tokens_out", "per million tokens out"),
+    ):
+        if cost[key] is not None:
+            parts.append(f"{money(cost[key], currency)} {word}")
+    if cost["idle_share"] is not None:
+        parts.append(f"{cost['idle_share']:.0%} of it idle")
+    return ", ".join(parts)
+
+
+def _rolling(last: dict[str, Any]) -> list[str]:
+    """Return the rolling costs; a window without an inference has none."""
+    lines = []
+    for name, rolled in last["rolling"].items():
+        if rolled["per_inference"] is not None:
+            covered = "" if rolled["coverage"] >= HALF else f"; {rolled['coverage']:.0%} covered"
+            each = f"{rolled['per_inference']:.4g}"
+            lines.append(f"         rolling {name}: {each} per inference{covered}")
+    return lines

@@ -1,0 +1,162 @@
+"""The snapshot that `costprobe top` shows and prints as JSON, read from the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.ui.cli.views.outbox import outbox_document
+from costprobe.ui.cli.views.status_lines import faults_of
+from costprobe.ui.incidents import is_running
+from costprobe.ui.text import iso
+
+# A device, probe or budget without a row for longer is not shown.
+GONE_NS = 24 * 3600 * NS_PER_S
+MAX_ROWS = 40
+_DEVICE_FIELDS = (
+    "util_pct",
+    "power_w",
+    "temp_c",
+    "sm_clock_mhz",
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "price_rate_per_h",
+)
+_COST_FIELDS = ("cost_per_inference", "rolling_1h", "rolling_24h", "rolling_7d")
+_BUDGET_FIELDS = ("amount", "spent", "forecast", "elapsed_share", "coverage")
+_IDENTITY = ("device", "service", "probe", "served_model", "budget", "currency")
+
+States = Mapping[str, tuple[Any, int]]
+
+
+def snapshot(reader: StoreReader, now_ns: int) -> dict[str, Any]:
+    """Return a snapshot of the store; unknown values are None.
+
+    Args:
+        reader: The store.
+        now_ns: UTC ns.
+    """
+    states = reader.states()
+    status, written_ns = states.get("status", (None, 0))
+    age_s = None if status is None else max(0.0, (now_ns - written_ns) / NS_PER_S)
+    running = status is not None and is_running({**status, "age_s": age_s})
+    return {
+        "time": iso(now_ns),
+        "store": str(reader.path),
+        "host": None if status is None else status.get("host"),
+        "running": running,
+        "state": None if status is None else status.get("state"),
+        "age_s": age_s,
+        "devices": [_device(row, now_ns) for row in _newest(reader, "device", now_ns)],
+        "costs": [_cost(row, now_ns) for row in _newest(reader, "cost", now_ns)],
+        "sinks": _sinks(reader, status or {}),
+        "budgets": [_budget(row, now_ns) for row in _newest(reader, "budget", now_ns)],
+        "faults": _faults(states, status, age_s, running=running),
+        "alerts": _alerts(states),
+    }
+
+
+def _newest(reader: StoreReader, measurement: str, now_ns: int) -> Sequence[Point]:
+    rows = [row for row in reader.last(measurement, now_ns) if row.time_ns >= now_ns - GONE_NS]
+    newest: dict[tuple[str, ...], Point] = {}
+    for row in sorted(rows, key=lambda row: row.time_ns):
+        newest[tuple(row.tags.get(name, "") for name in _IDENTITY)] = row
+    return [newest[key] for key in sorted(newest)][:MAX_ROWS]
+
+
+def _device(row: Point, now_ns: int) -> dict[str, Any]:
+    return {
+        "device": row.tags.get("device"),
+        "model": row.tags.get("model"),
+        **{field: number(row, field) for field in _DEVICE_FIELDS},
+        "currency": row.tags.get("currency"),
+        "age_s": _age_s(row, now_ns),
+    }
+
+
+def _cost(row: Point, now_ns: int) -> dict[str, Any]:
+    tags = row.tags
+    return {
+        "of": tags.get("served_model") or tags.get("service") or tags.get("probe"),
+        "device": tags.get("device"),
+        "basis": tags.get("basis"),
+        "currency": tags.get("currency"),
+        **{field: number(row, field) for field in _COST_FIELDS},
+        "age_s": _age_s(row, now_ns),
+    }
+
+
+def _budget(row: Point, now_ns: int) -> dict[str, Any]:
+    return {
+        "budget": row.tags.get("budget"),
+        "period": row.tags.get("period"),
+        "currency": row.tags.get("currency"),
+        **{field: number(row, field) for field in _BUDGET_FIELDS},
+        "exceeded": bool(row.fields.get("exceeded")),
+        "forecast_exceeded": bool(row.fields.get("forecast_exceeded")),
+        "age_s": _age_s(row, now_ns),
+    }
+
+
+def _sinks(reader: StoreReader, status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each sink's progress from the store, and its last reported state."""
+    states = status.get("sinks", {})
+    found = []
+    for sink in reader.sinks():
+        outbox = outbox_document(sink)
+        now = states.get(sink.sink, {})
+        found.append(
+            {
+                "sink": sink.sink,
+                "state": now.get("state"),
+                "sent_points": outbox["sent_points"],
+                "backlog_points": outbox["backlog_points"],
+                "lag_s": outbox["lag_s"],
+                "rejected_points": outbox["rejected_points"],
+                "dropped_points": outbox["dropped_points"],
+                "last_error": now.get("last_error"),
+            }
+        )
+    return found
+
+
+def _faults(
+    states: States, status: Mapping[str, Any] | None, age_s: float | None, *, running: bool
+) -> list[str]:
+    """Return the faults of all parts; none if the daemon is not running."""
+    if status is None or not running:
+        return []
+    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
+    whole = {**status, "age_s": age_s, "running": True, "alerts": alerts["alerts"], "outbox": {}}
+    return faults_of(whole)
+
+
+def _alerts(states: States) -> list[dict[str, Any]]:
+    document, _ = states.get("alerts", ({}, 0))
+    silenced = set(document.get("silenced", ()))
+    return [
+        {
+            "id": one["id"],
+            "rule": one["name"],
+            "severity": one["severity"],
+            "summary": one["summary"],
+            "labels": one["labels"],
+            "since": iso(one["since_ns"]),
+            "silenced": one["id"] in silenced,
+        }
+        for one in document.get("alerts", ())
+        if one["state"] == "firing"
+    ]
+
+
+def _age_s(row: Point, now_ns: int) -> float:
+    return max(0.0, (now_ns - row.time_ns) / NS_PER_S)
+
+
+def now_snapshot(reader: StoreReader) -> dict[str, Any]:
+    """Return a snapshot of the store at the current time."""
+    return snapshot(reader, time.time_ns())

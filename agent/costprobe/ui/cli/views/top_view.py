@@ -1,0 +1,202 @@
+"""How `costprobe top` looks: as many columns as the terminal has room for, the important first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from costprobe.ui.cli.views.lines import PER_THOUSAND
+from costprobe.ui.text import ago, money
+
+MAX_LINES = 5
+MAX_CELL = 32
+GAP = 2
+_THREE_DIGITS = 100
+_STYLES = {"info": "dim", "warning": "yellow", "critical": "bold red"}
+
+Row = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """A column; columns of greater `rank` are dropped first in a narrow terminal."""
+
+    head: str
+    rank: int
+    cell: Callable[[Row], str]
+
+
+class TopView:
+    """A snapshot as a rich renderable that adapts to the size of the terminal.
+
+    Args:
+        found: What `costprobe.ui.cli.views.top_snapshot.snapshot` gives.
+        is_live: Whether the q key quits.
+    """
+
+    def __init__(self, found: Mapping[str, Any], *, is_live: bool) -> None:
+        self._found = found
+        self._is_live = is_live
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Yield faults first, because a short terminal shows only the beginning."""
+        del console
+        found = self._found
+        yield _head(found)
+        yield from _wrong(found)
+        for title, columns, rows in (
+            ("Devices", DEVICE, found["devices"]),
+            ("Cost per 1,000 inferences", COST, found["costs"]),
+            ("Sinks", SINK, found["sinks"]),
+            ("Budgets", BUDGET, found["budgets"]),
+        ):
+            if rows:
+                yield _table(title, columns, rows, options.max_width)
+        if self._is_live:
+            yield Text("q quits", style="dim")
+
+
+def _head(found: Mapping[str, Any]) -> Text:
+    if found["state"] is None:
+        return Text("costprobe: no daemon has written a status yet", style="bold")
+    seen = f"seen {ago(found['age_s'])} ago"
+    if found["running"]:
+        words = f"costprobe on {found['host']}: {found['state']}, {seen}"
+        return Text(printable(words), style="bold")
+    words = f"costprobe on {found['host']}: NOT RUNNING, {seen} as {found['state']}"
+    return Text(printable(words), style="bold red")
+
+
+def _wrong(found: Mapping[str, Any]) -> Iterator[Text]:
+    faults, alerts = found["faults"], found["alerts"]
+    for text in faults[:MAX_LINES]:
+        yield Text(printable(f"FAULT {text}"), style="bold red")
+    if len(faults) > MAX_LINES:
+        yield Text(f"and {len(faults) - MAX_LINES} more faults: costprobe status", style="red")
+    shown = [one for one in alerts if not one["silenced"]]
+    silenced = len(alerts) - len(shown)
+    words = f"{len(shown)} alerts firing" if shown else "no alert is firing"
+    yield Text(words + (f", {silenced} silenced" if silenced else ""), "" if shown else "green")
+    for one in shown[:MAX_LINES]:
+        line = f"{one['severity']}: {one['summary']}"
+        yield Text(printable(line), style=_STYLES.get(one["severity"], "yellow"))
+
+
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
+    cells = {column: [printable(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
+    wide = {column: max(map(len, [column.head, *cells[column]])) for column in columns}
+    kept = list(columns)
+    while len(kept) > 1 and sum(wide[one] + GAP for one in kept) - GAP > width:
+        kept.remove(max(kept, key=lambda one: one.rank))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
+        padding=(0, GAP, 0, 0),
+    )  # fmt: skip
+    for index, column in enumerate(kept):
+        # Text is left-aligned; what does not fit is cut, never wrapped.
+        side = "left" if index == 0 or column.head in _WORDS else "right"
+        table.add_column(column.head, justify=side, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    for index in range(len(rows)):
+        # As Text, so that no content is interpreted as markup.
+        table.add_row(*(Text(cells[column][index]) for column in kept))
+    return table
+
+
+def printable(text: str) -> str:
+    """Replace characters that are not printable, which could control the terminal."""
+    return "".join(mark if mark.isprintable() else " " for mark in text)
+
+
+def _word(key: str) -> Callable[[Row], str]:
+    return lambda row: str(row[key] or "-")
+
+
+def _figure(key: str, unit: str, digits: int = 3) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row[key]
+        if value is None:
+            return "-"
+        text = f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.{digits}g}"
+        return f"{text} {unit}".rstrip()
+
+    return cell
+
+
+def _money(key: str, times: float = 1.0) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row[key]
+        return "-" if value is None else money(value * times, row["currency"] or "?")
+
+    return cell
+
+
+def _share(key: str) -> Callable[[Row], str]:
+    return lambda row: "-" if row[key] is None else f"{row[key]:.0%}"
+
+
+def _memory(row: Row) -> str:
+    used, total = row["mem_used_bytes"], row["mem_total_bytes"]
+    return "-" if used is None or not total else f"{used / total:.0%}"
+
+
+def _ago(key: str, end: str = "") -> Callable[[Row], str]:
+    return lambda row: f"{ago(row[key])}{end}"
+
+
+def _standing(row: Row) -> str:
+    if row["exceeded"]:
+        return "EXCEEDED"
+    return "will be exceeded" if row["forecast_exceeded"] else "within"
+
+
+def _price(key: str) -> Callable[[Row], str]:
+    return _money(key, PER_THOUSAND)
+
+
+_WORDS = frozenset({"model", "on", "basis", "state", "last error", "period"})
+DEVICE = (
+    Column("device", 0, _word("device")),
+    Column("model", 8, _word("model")),
+    Column("util", 1, _figure("util_pct", "%")),
+    Column("power", 2, _figure("power_w", "W")),
+    Column("temp", 3, _figure("temp_c", "°C")),
+    Column("SM clock", 6, _figure("sm_clock_mhz", "MHz")),
+    Column("memory", 5, _memory),
+    Column("an hour", 4, _money("price_rate_per_h")),
+    Column("seen", 7, _ago("age_s", " ago")),
+)
+COST = (
+    Column("of", 0, _word("of")),
+    Column("on", 4, _word("device")),
+    Column("basis", 6, _word("basis")),
+    Column("now", 1, _price("cost_per_inference")),
+    Column("1 h", 3, _price("rolling_1h")),
+    Column("24 h", 2, _price("rolling_24h")),
+    Column("7 d", 5, _price("rolling_7d")),
+    Column("seen", 7, _ago("age_s", " ago")),
+)
+SINK = (
+    Column("sink", 0, _word("sink")),
+    Column("state", 1, _word("state")),
+    Column("behind", 2, _ago("lag_s")),
+    Column("waiting", 3, lambda row: f"{row['backlog_points']:,}"),
+    Column("sent", 5, lambda row: f"{row['sent_points']:,}"),
+    Column("refused", 6, lambda row: f"{row['rejected_points']:,}"),
+    Column("dropped", 7, lambda row: f"{row['dropped_points']:,}"),
+    Column("last error", 4, _word("last_error")),
+)
+BUDGET = (
+    Column("budget", 0, _word("budget")),
+    Column("period", 6, _word("period")),
+    Column("spent", 1, _money("spent")),
+    Column("planned", 2, _money("amount")),
+    Column("forecast", 4, _money("forecast")),
+    Column("gone", 5, _share("elapsed_share")),
+    Column("covered", 7, _share("coverage")),
+    Column("state", 3, _standing),
+)

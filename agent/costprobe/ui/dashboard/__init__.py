@@ -1,0 +1,1 @@
+"""The built-in dashboard: read-only access to the store in a browser."""

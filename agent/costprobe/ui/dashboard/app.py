@@ -1,0 +1,200 @@
+"""The dashboard and its API as one ASGI application over a read-only store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.clock import Clock
+from costprobe.ui.dashboard.budgets import DashboardBudgets
+from costprobe.ui.dashboard.guard import Guard
+from costprobe.ui.dashboard.history import (
+    incidents_document,
+    marks_document,
+    spend_document,
+    sweeps_document,
+    trend_document,
+)
+from costprobe.ui.dashboard.live import LISTENERS_MAX, Live
+from costprobe.ui.dashboard.now import now_document
+from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
+from costprobe.ui.dashboard.thinning import thinned_trend
+
+STATIC = Path(__file__).parent / "static"
+# Each query uses a CPU for up to a second: more in parallel would disturb the probes of the host.
+READS_AT_ONCE = 2
+READ_WAIT_S = 20.0
+Pairs = list[tuple[str, str]]
+Answer = Callable[[StoreReader, Pairs, int], dict[str, Any]]
+
+
+class Dashboard(NamedTuple):
+    """The application, and its live streams, which are closed before it exits."""
+
+    app: Starlette
+    live: Live
+
+
+class BusyError(Exception):
+    """Too many queries are in progress."""
+
+
+def dashboard(
+    store: Path,
+    clock: Clock,
+    allowed_hosts: Collection[str] = (),
+    listeners_max: int = LISTENERS_MAX,
+    budgets: DashboardBudgets | None = None,
+) -> Dashboard:
+    """Build the application.
+
+    Args:
+        store: File of the store; it may not exist yet.
+        clock: Clocks of the host.
+        allowed_hosts: Host names of the server, beside localhost and IP addresses.
+        listeners_max: Most live streams at a time.
+        budgets: Configured budgets; none by default.
+    """
+    reads = BoundedSemaphore(READS_AT_ONCE)
+    planned = DashboardBudgets(clock) if budgets is None else budgets
+
+    def of_budgets(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:  # noqa: ARG001 - an Answer's arguments
+        known(pairs, ())
+        return planned.document(reader)
+
+    def document() -> dict[str, Any]:
+        with _reader(store) as reader:
+            return now_document(reader, clock.time_ns())
+
+    def route(path: str, answer: Answer) -> Route:
+        def endpoint(request: Request) -> Response:
+            pairs = request.query_params.multi_items()
+            with _turn(reads), _reader(store) as reader:
+                found = answer(reader, pairs, clock.time_ns())
+            return JSONResponse(found, headers={"cache-control": "no-store"})
+
+        return Route(path, endpoint)
+
+    live = Live(store, document, listeners_max=listeners_max)
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            *(route(path, answer) for path, answer in ANSWERS.items()),
+            route("/api/budgets", of_budgets),
+            Route("/api/live", live.endpoint),
+            Mount("/static", _Static(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
+        exception_handlers={
+            ParameterError: _refused,
+            StoreError: _unreadable,
+            BusyError: _busy,
+            404: _unknown,
+        },
+    )
+    return Dashboard(app, live)
+
+
+def _now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return now_document(reader, now_ns)
+
+
+def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    query = trend_query(pairs, now_ns)
+    return trend_document(query, thinned_trend(reader, query))
+
+
+def _marks(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    given = known(pairs, ("since", "until"))
+    return marks_document(reader, time_range(given, "24h", now_ns))
+
+
+def _incidents(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    given = known(pairs, ("since", "until"))
+    return incidents_document(reader, time_range(given, "7d", now_ns))
+
+
+def _sweeps(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return sweeps_document(reader, now_ns)
+
+
+def _spend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+    known(pairs, ())
+    return spend_document(reader, now_ns)
+
+
+ANSWERS: dict[str, Answer] = {
+    "/api/now": _now,
+    "/api/trend": _trend,
+    "/api/marks": _marks,
+    "/api/incidents": _incidents,
+    "/api/sweeps": _sweeps,
+    "/api/spend": _spend,
+}
+
+
+class _Static(StaticFiles):
+    """Static files; a browser revalidates them each time, so that an upgrade takes effect."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - Starlette's own arguments, passed on
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+async def _page(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+    return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+
+@contextmanager
+def _reader(store: Path) -> Iterator[StoreReader]:
+    """Open the store for one response, so that a replaced file is used by the next."""
+    reader = StoreReader.open(store)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@contextmanager
+def _turn(reads: BoundedSemaphore) -> Iterator[None]:
+    if not reads.acquire(timeout=READ_WAIT_S):
+        raise BusyError
+    try:
+        yield
+    finally:
+        reads.release()
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status, {"cache-control": "no-store"})
+
+
+def _refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(400, str(error))
+
+
+def _unreadable(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(503, str(error))
+
+
+def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(503, "too much is being read at once; ask again")
+
+
+def _unknown(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return _error(404, "there is nothing here")

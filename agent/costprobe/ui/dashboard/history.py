@@ -1,0 +1,178 @@
+"""History API: trends with event marks, incidents, sweeps, and cost by device state."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.ui.dashboard.now import NS_PER_MS, json_value
+from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
+from costprobe.ui.dashboard.thinning import ThinnedAnswer
+from costprobe.ui.incidents import incidents_of
+
+MARKS_MAX = 500
+INCIDENTS_MAX = 200
+ALERT_ROWS_MAX = 20_000
+CURVES_MAX = 40
+SWEEP_ROWS_MAX = 20_000
+# Utilization above which a device counts as busy.
+IDLE_BELOW_PCT = 5.0
+SPEND_RANGE_S = 86_400.0
+
+
+def trend_document(query: TrendQuery, found: ThinnedAnswer) -> dict[str, Any]:
+    """Return the response of `/api/trend`."""
+    return {
+        "measurement": query.measurement,
+        "field": query.field,
+        "since_ms": query.time.since_ns // NS_PER_MS,
+        "until_ms": query.time.until_ns // NS_PER_MS,
+        "sampled": found.is_sampled,
+        "left_out": found.left_out,
+        "series": [
+            {
+                "tags": series.tags,
+                "samples": series.samples,
+                "times_ms": [time_ns // NS_PER_MS for time_ns in series.times_ns],
+                "values": series.values,
+                "lows": series.lows,
+                "highs": series.highs,
+            }
+            for series in found.series
+        ],
+    }
+
+
+def marks_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
+    """Return the newest events of a time range, oldest first: drifts, prices, software, faults.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    newest: deque[Point] = deque(maxlen=MARKS_MAX)
+    count = 0
+    for row in reader.points("event", time.since_ns, time.until_ns):
+        newest.append(row)
+        count += 1
+    return {"left_out": count - len(newest), "marks": [_mark(row) for row in newest]}
+
+
+def _mark(row: Point) -> dict[str, Any]:
+    texts = ("severity", "title", "detail", "before", "after", "cause", "change_pct", "level_pct")
+    return {
+        "time_ms": row.time_ns // NS_PER_MS,
+        "tags": dict(row.tags),
+        **{name: json_value(row.fields[name]) for name in texts if name in row.fields},
+    }
+
+
+def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
+    """Return the newest incidents that fired in a time range, newest first.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    rows = deque(reader.points("alert", time.since_ns, time.until_ns), maxlen=ALERT_ROWS_MAX)
+    found = incidents_of(rows)
+    found.sort(key=lambda incident: incident["fired_ns"], reverse=True)
+    return {
+        "left_out": max(0, len(found) - INCIDENTS_MAX),
+        "incidents": [_incident(incident) for incident in found[:INCIDENTS_MAX]],
+    }
+
+
+def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
+    resolved_ns = incident["resolved_ns"]
+    kept = ("id", "name", "labels", "severity", "summary", "cause")
+    return {
+        **{name: incident.get(name) for name in kept},
+        "fired_ms": incident["fired_ns"] // NS_PER_MS,
+        "resolved_ms": None if resolved_ns is None else resolved_ns // NS_PER_MS,
+    }
+
+
+def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
+    """Return the newest batch-size curve of each probe on each device.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    newest: dict[tuple[str, str], int] = {}
+    for row in reader.last("sweep", now_ns):
+        key = (row.tags.get("device", ""), row.tags.get("probe", ""))
+        newest[key] = max(newest.get(key, 0), row.time_ns)
+    latest = sorted(newest.items(), key=lambda item: item[1], reverse=True)
+    curves = [
+        _curve(
+            islice(
+                reader.points("sweep", time_ns, time_ns + 1, {"device": device, "probe": probe}),
+                SWEEP_ROWS_MAX,
+            ),
+            time_ns,
+            now_ns,
+        )
+        for (device, probe), time_ns in latest[:CURVES_MAX]
+    ]
+    return {"left_out": max(0, len(latest) - CURVES_MAX), "curves": curves}
+
+
+def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
+    points = []
+    tags: Mapping[str, str] = {}
+    for row in rows:
+        batch = row.tags.get("batch", "")
+        if batch.isascii() and batch.isdigit():
+            tags = row.tags
+            fields = {name: json_value(value) for name, value in row.fields.items()}
+            points.append({"batch": int(batch), **fields})
+    return {
+        "tags": {name: value for name, value in tags.items() if name != "batch"},
+        "time_ms": time_ns // NS_PER_MS,
+        "age_s": max(0.0, (now_ns - time_ns) / NS_PER_S),
+        "points": sorted(points, key=lambda point: point["batch"]),
+    }
+
+
+def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
+    """Return the cost of each device in the last day, and its share while idle.
+
+    A device whose utilization is unknown has no idle share.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    since_ns = now_ns - int(SPEND_RANGE_S * NS_PER_S)
+    used = {_key(s): s for s in reader.values("device", "util_pct", since_ns, now_ns)}
+    found = [
+        _spend(series, used.get(_key(series)))
+        for series in reader.values("device", "cost", since_ns, now_ns)
+    ]
+    return {
+        "since_ms": since_ns // NS_PER_MS,
+        "until_ms": now_ns // NS_PER_MS,
+        "idle_below_pct": IDLE_BELOW_PCT,
+        "devices": found,
+    }
+
+
+def _key(series: SeriesValues) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(series.tags.items()))
+
+
+def _spend(cost: SeriesValues, used: SeriesValues | None) -> dict[str, Any]:
+    util_pct = dict(zip(used.times_ns, used.values, strict=True)) if used else {}
+    rows = list(zip(cost.times_ns, cost.values, strict=True))
+    judged = [(amount, util_pct[time_ns]) for time_ns, amount in rows if time_ns in util_pct]
+    whole = sum(amount for amount, _ in judged)
+    idle = sum(amount for amount, pct in judged if pct < IDLE_BELOW_PCT)
+    return {
+        "tags": dict(cost.tags),
+        "cost": sum(cost.values),
+        "samples": len(rows),
+        "idle_share": idle / whole if whole > 0 else None,
+    }

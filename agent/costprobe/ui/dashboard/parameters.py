@@ -1,0 +1,166 @@
+"""Query parameters of the dashboard API, validated before anything is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import SCHEMA
+from costprobe.core.units import parse_duration_s
+
+DAY_S: Final = 86_400.0
+RANGE_S_MAX: Final = 400 * DAY_S
+RANGE_S_MIN: Final = 1.0
+POINTS_MIN, POINTS_DEFAULT, POINTS_MAX = 10, 600, 1000
+# A longer history is looked at in so many places, which takes some hundredths of a second.
+ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
+VALUE_CHARS_MAX: Final = 200
+# Tags by which a response can be filtered.
+TAGS: Final = ("device", "probe", "service", "basis", "currency")
+# Upper limit of times, so that arithmetic stays within 64 bits.
+_TIME_S_MAX: Final = 4_102_444_800  # 2100-01-01
+
+
+class ParameterError(ValueError):
+    """Invalid query parameters; the text gives the valid form."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A time range; its end is excluded.
+
+    Attributes:
+        since_ns: UTC in ns.
+        until_ns: UTC in ns.
+    """
+
+    since_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrendQuery:
+    """A numeric field over time.
+
+    Attributes:
+        measurement: A key of the schema.
+        field: One of its numeric fields.
+        time: Time range.
+        points: Most points of each series.
+        rows: Most rows read, of all series together.
+        tags: Tags that a series must have.
+    """
+
+    measurement: str
+    field: str
+    time: TimeRange
+    points: int = POINTS_DEFAULT
+    rows: int = ROWS_DEFAULT
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def known(pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, str]:
+    """Return the parameters by name.
+
+    Raises:
+        ParameterError: A parameter is unknown, repeated, or too long.
+    """
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in names:
+            allowed = ", ".join(names) or "none"
+            raise ParameterError(f"{name[:40]!r}: no such parameter; there are: {allowed}")
+        if name in found:
+            raise ParameterError(f"{name}: given twice")
+        if len(value) > VALUE_CHARS_MAX:
+            raise ParameterError(f"{name}: longer than {VALUE_CHARS_MAX} characters")
+        found[name] = value
+    return found
+
+
+def time_range(given: Mapping[str, str], default: str, now_ns: int) -> TimeRange:
+    """Parse `since` and `until`, each a duration before now or ISO 8601.
+
+    Args:
+        given: Parameters.
+        default: `since` where it is not given.
+        now_ns: UTC in ns; default of `until`.
+
+    Raises:
+        ParameterError: A time is malformed, or the range is empty or too long.
+    """
+    since_ns = _moment_ns("since", given.get("since", default), now_ns)
+    until_ns = _moment_ns("until", given["until"], now_ns) if "until" in given else now_ns
+    length_s = (until_ns - since_ns) / NS_PER_S
+    if length_s < RANGE_S_MIN:
+        raise ParameterError("since: must be at least a second before until")
+    if length_s > RANGE_S_MAX:
+        raise ParameterError(f"since: at most {RANGE_S_MAX / DAY_S:.0f}d before until")
+    return TimeRange(since_ns, until_ns)
+
+
+def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
+    """Parse the parameters of `/api/trend`.
+
+    Raises:
+        ParameterError: A parameter is invalid.
+    """
+    given = known(pairs, ("field", "since", "until", "points", "rows", *TAGS))
+    measurement, name = _numeric_field(given.get("field", "cost_per_inference"))
+    return TrendQuery(
+        measurement,
+        name,
+        time_range(given, "24h", now_ns),
+        _whole_number(given, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
+        _whole_number(given, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
+        {tag: given[tag] for tag in TAGS if tag in given},
+    )
+
+
+def _whole_number(
+    given: Mapping[str, str], name: str, default: int, limits: tuple[int, int]
+) -> int:
+    text = given.get(name, str(default))
+    least, most = limits
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+        raise ParameterError(f"{name}: a whole number from {least} to {most}")
+    return int(text)
+
+
+def _numeric_field(text: str) -> tuple[str, str]:
+    """Return the first measurement with the field, or the one named before a dot."""
+    named, _, name = text.rpartition(".")
+    for measurement, schema in SCHEMA.items():
+        if named in ("", measurement) and name in schema.fields:
+            if schema.fields[name] not in (float, int):
+                raise ParameterError(f"field: {text} holds no numbers")
+            return measurement, name
+    raise ParameterError(f"field: {text[:60]!r} is no field of the series")
+
+
+def _moment_ns(name: str, text: str, now_ns: int) -> int:
+    try:
+        ago_s = parse_duration_s(text)
+    except ValueError:
+        return _date_ns(name, text)
+    if not math.isfinite(ago_s) or ago_s > now_ns / NS_PER_S:
+        raise ParameterError(f"{name}: further back than 1970")
+    return now_ns - int(ago_s * NS_PER_S)
+
+
+def _date_ns(name: str, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        moment_s = (moment if moment.tzinfo else moment.astimezone()).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ParameterError(
+            f'{name}: neither a duration before now ("24h") nor a date and time'
+        ) from error
+    if not 0 <= moment_s <= _TIME_S_MAX:
+        raise ParameterError(f"{name}: not between 1970 and 2100")
+    return int(moment_s * NS_PER_S)

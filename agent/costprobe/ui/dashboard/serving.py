@@ -1,0 +1,141 @@
+"""The dashboard server: listening address and graceful shutdown."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import uvicorn
+
+from costprobe.ui.dashboard.app import Dashboard
+from costprobe.ui.dashboard.live import LISTENERS_MAX, Live
+
+CONNECTIONS_MAX = 4 * LISTENERS_MAX
+KEEP_ALIVE_S = 5
+GRACE_S = 3
+_BACKLOG = 64
+_LISTEN = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^:\[\]]*)):(?P<port>[0-9]{1,5})"
+)
+_PORT_MAX = 65535
+
+
+class ListenError(ValueError):
+    """The address cannot be listened on; the text gives reason and fix."""
+
+
+class ListenAddress(NamedTuple):
+    """The address to listen on.
+
+    Attributes:
+        host: An IP address.
+        port: A TCP port; 0 for any that is free.
+    """
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """URL for a browser on this host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+
+def parse_listen(text: str, *, allow_remote: bool) -> ListenAddress:
+    """Parse the address of `--listen`: "127.0.0.1:9470", "[::1]:9470", "localhost:9470".
+
+    Raises:
+        ListenError: It is malformed, or reachable from other hosts without permission.
+    """
+    match = _LISTEN.fullmatch(text)
+    if match is None or int(match["port"]) > _PORT_MAX:
+        raise ListenError(f'{text!r} is no address and port; write "127.0.0.1:9470"')
+    name = match["ipv6"] or match["name"]
+    host = "127.0.0.1" if name == "localhost" else name
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ListenError(
+            f'{name!r} is no IP address; write the address of the interface, or "localhost"'
+        ) from None
+    if not address.is_loopback and not allow_remote:
+        raise ListenError(
+            f"{host} can be reached from other hosts, and the page asks for no password; give"
+            " --allow-remote if that is wanted, or reach the loopback address through ssh -L"
+        )
+    return ListenAddress(str(address), int(match["port"]))
+
+
+def bound(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
+    """Open a listening socket; return it and the address with its actual port.
+
+    Raises:
+        ListenError: The address is in use or not an address of this host.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise ListenError(
+            f"{address.host}:{address.port}: {error.strerror}; choose another with --listen"
+        ) from error
+    return listening, ListenAddress(address.host, listening.getsockname()[1])
+
+
+class DashboardServer(uvicorn.Server):
+    """Uvicorn that ends live streams before it waits for requests in progress."""
+
+    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+        super().__init__(config)
+        self._live = live
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End every connection, at the latest after GRACE_S."""
+        self._live.close()
+        await super().shutdown(sockets)
+
+
+def serve(
+    made: Dashboard,
+    listening: socket.socket,
+    on_server: Callable[[DashboardServer], None] = lambda _: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until `should_exit` of the server is set.
+
+    Args:
+        made: The application.
+        listening: A listening socket; it is closed at the end.
+        on_server: Called with the server before it starts.
+    """
+    server = DashboardServer(
+        uvicorn.Config(
+            made.app,
+            access_log=False,
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        ),
+        made.live,
+    )
+    on_server(server)
+    if threading.current_thread() is threading.main_thread():
+        # Uvicorn raises the signal again after shutdown, which was requested.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    with listening:
+        server.run(sockets=[listening])

@@ -1,0 +1,69 @@
+// DOM elements from text: measured values and names are never parsed as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "onclick" || name === "oninput") node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Replace the content of an element unless it is unchanged, to keep focus and scroll position. */
+export function show(place, ...children) {
+  const fresh = el("div", {}, ...children);
+  if (place.innerText !== undefined && place.isEqualNode(shell(place, fresh))) return;
+  place.replaceChildren(...fresh.childNodes);
+}
+
+function shell(place, fresh) {
+  const copy = place.cloneNode(false);
+  copy.append(...Array.from(fresh.childNodes, (node) => node.cloneNode(true)));
+  return copy;
+}
+
+/** A table; a header that starts with "#" marks a numeric column. */
+export function table(caption, heads, rows) {
+  const numeric = heads.map((head) => head.startsWith("#"));
+  const cell = (value, index) => el("td", { class: numeric[index] ? "n" : null }, value);
+  return el(
+    "table", {},
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, heads.map((head, index) =>
+      el("th", { scope: "col", class: numeric[index] ? "n" : null }, head.replace(/^#/, ""))))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
+  );
+}
+
+/** A horizontal bar of shares that sum to one; adjacent text gives the same values. */
+export function bar(shares) {
+  let left = 0;
+  const parts = shares.map(([kind, share]) => {
+    const part = svg("rect", { class: kind, x: left, y: 0, width: share * 100, height: 10 });
+    left += share * 100;
+    return part;
+  });
+  return strip(parts);
+}
+
+/** The SVG container of a bar: 100 wide, 10 high. */
+export function strip(parts) {
+  return svg(
+    "svg",
+    { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    parts,
+  );
+}

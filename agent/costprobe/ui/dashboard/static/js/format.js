@@ -1,0 +1,75 @@
+// Numbers, money and times in the format of the command line.
+
+const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
+export const PER_THOUSAND = 1000;
+const DAY_S = 86400;
+
+/** Four significant digits, with an exponent only for extreme values. */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-9 || size >= 1e12)) return value.toExponential(digits - 1);
+  if (size >= 10 ** digits) return Math.round(value).toLocaleString("en-US");
+  return new Intl.NumberFormat("en-US", {
+    maximumSignificantDigits: digits,
+    useGrouping: false,
+  }).format(value);
+}
+
+/** An amount with its currency: "$0.00158", "12.34 CHF". */
+export function money(amount, currency) {
+  const text = number(amount);
+  const sign = SIGNS[currency];
+  return sign ? `${sign}${text}` : `${text} ${currency || ""}`.trim();
+}
+
+export function percent(share) {
+  return share === null || share === undefined ? "–" : `${number(share * 100, 3)} %`;
+}
+
+export function bytes(value) {
+  return value === undefined ? "–" : `${number(value / 2 ** 30, 3)} GiB`;
+}
+
+/** A duration: "12 s", "3 min", "2 h", "4.0 d". */
+export function span(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+  return `${(seconds / 86400).toFixed(1)} d`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** Local time of the browser in a sortable format. */
+export function moment(ms) {
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+// Tags that distinguish series; other tags are the same on most hosts.
+const IDENTITY = ["device", "probe", "service"];
+const DISTINGUISHING = ["device", "probe", "service", "batch", "concurrency", "basis", "plan", "currency"];
+
+/** A name for each series from its tags, without those that all have in common. */
+export function seriesNames(series) {
+  const differs = (tag) => new Set(series.map((tags) => tags[tag] ?? "")).size > 1;
+  const shown = DISTINGUISHING.filter((tag) => IDENTITY.includes(tag) || differs(tag));
+  const word = (tags, tag) => (tag === "batch" ? `batch ${tags.batch}` : tags[tag]);
+  return series.map((tags) =>
+    shown.filter((tag) => tags[tag]).map((tag) => word(tags, tag)).join(" ") || "all");
+}
+
+/** Labels of a time axis: the time, and the date where it changes. */
+export function axisMoments(splits, step_s) {
+  let last = "";
+  return splits.map((seconds) => {
+    const [date, clock] = moment(seconds * 1000).split(" ");
+    const [words, more] = step_s >= DAY_S ? [date.slice(5), date.slice(0, 4)]
+      : [step_s < 60 ? clock : clock.slice(0, 5), date.slice(5)];
+    const isNew = more !== last;
+    last = more;
+    return isNew ? `${words}\n${more}` : words;
+  });
+}

@@ -1,0 +1,1 @@
+"""Set-up of the InfluxDB that a sink writes to: what it lacks, and how to create it."""

@@ -1,0 +1,86 @@
+"""The Flux tasks for an InfluxDB 2.x: hourly rows, and a check for silent agents."""
+
+from __future__ import annotations
+
+from costprobe.ui.influx_setup.rollup import ROLLED, rolled_fields
+
+_HOUR_S = 3600
+ROLLUP_TASK = "costprobe hourly"
+DEADMAN_TASK = "costprobe deadman"
+# The id of our check; an id in InfluxDB has 16 hexadecimal digits.
+_CHECK_ID = "1f3c057dead00000"
+
+_ROLLUP = """import "date"
+
+option task = {{name: {name}, every: 1h, offset: 5m}}
+
+stop = date.truncate(t: now(), unit: 1h)
+start = date.sub(d: {late_h}h, from: stop)
+"""
+_ROLLED = """
+from(bucket: {source})
+    |> range(start: start, stop: stop)
+    |> filter(fn: (r) => r._measurement == {measurement})
+    |> filter(fn: (r) => {fields})
+    |> aggregateWindow(every: 1h, fn: {kind}, timeSrc: "_start", createEmpty: false)
+    |> to(bucket: {target})
+"""
+_DEADMAN = """import "experimental"
+import "influxdata/influxdb/monitor"
+
+option task = {{name: {name}, every: 1m}}
+
+from(bucket: {source})
+    |> range(start: -1d)
+    |> filter(fn: (r) => r._measurement == "agent" and r._field == "rss_bytes")
+    |> group(columns: ["host"])
+    |> monitor.deadman(t: experimental.subDuration(from: now(), d: {dead_after_s}s))
+    |> monitor.check(
+        crit: (r) => r.dead,
+        messageFn: (r) => "costprobe on ${{r.host}} has been silent for {dead_after_s} s",
+        data: {{_check_id: "{check_id}", _check_name: {name}, _type: "deadman", tags: {{}}}},
+    )
+"""
+
+
+def string(text: str) -> str:
+    """Quote a string; a dollar sign before a brace would begin an expression."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def rollup_task(source: str, target: str, late_s: float) -> str:
+    """The task that computes the hourly rows of all series.
+
+    Args:
+        source: Bucket that it reads.
+        target: Bucket that it writes to.
+        late_s: How far back it computes hours again for points that arrive late, in s.
+    """
+    head = _ROLLUP.format(name=string(ROLLUP_TASK), late_h=max(1, round(late_s / _HOUR_S)))
+    return head + "".join(
+        _ROLLED.format(
+            source=string(source),
+            target=string(target),
+            measurement=string(measurement),
+            fields=" or ".join(f"r._field == {string(field)}" for field in fields),
+            kind=kind,
+        )
+        for measurement in ROLLED
+        for kind, fields in rolled_fields(measurement).items()
+    )
+
+
+def deadman_task(source: str, dead_after_s: float) -> str:
+    """The check that writes a critical status for each host whose agent is silent.
+
+    Args:
+        source: Bucket that it reads.
+        dead_after_s: Silence after which an agent counts as dead, in s.
+    """
+    return _DEADMAN.format(
+        name=string(DEADMAN_TASK),
+        source=string(source),
+        dead_after_s=round(dead_after_s),
+        check_id=_CHECK_ID,
+    )

@@ -1,0 +1,78 @@
+"""The InfluxQL that sets up an InfluxDB 1.x. Source: its query language reference, 1.x."""
+
+from __future__ import annotations
+
+from costprobe.ui.influx_setup.rollup import rolled_fields
+
+_HOUR_S = 3600
+
+
+def name(text: str) -> str:
+    """Quote an identifier."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def string(text: str) -> str:
+    """Quote a string."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def duration(duration_s: float) -> str:
+    """A duration in whole seconds; InfluxDB keeps shards for at least an hour."""
+    return f"{max(_HOUR_S, round(duration_s))}s"
+
+
+def create_database(database: str, policy: str, keep_s: float) -> str:
+    """The statement that creates a database with a default retention policy of that duration."""
+    return (
+        f"CREATE DATABASE {name(database)} WITH DURATION {duration(keep_s)}"
+        f" REPLICATION 1 NAME {name(policy)}"
+    )
+
+
+def create_policy(database: str, policy: str, keep_s: float) -> str:
+    """The statement that creates another retention policy."""
+    return (
+        f"CREATE RETENTION POLICY {name(policy)} ON {name(database)}"
+        f" DURATION {duration(keep_s)} REPLICATION 1"
+    )
+
+
+def query_name(measurement: str) -> str:
+    """Name of the continuous query of a series."""
+    return f"costprobe_{measurement}_hourly"
+
+
+def create_query(
+    measurement: str, source: tuple[str, str], target: tuple[str, str], late_s: float
+) -> str:
+    """The statement that creates the continuous query of a series' hourly rows.
+
+    Args:
+        measurement: Name of the series.
+        source: Database and retention policy that it reads.
+        target: Those that it writes to.
+        late_s: How far back it computes hours again for points that arrive late, in s.
+    """
+    fields = ", ".join(
+        f"{kind}({name(field)}) AS {name(field)}"
+        for kind, fields in rolled_fields(measurement).items()
+        for field in fields
+    )
+    series = name(measurement)
+    into = f"{name(target[0])}.{name(target[1])}.{series}"
+    from_ = f"{name(source[0])}.{name(source[1])}.{series}"
+    rolled = ["SELECT", fields, "INTO", into, "FROM", from_, "GROUP BY time(1h), *"]
+    head = f"{name(query_name(measurement))} ON {name(source[0])}"
+    late_h = max(1, round(late_s / _HOUR_S))
+    return (
+        f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {late_h}h"
+        f" BEGIN {' '.join(rolled)} END"
+    )
+
+
+def is_same(ours: str, shown: str) -> bool:
+    """Whether two statements are equal: the server shows one with the quotes that it needs only."""
+    return ours.replace('"', "") == shown.replace('"', "")

@@ -1,0 +1,42 @@
+"""A new secret in a file of its own: never shown, readable by its owner only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from costprobe.ui.influx_setup.steps import SetupError
+
+OWNER_ONLY = 0o600
+
+
+def write_new_secret(path: Path, create: Callable[[], str]) -> None:
+    """Write a secret to a new file.
+
+    The file is created first: a secret that cannot be stored is never created.
+
+    Args:
+        path: The file.
+        create: Creates the secret.
+
+    Raises:
+        SetupError: The file exists or cannot be written, or what `create` raises.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+    except OSError as error:
+        raise SetupError(f"{path}: cannot be written ({error.strerror})") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            # Whatever this process's umask is.
+            os.fchmod(file.fileno(), OWNER_ONLY)
+            file.write(create() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise SetupError(f"{path}: cannot be written ({error.strerror})") from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,164 @@
+"""What an InfluxDB 1.x should have: databases, retention, continuous queries, a user who may only write."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.net.secret import Secret
+from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
+from costprobe.core.units import parse_duration_s
+from costprobe.ui.influx_setup import influxql
+from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
+from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.secret import write_new_secret
+from costprobe.ui.influx_setup.steps import (
+    HOURLY,
+    SetupError,
+    SetupOptions,
+    SetupStep,
+    retention_text,
+)
+
+DEFAULT_POLICY = "autogen"
+PASSWORD_BYTES = 32
+
+
+class InfluxV1Setup:
+    """Compares a server with what it should have.
+
+    Args:
+        api: The server, with an administrator's credentials.
+        config: The section of the sink that will write to it.
+        options: What to set up.
+        secret_file: Where the user's password is, or will be; None where there is no user.
+    """
+
+    def __init__(
+        self,
+        api: InfluxqlApi,
+        config: InfluxV1Config,
+        options: SetupOptions,
+        secret_file: Path | None,
+    ) -> None:
+        self._api = api
+        self._user = config.user
+        self._options = options
+        self._secret_file = secret_file
+        self._database = config.database
+        self._policy = config.retention_policy or DEFAULT_POLICY
+
+    def steps(self) -> list[SetupStep]:
+        """All that the server should have, in the order in which it is created.
+
+        Raises:
+            SetupError: The server cannot be read.
+        """
+        hourly = self._database + HOURLY
+        found = [
+            *self._database_steps(self._database, self._policy, self._options.keep_s),
+            *self._database_steps(hourly, DEFAULT_POLICY, self._options.keep_hourly_s),
+            *self._query_steps(hourly),
+        ]
+        return found + (self._writer_steps(self._user) if self._user else [])
+
+    def _run(self, text: str, *hidden: str) -> None:
+        self._api.query(text, *hidden)
+
+    def _database_steps(self, database: str, policy: str, keep_s: float) -> list[SetupStep]:
+        what = f"database {database}, {retention_text(keep_s)}"
+        if [database] not in _rows(self._api.query("SHOW DATABASES")):
+            text = influxql.create_database(database, policy, keep_s)
+            return [SetupStep(what, partial(self._run, text))]
+        shown = f"SHOW RETENTION POLICIES ON {influxql.name(database)}"
+        policies = {row[0]: row[1] for row in _rows(self._api.query(shown))}
+        if policy not in policies:
+            text = influxql.create_policy(database, policy, keep_s)
+            return [
+                SetupStep(f"database {database}"),
+                SetupStep(
+                    f"retention policy {policy}, {retention_text(keep_s)}", partial(self._run, text)
+                ),
+            ]
+        # Shown as 720h0m0s; 0s means indefinitely.
+        is_s = parse_duration_s(policies[policy])
+        if is_s == float(influxql.duration(keep_s)[:-1]):
+            return [SetupStep(what)]
+        # A shorter retention would delete rows: the operator decides.
+        change = (
+            f"ALTER RETENTION POLICY {influxql.name(policy)} ON {influxql.name(database)}"
+            f" DURATION {influxql.duration(keep_s)}"
+        )
+        return [
+            SetupStep(
+                f"database {database}, {retention_text(is_s)}", note=f"to change that: {change}"
+            )
+        ]
+
+    def _query_steps(self, hourly: str) -> list[SetupStep]:
+        existing = {
+            row[0]: row[1]
+            for series in self._api.query("SHOW CONTINUOUS QUERIES")
+            if series["name"] == self._database
+            for row in series.get("values", [])
+        }
+        found = []
+        for measurement in ROLLED:
+            name = influxql.query_name(measurement)
+            what = f"continuous query {name}"
+            text = influxql.create_query(
+                measurement,
+                (self._database, self._policy),
+                (hourly, DEFAULT_POLICY),
+                self._options.late_s,
+            )
+            if name not in existing:
+                found.append(SetupStep(what, partial(self._run, text)))
+            elif influxql.is_same(text, existing[name]):
+                found.append(SetupStep(what))
+            else:
+                found.append(SetupStep(f"{what}, replaced", partial(self._replace, name, text)))
+        return found
+
+    def _replace(self, name: str, text: str) -> None:
+        drop = f"DROP CONTINUOUS QUERY {influxql.name(name)} ON {influxql.name(self._database)}"
+        self._run(drop)
+        self._run(text)
+
+    def _writer_steps(self, user: str) -> list[SetupStep]:
+        users = {row[0]: row[1] for row in _rows(self._api.query("SHOW USERS"))}
+        what, granted = f"user {user}", f"user {user} may write to {self._database}"
+        grant = f"GRANT WRITE ON {influxql.name(self._database)} TO {influxql.name(user)}"
+        if user not in users:
+            create = partial(self._create_user, user)
+            path = self._secret_file
+            note = "" if path is None or path.exists() else f"its password will be in {path}"
+            return [SetupStep(what, create, note), SetupStep(granted, partial(self._run, grant))]
+        if users[user]:
+            return [SetupStep(what, note="is an administrator; a user who may only write is safer")]
+        shown = self._api.query(f"SHOW GRANTS FOR {influxql.name(user)}")
+        rights = {row[0]: row[1] for row in _rows(shown)}
+        if rights.get(self._database) in {"WRITE", "ALL PRIVILEGES"}:
+            return [SetupStep(what), SetupStep(granted)]
+        return [SetupStep(what), SetupStep(granted, partial(self._run, grant))]
+
+    def _create_user(self, user: str) -> None:
+        path = self._secret_file
+        if path is None:
+            raise SetupError(f"user {user}: name a file for the password (password_file)")
+        if not path.exists():
+            write_new_secret(path, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
+        try:
+            password = Secret("password", path).read()
+        except Misconfigured as error:
+            raise SetupError(error.reason) from None
+        quoted = influxql.string(password)
+        text = f"CREATE USER {influxql.name(user)} WITH PASSWORD {quoted}"
+        self._run(text, password, quoted)
+
+
+def _rows(series: list[dict[str, Any]]) -> list[list[Any]]:
+    return [row for one in series for row in one.get("values", [])]

@@ -1,0 +1,188 @@
+"""What an InfluxDB 2.x should have: buckets, DBRP mappings, tasks, a token that may only write.
+
+Through the APIs of influxdb-client. Source: the InfluxDB 2.x HTTP API reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from costprobe.adapters.net.errors import DeliveryError
+from costprobe.adapters.sinks.influx_client import InfluxClient
+from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.ui.influx_setup import flux
+from costprobe.ui.influx_setup.secret import write_new_secret
+from costprobe.ui.influx_setup.steps import (
+    HOURLY,
+    SetupError,
+    SetupOptions,
+    SetupStep,
+    retention_text,
+)
+
+_HOUR_S = 3600
+POLICY = "autogen"
+
+
+class InfluxV2Setup:
+    """Compares an organization with what it should have.
+
+    Args:
+        client: The server, authorized with an all-access token.
+        config: The section of the sink that will write to it.
+        options: What to set up.
+        secret_file: Where the sink's token is, or will be; None to create none.
+    """
+
+    def __init__(
+        self,
+        client: InfluxClient,
+        config: InfluxV2Config,
+        options: SetupOptions,
+        secret_file: Path | None,
+    ) -> None:
+        self._library = client.library
+        self._models = client.models
+        self._url = config.url
+        self._org = config.org
+        self._bucket = config.bucket
+        self._options = options
+        self._secret_file = secret_file
+        self._org_id = ""
+        # Identities of the buckets that exist; a step adds the one that it creates.
+        self._bucket_ids: dict[str, str] = {}
+
+    def steps(self) -> list[SetupStep]:
+        """All that the organization should have, in the order in which it is created.
+
+        Raises:
+            SetupError: The organization cannot be read.
+        """
+        self._org_id = self._organization()
+        hourly = self._bucket + HOURLY
+        options = self._options
+        found = [
+            self._bucket_step(self._bucket, options.keep_s),
+            self._bucket_step(hourly, options.keep_hourly_s),
+            self._mapping_step(self._bucket),
+            self._mapping_step(hourly),
+            self._task_step(
+                flux.ROLLUP_TASK, flux.rollup_task(self._bucket, hourly, options.late_s)
+            ),
+            self._task_step(
+                flux.DEADMAN_TASK, flux.deadman_task(self._bucket, options.dead_after_s)
+            ),
+        ]
+        return found + ([self._token_step(self._secret_file)] if self._secret_file else [])
+
+    def _organization(self) -> str:
+        api = self._library.organizations_api()
+        try:
+            found = self._call(api.find_organizations, org=self._org)
+        except SetupError as error:
+            hint = "InfluxDB 3.x needs no set-up but a token: see docs/grafana.md"
+            raise SetupError(f"organization {self._org}: {error}; {hint}") from None
+        for org in found or []:
+            if org.name == self._org:
+                return str(org.id)
+        raise SetupError(f"no organization {self._org!r} that this token may read; check org")
+
+    def _bucket_step(self, bucket: str, keep_s: float) -> SetupStep:
+        api = self._library.buckets_api()
+        found = self._call(api.find_buckets, org_id=self._org_id, name=bucket, limit=1)
+        for one in found.buckets or []:
+            if one.name == bucket:
+                self._bucket_ids[bucket] = str(one.id)
+                is_s = sum(rule.every_seconds or 0 for rule in one.retention_rules or [])
+                # A shorter retention would delete rows: the operator decides.
+                is_same = is_s == _retention_seconds(keep_s)
+                note = "" if is_same else f"not {retention_text(keep_s)}; change it there"
+                return SetupStep(f"bucket {bucket}, {retention_text(is_s)}", note=note)
+        create = partial(self._create_bucket, bucket, keep_s)
+        return SetupStep(f"bucket {bucket}, {retention_text(keep_s)}", create)
+
+    def _create_bucket(self, bucket: str, keep_s: float) -> None:
+        rule = self._models.BucketRetentionRules(
+            type="expire", every_seconds=_retention_seconds(keep_s)
+        )
+        request = self._models.PostBucketRequest(
+            org_id=self._org_id, name=bucket, retention_rules=[rule]
+        )
+        created = self._call(self._library.buckets_api().create_bucket, request)
+        if not created.id:
+            raise SetupError(f"{self._url}: the response has no id of bucket {bucket}")
+        self._bucket_ids[bucket] = str(created.id)
+
+    def _mapping_step(self, bucket: str) -> SetupStep:
+        what = f"DBRP mapping from InfluxQL's database {bucket} to the bucket"
+        if bucket in self._bucket_ids:
+            api = self._models.DBRPsService(self._library.api_client)
+            found = self._call(api.get_dbr_ps, org_id=self._org_id, db=bucket)
+            for one in found.content or []:
+                if one.bucket_id == self._bucket_ids[bucket] and one.default:
+                    return SetupStep(what)
+        return SetupStep(what, partial(self._create_mapping, bucket))
+
+    def _create_mapping(self, bucket: str) -> None:
+        request = self._models.DBRPCreate(
+            org_id=self._org_id,
+            bucket_id=self._bucket_ids[bucket],
+            database=bucket,
+            retention_policy=POLICY,
+            default=True,
+        )
+        self._call(self._models.DBRPsService(self._library.api_client).post_dbrp, request)
+
+    def _task_step(self, name: str, text: str) -> SetupStep:
+        what, api = f"task {name}", self._library.tasks_api()
+        for one in self._call(api.find_tasks, name=name, org_id=self._org_id) or []:
+            if one.name == name:
+                if one.flux == text:
+                    return SetupStep(what)
+                update = self._models.TaskUpdateRequest(flux=text)
+                replace = partial(self._run, api.update_task_request, one.id, update)
+                return SetupStep(f"{what}, replaced", replace)
+        request = self._models.TaskCreateRequest(org_id=self._org_id, flux=text, status="active")
+        return SetupStep(what, partial(self._run, api.create_task, task_create_request=request))
+
+    def _token_step(self, path: Path) -> SetupStep:
+        what = f"token that may only write to bucket {self._bucket}, in {path}"
+        if path.exists():
+            return SetupStep(what, note="the file is not changed")
+        return SetupStep(what, partial(write_new_secret, path, self._create_token))
+
+    def _create_token(self) -> str:
+        resource = self._models.PermissionResource(
+            type="buckets", id=self._bucket_ids[self._bucket], org_id=self._org_id
+        )
+        request = self._models.Authorization(
+            org_id=self._org_id,
+            description=f"costprobe: writes to {self._bucket}",
+            permissions=[self._models.Permission(action="write", resource=resource)],
+        )
+        api = self._library.authorizations_api()
+        created = self._call(api.create_authorization, authorization=request)
+        if not isinstance(created.token, str) or not created.token:
+            raise SetupError(f"{self._url}: the response has no token")
+        return created.token
+
+    def _run(self, call: Callable[..., Any], *args: Any, **options: Any) -> None:  # noqa: ANN401 - the library's models
+        self._call(call, *args, **options)
+
+    def _call(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's models
+        """Call the library; its result, or SetupError."""
+        try:
+            return call(*args, **options)
+        except DeliveryError as error:
+            raise SetupError(f"{self._url}: {error.reason}") from None
+        except (AttributeError, TypeError, ValueError):
+            # The library's models refuse a document without the fields that they require.
+            raise SetupError(f"{self._url}: not the response of an InfluxDB 2.x") from None
+
+
+def _retention_seconds(keep_s: float) -> int:
+    """A retention that InfluxDB accepts: whole seconds, at least an hour."""
+    return max(_HOUR_S, round(keep_s))

@@ -1,0 +1,218 @@
+"""Charts of a report as self-contained SVG with a description for screen readers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from costprobe.ui.report.model import Bucket
+from costprobe.ui.report.words import day, minute
+
+WIDTH: Final = 720
+HEIGHT: Final = 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 12, 14, 26
+_TICKS: Final = 4
+# A larger distance between steps is a gap and is not joined by a line.
+_GAP_STEPS: Final = 2.5
+_DAY_NS: Final = 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event marked on a chart.
+
+    Attributes:
+        number: Its number in the list of changes.
+        time_ns: UTC ns.
+        kind: Kind of the change.
+        title: One line.
+    """
+
+    number: int
+    time_ns: int
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartFrame:
+    """The value range of a chart's axes.
+
+    Attributes:
+        since_ns: UTC ns of the left end.
+        until_ns: UTC ns of the right end.
+        top: Value at the upper end; the lower end is 0.
+    """
+
+    since_ns: int
+    until_ns: int
+    top: float
+
+    def x(self, time_ns: float) -> float:
+        """Return the x coordinate of a UTC ns."""
+        share = (time_ns - self.since_ns) / max(1, self.until_ns - self.since_ns)
+        return _LEFT + min(1.0, max(0.0, share)) * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        """Return the y coordinate of a value."""
+        return HEIGHT - _BOTTOM - value / self.top * (HEIGHT - _TOP - _BOTTOM)
+
+
+def line_chart(
+    ident: str,
+    title: str,
+    buckets: Sequence[Bucket],
+    *,
+    span: tuple[int, int],
+    step_ns: int,
+    value_text: Callable[[float], str],
+    marks: Sequence[Mark] = (),
+) -> str:
+    """Draw a line over time with marks for events.
+
+    Args:
+        ident: An id that is unique in the page.
+        title: Title of the chart.
+        buckets: The steps; at least one.
+        span: UTC ns of both ends.
+        step_ns: Length of a step in ns.
+        value_text: Formats a value with its unit.
+        marks: Changes within the span.
+    """
+    frame = _frame(buckets, span)
+    svg = _drawing(ident, title, _description(buckets, value_text, marks), frame, value_text)
+    for mark in marks:
+        _draw_mark(svg, frame, mark)
+    middle = step_ns / 2
+    path, last_ns = [], None
+    for one in buckets:
+        joined = last_ns is not None and one.time_ns - last_ns <= step_ns * _GAP_STEPS
+        point = f"{frame.x(one.time_ns + middle):.1f} {frame.y(one.value):.1f}"
+        path.append(f"{'L' if joined else 'M'}{point}")
+        last_ns = one.time_ns
+    ET.SubElement(svg, "path", {"class": "line", "d": " ".join(path)})
+    for one in _alone(buckets, step_ns):
+        x, y = frame.x(one.time_ns + middle), frame.y(one.value)
+        ET.SubElement(
+            svg, "circle", {"class": "dot", "cx": f"{x:.1f}", "cy": f"{y:.1f}", "r": "2.5"}
+        )
+    return _text(svg)
+
+
+def bar_chart(
+    ident: str,
+    title: str,
+    buckets: Sequence[Bucket],
+    span: tuple[int, int],
+    value_text: Callable[[float], str],
+) -> str:
+    """Draw a bar for each day; arguments as those of `line_chart`."""
+    frame = _frame(buckets, (span[0] // _DAY_NS * _DAY_NS, -(-span[1] // _DAY_NS) * _DAY_NS))
+    svg = _drawing(ident, title, _description(buckets, value_text, ()), frame, value_text)
+    for one in buckets:
+        left, right = frame.x(one.time_ns), frame.x(one.time_ns + _DAY_NS)
+        top = frame.y(max(0.0, one.value))
+        rect = ET.SubElement(
+            svg,
+            "rect",
+            {
+                "class": "bar",
+                "x": f"{left:.1f}",
+                "y": f"{top:.1f}",
+                "width": f"{max(0.5, (right - left) * 0.86):.1f}",
+                "height": f"{HEIGHT - _BOTTOM - top:.1f}",
+            },
+        )
+        ET.SubElement(rect, "title").text = f"{day(one.time_ns)}: {value_text(one.value)}"
+    return _text(svg)
+
+
+def nice_top(most: float) -> float:
+    """Return the smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is not below a value."""
+    if not math.isfinite(most) or most <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next((step * power for step in (1, 2, 2.5, 5) if step * power >= most), 10 * power)
+
+
+def _frame(buckets: Sequence[Bucket], span: tuple[int, int]) -> ChartFrame:
+    return ChartFrame(*span, nice_top(max(one.value for one in buckets)))
+
+
+def _description(
+    buckets: Sequence[Bucket], value_text: Callable[[float], str], marks: Sequence[Mark]
+) -> str:
+    """Describe a chart for screen readers."""
+    values = [one.value for one in buckets]
+    low, high = min(buckets, key=lambda b: b.value), max(buckets, key=lambda b: b.value)
+    words = [
+        f"{len(values)} steps from {minute(buckets[0].time_ns)} to {minute(buckets[-1].time_ns)} UTC",
+        f"first {value_text(values[0])}, last {value_text(values[-1])}",
+        f"lowest {value_text(low.value)} at {minute(low.time_ns)}",
+        f"highest {value_text(high.value)} at {minute(high.time_ns)}",
+        *(f"mark {mark.number} at {minute(mark.time_ns)}: {mark.title}" for mark in marks),
+    ]
+    return "; ".join(words)
+
+
+def _drawing(
+    ident: str, title: str, description: str, frame: ChartFrame, value_text: Callable[[float], str]
+) -> ET.Element:
+    svg = ET.Element(
+        "svg",
+        {
+            "viewBox": f"0 0 {WIDTH} {HEIGHT}",
+            "role": "img",
+            "aria-labelledby": f"{ident}-title {ident}-desc",
+        },
+    )
+    ET.SubElement(svg, "title", {"id": f"{ident}-title"}).text = title
+    ET.SubElement(svg, "desc", {"id": f"{ident}-desc"}).text = description
+    for tick in range(_TICKS + 1):
+        value = frame.top * tick / _TICKS
+        y = f"{frame.y(value):.1f}"
+        grid = {"class": "grid", "x1": str(_LEFT), "x2": str(WIDTH - _RIGHT), "y1": y, "y2": y}
+        ET.SubElement(svg, "line", grid)
+        at = {"class": "tick", "x": str(_LEFT - 6), "y": y, "dy": "0.32em", "text-anchor": "end"}
+        ET.SubElement(svg, "text", at).text = value_text(value)
+    name = day if frame.until_ns - frame.since_ns > 3 * _DAY_NS else minute
+    for tick, anchor in ((0, "start"), (1, "middle"), (2, "end")):
+        time_ns = frame.since_ns + (frame.until_ns - frame.since_ns) * tick // 2
+        at = {"class": "tick", "x": f"{frame.x(time_ns):.1f}", "y": str(HEIGHT - 8)}
+        ET.SubElement(svg, "text", {**at, "text-anchor": anchor}).text = name(time_ns)
+    return svg
+
+
+def _draw_mark(svg: ET.Element, frame: ChartFrame, mark: Mark) -> None:
+    x = f"{frame.x(mark.time_ns):.1f}"
+    group = ET.SubElement(svg, "g", {"class": "mark"})
+    ET.SubElement(group, "title").text = f"{mark.number}. {mark.title}"
+    ends = {"x1": x, "x2": x, "y1": str(_TOP), "y2": str(HEIGHT - _BOTTOM)}
+    ET.SubElement(group, "line", ends)
+    label = {"x": x, "y": str(_TOP - 3), "text-anchor": "middle"}
+    ET.SubElement(group, "text", label).text = str(mark.number)
+
+
+def _alone(buckets: Sequence[Bucket], step_ns: int) -> list[Bucket]:
+    """Return the isolated steps: a line of one point is invisible."""
+    near = set()
+    for index, (one, other) in enumerate(pairwise(buckets)):
+        if other.time_ns - one.time_ns <= step_ns * _GAP_STEPS:
+            near |= {index, index + 1}
+    return [one for index, one in enumerate(buckets) if index not in near]
+
+
+def _text(svg: ET.Element) -> str:
+    _make_xml_safe(svg)
+    return ET.tostring(svg, encoding="unicode", short_empty_elements=True)
+
+
+def _make_xml_safe(svg: ET.Element) -> None:
+    """Replace control characters in texts from outside."""
+    for element in svg.iter():
+        if element.text:
+            element.text = "".join(mark if mark.isprintable() else " " for mark in element.text)

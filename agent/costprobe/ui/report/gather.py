@@ -1,0 +1,172 @@
+"""Build a report from a store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.configuration import Config
+from costprobe.core.device_kinds import is_slice_kind
+from costprobe.core.units import KWH_J
+from costprobe.domain.advice.history import History
+from costprobe.domain.advice.registry import advice
+from costprobe.domain.costing.budgets.budget import BudgetStatus
+from costprobe.domain.costing.comparison.compare import compared
+from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.domain.pricing.book import PriceBook, Terms
+from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_per_kwh
+from costprobe.ui.report.changes import changes
+from costprobe.ui.report.model import Drawn, Price, Report
+from costprobe.ui.report.outlook import outlook_of
+from costprobe.ui.report.spend import Period, spent
+from costprobe.ui.report.trends import trends
+
+UNKNOWN_CURRENCY: Final = "?"
+_G_PER_KG: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSources:
+    """The sources of a report.
+
+    Attributes:
+        reader: The store.
+        config: The configuration: model qualities and the tariff.
+        history: Input of the advisors.
+        book: Current and past prices.
+    """
+
+    reader: StoreReader
+    config: Config
+    history: History
+    book: PriceBook
+
+
+def report_of(
+    past: ReportSources,
+    period: Period,
+    made_ns: int,
+    budgets: Iterable[tuple[BudgetStatus, str]] = (),
+) -> Report:
+    """Build the report of a period.
+
+    Args:
+        past: The sources.
+        period: The period; savings are computed up to the present.
+        made_ns: UTC ns of the present.
+        budgets: Present budget statuses, each with a note on its forecast.
+    """
+    reader, config = past.reader, past.config
+    since_ns, until_ns = period
+    costs = reader.values("device", "cost", period.before.since_ns, until_ns)
+    priced = list(reader.points("cost", period.before.since_ns, until_ns))
+    now = [row for row in priced if row.time_ns >= since_ns]
+    candidates = [
+        *probe_candidates(
+            reader.points("probe", since_ns, until_ns),
+            now,
+            {probe.name: probe.quality for probe in config.probe},
+        ),
+        *service_candidates(now, {service.name: service.quality for service in config.service}),
+    ]
+    groups, left_out = compared(candidates)
+    kept, more = changes(reader.points("event", since_ns, until_ns))
+    hints, no_hints = advice(past.history)
+
+    def currency_at(device: str, time_ns: int) -> str:
+        return _currency(past, device, time_ns)
+
+    return Report(
+        host=_host(reader),
+        since_ns=since_ns,
+        until_ns=until_ns,
+        made_ns=made_ns,
+        spend=spent(
+            costs,
+            reader.values("allocation", "cost", since_ns, until_ns),
+            period,
+            currency_at,
+        ),
+        drawn=_drawn(reader, period),
+        models=groups,
+        left_out=left_out,
+        trends=trends(priced, period),
+        changes=kept,
+        more_changes=more,
+        hints=hints,
+        no_hints=no_hints,
+        outlooks=[outlook_of(status, note) for status, note in budgets],
+        prices=_prices(past, config.electricity, until_ns),
+    )
+
+
+def _host(reader: StoreReader) -> str:
+    names = {series.tags.get("host", "") for series in reader.series("device")}
+    return ", ".join(sorted(name for name in names if name)) or "this host"
+
+
+def _terms(past: ReportSources, device: str, time_ns: int) -> Terms | None:
+    try:
+        return past.book.terms(device, time_ns)
+    except KeyError:
+        return None  # a device that was removed
+
+
+def _currency(past: ReportSources, device: str, time_ns: int) -> str:
+    terms = _terms(past, device, time_ns)
+    if terms is not None:
+        return terms.rate.currency
+    paid_in = {
+        row.tags["currency"]
+        for row in past.reader.series("cost", {"device": device})
+        if row.tags.get("currency")
+    }
+    return paid_in.pop() if len(paid_in) == 1 else UNKNOWN_CURRENCY
+
+
+def _drawn(reader: StoreReader, period: Period) -> Drawn:
+    """Sum energy and emissions; a board's energy includes its MIG devices."""
+    energy_j, carbon_g = (
+        [
+            value
+            for series in reader.values("device", field, *period)
+            if not is_slice_kind(series.tags.get("kind", ""))
+            for value in series.values
+        ]
+        for field in ("energy_j", "carbon_g")
+    )
+    return Drawn(
+        math.fsum(energy_j) / KWH_J if energy_j else None,
+        math.fsum(carbon_g) / _G_PER_KG if carbon_g else None,
+    )
+
+
+def _prices(
+    past: ReportSources, electricity: ElectricityConfig | None, time_ns: int
+) -> Sequence[Price]:
+    found = []
+    for name, history in past.history.devices.items():
+        terms = _terms(past, name, time_ns)
+        if terms is None:
+            continue
+        rate, per_kwh = terms.rate, None
+        if electricity is not None and not rate.electricity_included:
+            per_kwh = tariff_per_kwh(electricity, time_ns) * electricity.pue
+        found.append(
+            Price(
+                device=name,
+                model=history.device.model,
+                plan=rate.plan,
+                currency=rate.currency,
+                per_hour=rate.per_hour,
+                source=rate.source,
+                is_assumed=rate.plan == "assumed",
+                is_stale=rate.is_stale,
+                electricity_included=rate.electricity_included,
+                electricity_per_kwh=per_kwh,
+            )
+        )
+    return found

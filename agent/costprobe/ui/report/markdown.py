@@ -1,0 +1,220 @@
+"""The report as Markdown, for a wiki, a merge request or a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from costprobe.ui.report.model import Report
+from costprobe.ui.report.words import (
+    BASES,
+    KINDS,
+    PARTS,
+    amount,
+    change_pct,
+    cost_of,
+    electricity,
+    figure,
+    headline,
+    minute,
+    per_thousand,
+    period,
+    share,
+    why,
+)
+
+_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+
+def markdown(report: Report) -> str:
+    """Format a report as GitHub-flavoured Markdown; text from outside is escaped."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Escape Markdown and HTML in a text, and put it on one line."""
+    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"# Cost of inference on {escaped(report.host)}"
+    yield ""
+    yield f"{period(report)}. All times are UTC."
+    yield ""
+    yield from (f"- {escaped(line)}" for line in headline(report))
+    yield from _spend(report)
+    yield from _models(report)
+    yield from _trends(report)
+    yield from _changes(report)
+    yield from _savings(report)
+    yield from _outlooks(report)
+    yield from _prices(report)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield ""
+    yield f"| {' | '.join(heads)} |"
+    yield f"| {' | '.join('---' for _ in heads)} |"
+    for row in rows:
+        yield f"| {' | '.join(escaped(cell) for cell in row)} |"
+
+
+def _spend(report: Report) -> Iterator[str]:
+    yield from ("", "## Spend")
+    if not report.spend:
+        yield from ("", "No device cost in this period.")
+    for one in report.spend:
+        rows = [("all", one.total), *((part.name, part.amount) for part in one.by_device)]
+        yield from _table(
+            ("device", one.currency), [(name, amount(of, one.currency)) for name, of in rows]
+        )
+        if one.by_use:
+            yield from _table(
+                ("service", "for", one.currency),
+                [
+                    (
+                        use.service or "-",
+                        PARTS.get(use.part, use.part),
+                        amount(use.amount, one.currency),
+                    )
+                    for use in one.by_use
+                ],
+            )
+        yield ""
+        yield f"Coverage: {share(one.covered_share)} of the hours."
+    drawn = report.drawn
+    if drawn.energy_kwh is not None:
+        yield ""
+        carbon = "" if drawn.carbon_kg is None else f", {figure(drawn.carbon_kg)} kg CO2e"
+        yield f"Energy of the devices: {figure(drawn.energy_kwh)} kWh{carbon}."
+
+
+def _models(report: Report) -> Iterator[str]:
+    yield from ("", "## Cost per inference by model")
+    for group in report.models:
+        yield ""
+        yield f"{escaped(group.currency)}, {BASES[group.basis]}:"
+        yield from _table(
+            ("model", "per 1,000", "p50 ms", "p99 ms", "J", "samples"),
+            [
+                (
+                    placed.candidate.name,
+                    cost_of(placed.candidate),
+                    *(
+                        figure(None if of is None else of.value)
+                        for of in (
+                            placed.candidate.latency_p50_ms,
+                            placed.candidate.latency_p99_ms,
+                            placed.candidate.energy_j,
+                        )
+                    ),
+                    str(placed.candidate.samples),
+                )
+                for placed in group.placed
+            ],
+        )
+    if not report.models:
+        yield from ("", "No model has enough samples in this period.")
+    if report.left_out:
+        yield ""
+        yield from (
+            f"- {escaped(out.candidate.name)}: {escaped(out.reason)}" for out in report.left_out
+        )
+
+
+def _trends(report: Report) -> Iterator[str]:
+    if report.trends:
+        yield from ("", "## Trend")
+        yield from _table(
+            ("model", "basis", "per 1,000", "preceding period", "change", "lowest", "highest"),
+            [
+                (
+                    trend.name,
+                    trend.basis,
+                    per_thousand(trend.now, trend.currency),
+                    "-" if trend.before is None else per_thousand(trend.before, trend.currency),
+                    change_pct(trend.now, trend.before),
+                    per_thousand(min(step.value for step in trend.buckets), trend.currency),
+                    per_thousand(max(step.value for step in trend.buckets), trend.currency),
+                )
+                for trend in report.trends
+            ],
+        )
+
+
+def _changes(report: Report) -> Iterator[str]:
+    yield from ("", "## Changes and causes")
+    if not report.changes:
+        yield from ("", "No event.")
+        return
+    yield from _table(
+        ("time", "kind", "subject", "change", "cause"),
+        [
+            (
+                minute(change.time_ns),
+                KINDS.get(change.kind, change.kind),
+                change.subject,
+                change.title + (f" ({change.times} times)" if change.times > 1 else ""),
+                why(change) or "-",
+            )
+            for change in report.changes
+        ],
+    )
+    if report.more_changes:
+        yield from ("", f"{report.more_changes} less important events are not listed.")
+
+
+def _savings(report: Report) -> Iterator[str]:
+    yield from ("", "## Possible savings")
+    if not report.hints:
+        yield from ("", "None.")
+    for number, hint in enumerate(report.hints, 1):
+        yield ""
+        saving = amount(hint.saving_per_month, hint.currency)
+        yield f"{number}. **{escaped(hint.subject)}: {escaped(hint.action)}**, {escaped(saving)} a month"
+        yield from (f"   - {escaped(line)}" for line in hint.evidence)
+        yield from (f"   - if {escaped(line)}" for line in hint.assumes)
+
+
+def _outlooks(report: Report) -> Iterator[str]:
+    if report.outlooks:
+        yield from ("", "## Forecast")
+        yield from _table(
+            ("budget", "period", "planned", "spent", "expected", "80 % interval", "method"),
+            [
+                (
+                    one.name,
+                    one.period,
+                    amount(one.planned, one.currency),
+                    amount(one.spent, one.currency),
+                    "-" if one.expected is None else amount(one.expected, one.currency),
+                    "-"
+                    if one.low is None or one.high is None
+                    else f"{amount(one.low, one.currency)} to {amount(one.high, one.currency)}",
+                    one.method,
+                )
+                for one in report.outlooks
+            ],
+        )
+
+
+def _prices(report: Report) -> Iterator[str]:
+    yield from ("", "## Prices")
+    if not report.prices:
+        yield from ("", "No device has a price.")
+        return
+    yield from _table(
+        ("device", "model", "plan", "per hour", "electricity per kWh", "source"),
+        [
+            (
+                price.device,
+                price.model,
+                price.plan.replace("_", " ") + (" (stale)" if price.is_stale else ""),
+                amount(price.per_hour, price.currency),
+                electricity(price),
+                price.source,
+            )
+            for price in report.prices
+        ],
+    )

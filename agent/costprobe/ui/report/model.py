@@ -1,0 +1,246 @@
+"""The content of a report: figures of one host in one period, independent of the format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from costprobe.domain.advice.hint import Hint, NoHint
+from costprobe.domain.costing.comparison.compare import Group, LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of money and what it was for.
+
+    Attributes:
+        name: Name of the device.
+        amount: Currency units, exact.
+    """
+
+    name: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A share of the allocated cost: a service, or idle time.
+
+    Attributes:
+        service: Name of the service; empty for cost without a service.
+        part: busy, idle, held, probing or unallocated.
+        amount: Currency units, exact.
+    """
+
+    service: str
+    part: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One step of a series over time.
+
+    Attributes:
+        time_ns: UTC ns of its beginning.
+        value: In the unit of the series.
+    """
+
+    time_ns: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What the devices cost, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code; "?" if there is no price.
+        total: Cost of all rows in the period.
+        before: Total of the preceding period of equal length; None if its coverage is too low.
+        by_device: Cost per device, the largest first; they add up to the total.
+        by_day: Cost per day, in UTC.
+        by_use: Allocated cost, the largest first; empty if no service is configured.
+        covered_share: Share of the period's hours with data.
+    """
+
+    currency: str
+    total: Decimal
+    before: Decimal | None
+    by_device: Sequence[Amount]
+    by_day: Sequence[Bucket]
+    by_use: Sequence[Use]
+    covered_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Energy and emissions of the devices; None if unknown.
+
+    Attributes:
+        energy_kwh: Kilowatt-hours at the devices.
+        carbon_kg: Kilograms of carbon dioxide equivalent.
+    """
+
+    energy_kwh: float | None
+    carbon_kg: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Cost per inference of a model over time.
+
+    Attributes:
+        name: Probe or service with its model, for people.
+        basis: probe or serving.
+        device: Name of its device.
+        subject: Name of its probe or service.
+        currency: ISO 4217 code.
+        buckets: Currency for 1,000 inferences, in the order of time.
+        before: Median of the preceding period of equal length; None if unknown.
+        now: Median of the period.
+    """
+
+    name: str
+    basis: str
+    device: str
+    subject: str
+    currency: str
+    buckets: Sequence[Bucket]
+    before: float | None
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedChange:
+    """An event, and its cause.
+
+    Attributes:
+        time_ns: UTC ns at which it was detected.
+        since_ns: UTC ns at which it began.
+        kind: drift, anomaly, price, software or fault.
+        severity: info, warning or critical.
+        subject: What it is about.
+        title: One line.
+        detail: Description, including the causes.
+        cause: Name of the first cause; empty if unknown.
+        before: Value before; empty where there is none.
+        after: Value after.
+        change_pct: ReportedChange in percent; None if it is not a quantity.
+        times: Number of equal events in the period.
+    """
+
+    time_ns: int
+    since_ns: int
+    kind: str
+    severity: str
+    subject: str
+    title: str
+    detail: str
+    cause: str
+    before: str
+    after: str
+    change_pct: float | None
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Status and forecast of a budget.
+
+    Attributes:
+        name: Name of the budget.
+        currency: ISO 4217 code.
+        period: For people.
+        planned: Budgeted amount of one period.
+        spent: Spend of this period so far.
+        expected: Forecast of the spend at its end; None if there is too little data.
+        low: Lower end of the 80 % interval; None without a forecast.
+        high: Upper end.
+        method: Forecast method and coverage, for people.
+    """
+
+    name: str
+    currency: str
+    period: str
+    planned: Decimal
+    spent: Decimal
+    expected: Decimal | None
+    low: Decimal | None
+    high: Decimal | None
+    method: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the spend or its forecast exceeds the budgeted amount."""
+        return max(self.spent, self.expected or self.spent) > self.planned
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Price of a device, and its source.
+
+    Attributes:
+        device: Name of the device.
+        model: The vendor's name of it.
+        plan: Kind of the plan; empty if it has no price.
+        currency: ISO 4217 code.
+        per_hour: Currency for one hour of the device.
+        source: Source of the price, for people.
+        is_assumed: Whether it is an unconfirmed list price.
+        is_stale: Whether its feed has stopped updating.
+        electricity_included: Whether the price includes electricity.
+        electricity_per_kwh: Additional price per kilowatt-hour, PUE included; None if it is part
+            of the price, or there is no tariff.
+    """
+
+    device: str
+    model: str
+    plan: str
+    currency: str
+    per_hour: Decimal
+    source: str
+    is_assumed: bool
+    is_stale: bool
+    electricity_included: bool
+    electricity_per_kwh: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report of a host.
+
+    Attributes:
+        host: Name of the host.
+        since_ns: UTC ns at which the period begins.
+        until_ns: UTC ns at which it ends.
+        made_ns: UTC ns at which it was generated.
+        spend: One entry per currency; currencies are never added.
+        drawn: Energy and emissions.
+        models: Comparable models, the cheapest first.
+        left_out: Models that cannot be compared, and why.
+        trends: Cost over time of each model.
+        changes: What changed, the newest first.
+        more_changes: Changes that are not listed.
+        hints: Possible savings.
+        no_hints: Why there is no hint, and what data it would need.
+        outlooks: Budget forecasts.
+        prices: Prices in force.
+    """
+
+    host: str
+    since_ns: int
+    until_ns: int
+    made_ns: int
+    spend: Sequence[Spend]
+    drawn: Drawn
+    models: Sequence[Group]
+    left_out: Sequence[LeftOut]
+    trends: Sequence[Trend]
+    changes: Sequence[ReportedChange]
+    more_changes: int
+    hints: Sequence[Hint]
+    no_hints: Sequence[NoHint]
+    outlooks: Sequence[Outlook]
+    prices: Sequence[Price]

@@ -1,0 +1,35 @@
+"""Budget forecasts of a report."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+from costprobe.domain.costing.budgets.budget import BudgetStatus
+from costprobe.domain.costing.budgets.periods import local_time
+from costprobe.ui.report.model import Outlook
+from costprobe.ui.report.spend import rounded
+
+
+def outlook_of(status: BudgetStatus, note: str) -> Outlook:
+    """Convert a budget status for the report.
+
+    Args:
+        status: Spend and forecast.
+        note: Why the forecast does not use the best method.
+    """
+    budget, rest = status.budget, status.rest
+    starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
+    known = [f"{status.coverage:.0%} of the time so far is known"]
+    if rest is not None:
+        known.insert(0, f"{rest.method} from {rest.hours} h")
+    return Outlook(
+        name=budget.name,
+        currency=budget.currency,
+        period=f"{budget.period} from {starts:%Y-%m-%d}",
+        planned=rounded(status.amount),
+        spent=rounded(status.spent),
+        expected=None if status.expected is None else rounded(status.expected),
+        low=None if status.low is None else rounded(status.low),
+        high=None if status.high is None else rounded(status.high),
+        method="; ".join([*known, *filter(None, (status.note, note))]),
+    )

@@ -1,0 +1,118 @@
+"""The report as CSV: one figure per line, for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Final
+
+from costprobe.ui.report.model import Report
+from costprobe.ui.report.words import why
+from costprobe.ui.text import iso
+
+HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
+# Characters that begin a formula in a spreadsheet.
+_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+Row = tuple[str, str, str, str, str | float, str]
+
+
+def spreadsheet(report: Report) -> str:
+    """Format a report as CSV with a header line; times are UTC in ISO 8601."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADS)
+    for section, time, name, what, value, unit in _rows(report):
+        writer.writerow((section, time, harmless(name), what, value, unit))
+    return out.getvalue()
+
+
+def harmless(text: str) -> str:
+    """Neutralize a text that a spreadsheet would evaluate as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_MARKS) else text
+
+
+def _rows(report: Report) -> Iterator[Row]:
+    yield "period", iso(report.since_ns), report.host, "since", iso(report.since_ns), ""
+    yield "period", iso(report.until_ns), report.host, "until", iso(report.until_ns), ""
+    yield from _spend(report)
+    drawn = report.drawn
+    for what, value, unit in (
+        ("energy", drawn.energy_kwh, "kWh"),
+        ("carbon", drawn.carbon_kg, "kg"),
+    ):
+        if value is not None:
+            yield "drawn", "", report.host, what, value, unit
+    yield from _models(report)
+    yield from _moves(report)
+    yield from _plans(report)
+
+
+def _moves(report: Report) -> Iterator[Row]:
+    for trend in report.trends:
+        for step in trend.buckets:
+            yield (
+                "trend",
+                iso(step.time_ns),
+                trend.name,
+                f"cost_per_thousand ({trend.basis})",
+                step.value,
+                trend.currency,
+            )
+    for change in report.changes:
+        text = harmless(f"{change.title}; {why(change)}")
+        yield f"change: {change.kind}", iso(change.time_ns), change.subject, "text", text, ""
+        if change.change_pct is not None:
+            at = iso(change.since_ns)
+            yield f"change: {change.kind}", at, change.subject, "change", change.change_pct, "%"
+
+
+def _plans(report: Report) -> Iterator[Row]:
+    for hint in report.hints:
+        saving = str(hint.saving_per_month)
+        yield "saving", "", f"{hint.subject}: {hint.action}", "per_month", saving, hint.currency
+    for budget in report.outlooks:
+        for what, amount in (
+            ("planned", budget.planned),
+            ("spent", budget.spent),
+            ("expected", budget.expected),
+            ("low", budget.low),
+            ("high", budget.high),
+        ):
+            if amount is not None:
+                yield "budget", "", budget.name, what, str(amount), budget.currency
+    for price in report.prices:
+        plan = f"per_hour ({price.plan})"
+        yield "price", "", price.device, plan, str(price.per_hour), price.currency
+
+
+def _spend(report: Report) -> Iterator[Row]:
+    for one in report.spend:
+        yield "spend", "", "all", "total", str(one.total), one.currency
+        yield "spend", "", "all", "covered", one.covered_share, "share"
+        if one.before is not None:
+            yield "spend", "", "all", "period_before", str(one.before), one.currency
+        for part in one.by_device:
+            yield "spend", "", part.name, "device", str(part.amount), one.currency
+        for day in one.by_day:
+            yield "spend", iso(day.time_ns), "all", "day", day.value, one.currency
+        for use in one.by_use:
+            yield "spend", "", use.service or "remainder", use.part, str(use.amount), one.currency
+
+
+def _models(report: Report) -> Iterator[Row]:
+    for group in report.models:
+        for placed in group.placed:
+            one = placed.candidate
+            for what, summary, unit in (
+                ("cost_per_inference", one.cost, one.currency),
+                ("latency_p50", one.latency_p50_ms, "ms"),
+                ("latency_p99", one.latency_p99_ms, "ms"),
+                ("energy_per_inference", one.energy_j, "J"),
+                ("carbon_per_inference", one.carbon_g, "g"),
+                ("cost_per_million_tokens_in", one.cost_in, one.currency),
+                ("cost_per_million_tokens_out", one.cost_out, one.currency),
+            ):
+                if summary is not None:
+                    yield f"model ({group.basis})", "", one.name, what, summary.value, unit

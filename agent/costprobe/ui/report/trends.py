@@ -1,0 +1,129 @@
+"""Cost per inference over time, one line per model and device."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.ui.report.model import Bucket, Trend
+from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
+
+PER_THOUSAND: Final = 1000
+MAX_TRENDS: Final = 24
+MAX_BUCKETS: Final = 62
+# Common calendar units.
+_STEPS_NS: Final = (
+    60 * NS_PER_S,
+    600 * NS_PER_S,
+    HOUR_NS,
+    6 * HOUR_NS,
+    DAY_NS,
+    7 * DAY_NS,
+    28 * DAY_NS,
+)
+
+Key = tuple[str, str, str, str, str]
+
+
+def step_ns(period: Period) -> int:
+    """Return the step length in ns that divides a period into at most about 60 steps."""
+    length_ns = period.until_ns - period.since_ns
+    fitting = (step for step in _STEPS_NS if length_ns <= step * MAX_BUCKETS)
+    return next(fitting, -(-length_ns // MAX_BUCKETS))
+
+
+def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
+    """Return the trends of all models; if there are too many, those with most samples.
+
+    A probe's step is the median of its samples; a service's step is the cost of its windows
+    divided by their inferences.
+
+    Args:
+        costs: Rows of `cost`, over the period and the one before.
+        period: The period.
+    """
+    groups: dict[Key, list[Point]] = defaultdict(list)
+    for row in costs:
+        groups[_key(row)].append(row)
+    named = {key for key in groups if key[3]}
+    found = []
+    for key, rows in groups.items():
+        if key[0] == "serving" and not key[3] and any(_is_of(one, key) for one in named):
+            continue  # the sum of several models
+        trend = _trend(key, rows, period)
+        if trend is not None:
+            found.append((len(rows), trend))
+    found.sort(key=lambda pair: (-pair[0], pair[1].name))
+    return sorted(
+        (trend for _, trend in found[:MAX_TRENDS]), key=lambda one: (one.currency, one.name)
+    )
+
+
+def _key(row: Point) -> Key:
+    tags = row.tags
+    return (
+        tags.get("basis", "probe"),
+        tags.get("device", ""),
+        tags.get("service") or tags.get("probe", ""),
+        tags.get("served_model", ""),
+        tags.get("currency", "?"),
+    )
+
+
+def _is_of(one: Key, key: Key) -> bool:
+    return (one[0], one[2], one[4]) == (key[0], key[2], key[4])
+
+
+def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:
+    basis, device, subject, model, currency = key
+    cost_of = _ratio_of_sums if basis == "serving" else _median
+    step = step_ns(period)
+    steps: dict[int, list[Point]] = defaultdict(list)
+    for row in rows:
+        if period.since_ns <= row.time_ns < period.until_ns:
+            steps[row.time_ns // step].append(row)
+    buckets = _buckets(steps, step, cost_of)
+    now = cost_of([row for of in steps.values() for row in of])
+    if now is None or not buckets:
+        return None
+    before = cost_of([row for row in rows if row.time_ns < period.since_ns])
+    words = f"{subject}/{model}" if model else subject
+    return Trend(
+        name=words if basis == "serving" else f"{words} on {device}",
+        basis=basis,
+        device=device,
+        subject=subject,
+        currency=currency,
+        buckets=buckets,
+        before=None if before is None else before * PER_THOUSAND,
+        now=now * PER_THOUSAND,
+    )
+
+
+def _buckets(
+    steps: dict[int, list[Point]], step: int, cost_of: Callable[[Sequence[Point]], float | None]
+) -> list[Bucket]:
+    costs = ((index, cost_of(rows)) for index, rows in sorted(steps.items()))
+    return [Bucket(index * step, cost * PER_THOUSAND) for index, cost in costs if cost is not None]
+
+
+def _median(rows: Sequence[Point]) -> float | None:
+    costs = [cost for row in rows if (cost := number(row, "cost_per_inference")) is not None]
+    return statistics.median(costs) if costs else None
+
+
+def _ratio_of_sums(rows: Sequence[Point]) -> float | None:
+    """Divide total cost by total inferences: the cost of an idle window is borne by the others."""
+    totals, inferences = [], []
+    for row in rows:
+        total, each = number(row, "cost_total"), number(row, "cost_per_inference")
+        if total is not None:
+            totals.append(total)
+            inferences.append(total / each if each else 0.0)
+    served = math.fsum(inferences)
+    return math.fsum(totals) / served if served else None

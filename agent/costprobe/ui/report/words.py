@@ -1,0 +1,162 @@
+"""Figures of a report formatted for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Final
+
+from costprobe.core.records import NS_PER_S
+from costprobe.core.units import MONTH_H
+from costprobe.domain.costing.comparison.compare import Candidate
+from costprobe.ui.report.model import Price, Report, ReportedChange, Trend
+from costprobe.ui.report.trends import PER_THOUSAND
+from costprobe.ui.text import money
+
+_CENT: Final = Decimal("0.01")
+KINDS: Final = {
+    "drift": "drift",
+    "price": "price",
+    "software": "software",
+    "fault": "fault",
+    "anomaly": "anomaly",
+}
+PARTS: Final = {
+    "busy": "busy",
+    "idle": "idle time",
+    "held": "held, utilization unknown",
+    "probing": "probing",
+    "unallocated": "remainder",
+}
+BASES: Final = {
+    "probe": "probe basis: one inference on an otherwise idle device",
+    "serving": "serving basis: the whole cost of the devices, idle time included",
+}
+
+
+def amount(value: Decimal, currency: str) -> str:
+    """Format money with cents, or with four significant digits below one unit."""
+    if value and abs(value) < 1:
+        return money(float(value), currency)
+    return f"{value.quantize(_CENT, ROUND_HALF_EVEN):,} {currency}"
+
+
+def per_thousand(value: float, currency: str) -> str:
+    """Format the cost of 1,000 inferences."""
+    return money(value, currency)
+
+
+def short(value: float, currency: str) -> str:
+    """Format money with four significant digits, for an axis."""
+    return money(value, currency)
+
+
+def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
+    """Format a relative change; a dash if unknown."""
+    if before is None or not before:
+        return "-"
+    # Adding 0 turns what would read as -0.0 into +0.0.
+    return f"{round((float(now) / float(before) - 1) * 100, 1) + 0.0:+.1f} %"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """Format a number with significant digits; a dash if unknown."""
+    return "-" if value is None else f"{value:,.{digits}g}"
+
+
+def share(value: float) -> str:
+    """Format a share in whole percent; below 1 and above 99 % with one decimal."""
+    pct = value * 100
+    return f"{pct:.1f} %" if 99 <= pct < 100 or 0 < pct < 1 else f"{pct:.0f} %"  # noqa: PLR2004 - percents
+
+
+def day(time_ns: int) -> str:
+    """Format a UTC day."""
+    return _utc(time_ns).strftime("%Y-%m-%d")
+
+
+def minute(time_ns: int) -> str:
+    """Format a UTC minute, without the zone's name: the report names the zone once."""
+    return _utc(time_ns).strftime("%Y-%m-%d %H:%M")
+
+
+def period(report: Report) -> str:
+    """Format the period of a report."""
+    return f"{minute(report.since_ns)} to {minute(report.until_ns)} UTC"
+
+
+def cost_of(candidate: Candidate) -> str:
+    """Format the cost of 1,000 inferences of a model."""
+    if candidate.cost is None:
+        return "-"
+    return money(candidate.cost.value * PER_THOUSAND, candidate.currency)
+
+
+def headline(report: Report) -> list[str]:
+    """Summarize the report in a few sentences."""
+    lines = []
+    for one in report.spend:
+        moved = (
+            f" ({change_pct(one.total, one.before)} compared with the preceding period)"
+            if one.before
+            else ""
+        )
+        lines.append(f"{amount(one.total, one.currency)} spent{moved}.")
+    lines += [sentence for trend in _movers(report) if (sentence := _moved(trend))]
+    drifts = [change for change in report.changes if change.kind == "drift"]
+    if drifts:
+        lines.append(f"Last drift: {drifts[0].title}.")
+    saving: dict[str, Decimal] = {}
+    for hint in report.hints:
+        saving[hint.currency] = max(saving.get(hint.currency, Decimal(0)), hint.saving_per_month)
+    lines += [
+        f"Largest single saving: {amount(most, currency)} a month of {MONTH_H} h."
+        for currency, most in sorted(saving.items())
+    ]
+    over = [one for one in report.outlooks if one.is_over]
+    lines += [
+        f"Budget {one.name} {'exceeds' if one.spent > one.planned else 'is forecast to exceed'}"
+        f" its {amount(one.planned, one.currency)}."
+        for one in over
+    ]
+    assumed = sorted(price.device for price in report.prices if price.is_assumed)
+    if assumed:
+        lines.append(f"The price of {', '.join(assumed)} is an assumed list price; set [[price]].")
+    return lines or ["Nothing was measured in this period."]
+
+
+def _movers(report: Report) -> list[Trend]:
+    """Return the trend with the largest change."""
+    known = [trend for trend in report.trends if trend.before]
+    return sorted(known, key=lambda one: -abs(one.now / (one.before or one.now) - 1))[:1]
+
+
+def _moved(trend: Trend) -> str:
+    if not trend.before or abs(trend.now / trend.before - 1) < 0.01:  # noqa: PLR2004 - a percent
+        return ""
+    return (
+        f"Largest change: {trend.name}, {change_pct(trend.now, trend.before)} to"
+        f" {per_thousand(trend.now, trend.currency)} per 1,000 inferences."
+    )
+
+
+def electricity(price: Price) -> str:
+    """Format the price of a kilowatt-hour beside a device's price."""
+    if price.electricity_per_kwh is not None:
+        return amount(price.electricity_per_kwh, price.currency)
+    return "in the price" if price.electricity_included else "no tariff: not included"
+
+
+def why(change: ReportedChange) -> str:
+    """Describe the cause of an event."""
+    parts = [change.detail]
+    if change.before or change.after:
+        parts.append(f"{change.before or '?'} → {change.after or '?'}")
+    cause = change.cause.replace("_", " ")
+    if cause not in ("", "unknown") and cause not in change.detail:
+        parts.append(f"cause: {cause}")
+    return "; ".join(part for part in parts if part)
+
+
+def _utc(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns / NS_PER_S, tz=UTC)

@@ -1,0 +1,37 @@
+"""Times and amounts as people read them, the same in every command, page and report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+_CURRENCY_SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def iso(time_ns: int) -> str:
+    """UTC ns as ISO 8601 with milliseconds."""
+    moment = datetime.fromtimestamp(time_ns / 1e9, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local(time_ns: int) -> str:
+    """UTC ns as a person at this host reads it."""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(duration_s: float) -> str:
+    """Return a rounded duration for display: "12 s", "3 min", "2.5 h", "4 d"."""
+    for limit_s, unit_s, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if duration_s < limit_s:
+            return f"{duration_s / unit_s:.0f} {unit}"
+    return f"{duration_s / 86_400:.1f} d"
+
+
+def money(amount: float, currency: str) -> str:
+    """An amount with four significant digits: "$0.00158", "12.34 CHF"."""
+    text = f"{amount:.4g}"
+    if "e" in text:
+        text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:.0f}"
+    sign = _CURRENCY_SIGNS.get(currency)
+    return f"{sign}{text}" if sign else f"{text} {currency}"

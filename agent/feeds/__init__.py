@@ -1,1 +1,0 @@
-"""Where figures that move come from: files, commands and HTTP endpoints, each read within bounds."""

@@ -1,1 +1,0 @@
-"""Telling people and pagers of incidents, each by its own queue."""

@@ -1,1 +1,0 @@
-"""Probe children: asked to run, watched, and reported on; torch stays on their side."""

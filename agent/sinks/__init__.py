@@ -1,1 +1,0 @@
-"""Where the series go: each sink is a cursor over the store."""

@@ -1,0 +1,167 @@
+"""Arrival times of a fleet's requests: the delivery workers of all hosts in simulated time.
+
+Each case runs with and without the flush schedule: all hosts started within two seconds (a
+rollout), and a database that is unreachable for ten minutes and then accepts everything.
+"""
+
+import heapq
+import random
+from threading import Event
+from typing import Any, cast
+
+from costprobe.adapters.net.errors import RetryLater
+from costprobe.adapters.sinks.flush_schedule import FlushSchedule
+from costprobe.adapters.sinks.outbox_worker import OutboxWorker
+from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.core.outbox import RowBatch, RowRange
+from costprobe.core.records import NS_PER_S
+
+FLUSH_S = 10.0
+STARTED_WITHIN_S = 2.0
+BATCH_POINTS = 5000
+DRAIN_PER_S = 100_000
+OUTAGE_S = 600.0
+SIMULATED_OUTAGE_S = 120.0
+START_NS = 1_780_000_000 * NS_PER_S
+CONFIG = SinkConfig.model_validate(
+    {
+        "api": "simulated",
+        "batch_points": BATCH_POINTS,
+        "flush_every": f"{FLUSH_S}s",
+        "drain_points_per_s": DRAIN_PER_S,
+    }
+)
+
+
+class SimulatedClock:
+    """Wall clock and monotonic clock of all hosts."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def time_ns(self):
+        return START_NS + int(self.now_s * NS_PER_S)
+
+    def monotonic_ns(self):
+        return int(self.now_s * NS_PER_S)
+
+
+class Lines:
+    """A number of rows; their content is not stored."""
+
+    def __init__(self, waiting=0):
+        self.waiting = waiting
+
+    def batch(self, limit):
+        points = min(limit, self.waiting)
+        covered = RowRange("all", 0, points)
+        return RowBatch(covered, points, points, b"x" * points) if points else None
+
+    def batch_after(self, _batch, _limit):
+        """Do nothing: no request is full, so nothing is prefetched."""
+
+    def done(self, _batch, _seq, sent, _rejected):
+        self.waiting -= sent
+
+
+class HostOutbox:
+    """Live rows at a constant rate, and a backlog."""
+
+    def __init__(self, clock, per_s, waiting):
+        self._clock, self._per_s, self._filled_s = clock, per_s, clock.now_s
+        self._live, self.backlog = Lines(waiting), Lines()
+
+    @property
+    def live(self):
+        came = int((self._clock.now_s - self._filled_s) * self._per_s)
+        self._filled_s += came / self._per_s
+        self._live.waiting += came
+        return self._live
+
+    def set_apart(self, over_points):
+        if self.live.waiting > over_points:
+            self.backlog.waiting += self._live.waiting
+            self._live.waiting = 0
+
+
+class Server:
+    """Counts the rows that arrive in each second."""
+
+    def __init__(self, clock, back_s=0.0):
+        self._clock, self._back_s = clock, back_s
+        self.requests, self.rows = {}, {}
+
+    def encode(self, points):
+        return points
+
+    def post(self, body):
+        if self._clock.now_s < self._back_s:
+            raise RetryLater("unreachable")
+        second = int(self._clock.now_s)
+        self.requests[second] = self.requests.get(second, 0) + 1
+        self.rows[second] = self.rows.get(second, 0) + len(body)
+
+    def close(self):
+        """Do nothing: there is no connection."""
+
+
+def arrivals(hosts, per_s, *, with_schedule, backlog=0, back_s=0.0, seconds=60):
+    """Return the row arrivals in the worst second, and the mean of the first ten seconds.
+
+    Args:
+        hosts: Number of hosts.
+        per_s: Rows per second of each host.
+        with_schedule: Whether each host has its own phase within the flush interval.
+        backlog: Queued rows of each host at the start.
+        back_s: Time at which the server becomes reachable, in s.
+        seconds: Simulated time after that, in s.
+    """
+    clock = SimulatedClock()
+    server = Server(clock, back_s)
+    rng = random.Random(1)
+    waiting: list[tuple[float, int, Any]] = []
+    for number in range(hosts):
+        clock.now_s = rng.uniform(0.0, STARTED_WITHIN_S)
+        name = f"gpu-node-{number:05}.example.com"
+        own = random.Random(number)
+        worker = OutboxWorker(
+            CONFIG,
+            cast("Any", HostOutbox(clock, per_s, backlog)),
+            cast("Any", server),
+            Event(),
+            clock,
+            rng=own,
+            schedule=FlushSchedule(name, "influxdb", FLUSH_S, own, clock)
+            if with_schedule
+            else None,
+        )
+        heapq.heappush(waiting, (clock.now_s, number, worker))
+    end_s = back_s + STARTED_WITHIN_S + seconds
+    while waiting and waiting[0][0] < end_s:
+        clock.now_s, number, worker = heapq.heappop(waiting)
+        pause_s = max(worker.step(), 0.001)
+        heapq.heappush(waiting, (clock.now_s + pause_s, number, worker))
+    first = int(back_s) if backlog else int(STARTED_WITHIN_S)
+    every = [server.rows.get(second, 0) for second in range(first, first + seconds)]
+    return {"peak": max(every), "first_10_s": sum(every[:10]) / 10}
+
+
+def table(hosts, per_s, outage_s=OUTAGE_S):
+    """Return each case without and with the flush schedule, as multiples of the fleet's row rate."""
+    # Two minutes of the outage are simulated: by then the back-off has reached its maximum.
+    backlog = int(per_s * (outage_s - SIMULATED_OUTAGE_S))
+    found = {}
+    for with_schedule in (False, True):
+        rollout = arrivals(hosts, per_s, with_schedule=with_schedule)
+        outage = arrivals(
+            hosts,
+            per_s,
+            with_schedule=with_schedule,
+            backlog=backlog,
+            back_s=SIMULATED_OUTAGE_S,
+            seconds=240,
+        )
+        found["rollout", with_schedule] = rollout["peak"] / (hosts * per_s)
+        found["outage", with_schedule] = outage["peak"] / (hosts * per_s)
+        found["outage, first 10 s", with_schedule] = outage["first_10_s"] / (hosts * per_s)
+    return found

@@ -1,0 +1,317 @@
+"""Query latency of `trend` and the dashboard's API as a function of the history's length.
+
+    python bench/query_latency.py [--repeats 9] [--store FILE] [--json FILE]
+
+The store contains a year: one series at five minutes and eight devices with a row per minute. The
+queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this
+process after its modules are loaded; it opens and closes the store and prints table and plot to
+memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
+the same run: a plain SQLite query that only fetches the same rows, and InfluxDB 1.6.7 over HTTP
+with the same statistics and curve. Each figure is the median wall time; the note contains the p90
+and the CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import io
+import json
+import math
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
+
+from costprobe.adapters.storage.rollup.aggregation import number_at  # noqa: E402 - as above
+from costprobe.core.clock import SystemClock  # noqa: E402 - as above
+from costprobe.core.line_protocol import number_reader  # noqa: E402 - as above
+from costprobe.core.records import NS_PER_S  # noqa: E402 - as above
+from costprobe.ui.cli.trend import command as trend  # noqa: E402 - as above
+from costprobe.ui.dashboard.app import dashboard  # noqa: E402 - as above
+from past_store import fill  # noqa: E402 - the path first
+from table import Table, add_json, finish  # noqa: E402 - as above
+
+DAYS = (1, 10, 90, 365)
+DAY_S = 86_400
+# The goal applies to this length; the others show how the latency grows.
+GOAL_DAYS, GOAL_MS = 90, 50
+SUBLINEAR = 1.0
+LEAST_CALLS = 2
+BUDGET_S = 6.0  # a peer that takes seconds is called less often
+LINES_AT_ONCE = 20_000
+BUCKETS = 200
+
+
+class Query(NamedTuple):
+    """A measured query.
+
+    Attributes:
+        name: Display name.
+        field: The field, with its measurement.
+        table: Table of its rows.
+    """
+
+    name: str
+    field: str
+    table: str
+
+
+QUERIES = (
+    Query("one series at 5 min", "cost.cost_per_inference", "points"),
+    Query("eight devices at 1 min", "device.power_w", "rollups_1m"),
+)
+
+
+class Latency(NamedTuple):
+    """Latency of a query, in ms.
+
+    Attributes:
+        median: Median wall time.
+        p90: 90th percentile of the wall time.
+        cpu: Median CPU time of this process, which depends less on other load.
+    """
+
+    median: float
+    p90: float
+    cpu: float
+
+
+def timed(work: Callable[[], object], repeats: int) -> Latency:
+    """Measure repeated calls, after one that is not counted."""
+    work()
+    wall_ms: list[float] = []
+    cpu_ms: list[float] = []
+    began_s = time.perf_counter()
+    while len(wall_ms) < repeats and (
+        len(wall_ms) < LEAST_CALLS or time.perf_counter() - began_s < BUDGET_S
+    ):
+        start_s, cpu_s = time.perf_counter(), time.process_time()
+        work()
+        wall_ms.append((time.perf_counter() - start_s) * 1000)
+        cpu_ms.append((time.process_time() - cpu_s) * 1000)
+    wall_ms.sort()
+    p90 = wall_ms[math.ceil(len(wall_ms) * 0.9) - 1]
+    return Latency(statistics.median(wall_ms), p90, statistics.median(cpu_ms))
+
+
+def query_trend(config: Path, query: Query, days: int, *more: str) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        arguments = ["--since", f"{days}d", "--field", query.field, *more]
+        trend.main(arguments, obj=str(config), standalone_mode=False)
+    return output.getvalue()
+
+
+def page_of(store: Path) -> Callable[[Query, int], bytes]:
+    """Return a function that calls the page's ASGI application without a socket."""
+    app = dashboard(store, SystemClock()).app
+    loop = asyncio.new_event_loop()
+
+    async def get(query_string: str) -> bytes:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": "/api/trend",
+            "raw_path": b"/api/trend",
+            "root_path": "",
+            "query_string": query_string.encode(),
+            "headers": [(b"host", b"127.0.0.1")],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        body, status = bytearray(), [0]
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            status[0] = message.get("status", status[0])
+            body.extend(message.get("body", b""))
+
+        await app(scope, receive, send)
+        if status[0] != 200:
+            raise SystemExit(f"the page responded with {status[0]}: {body.decode()}")
+        return bytes(body)
+
+    def fetch(query: Query, days: int) -> bytes:
+        return loop.run_until_complete(get(f"field={query.field}&since={days}d"))
+
+    return fetch
+
+
+def query_sqlite(store: Path, query: Query, days: int) -> int:
+    """Fetch every row of the query as text; return the number of rows."""
+    text = "fields" if query.table == "points" else "cells"
+    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    since_ns = time.time_ns() - days * DAY_S * NS_PER_S
+    sql = (
+        f"SELECT time_ns, {text} FROM {query.table}"  # noqa: S608 - literals
+        " WHERE series_id = ? AND time_ns >= ?"
+    )
+    name = query.field.partition(".")[0]
+    found = connection.execute("SELECT id FROM series WHERE measurement = ?", (name,)).fetchall()
+    rows = sum(1 for (series,) in found for _ in connection.execute(sql, (series, since_ns)))
+    connection.close()
+    return rows
+
+
+def query_influx(server, query: Query, days: int) -> object:
+    """Query the statistics and the curve that `trend` shows."""
+    name, _, field = query.field.partition(".")
+    within = f"FROM {name} WHERE time >= now() - {days}d AND time <= now()"
+    every = f"{days * DAY_S // BUCKETS}s"
+    statistics_sql = ", ".join(
+        f"{f}({field})" for f in ("count", "first", "last", "median", "min", "max")
+    )
+    return server.query(
+        f"SELECT {statistics_sql} {within} GROUP BY device;"
+        f" SELECT median({field}) {within} GROUP BY time({every}), device fill(none)",
+        db="past",
+    )
+
+
+@contextlib.contextmanager
+def influx_with(store: Path, days: int):
+    """Start InfluxDB 1.6.7 with the rows of the last days; None if disabled or not installed."""
+    if days == 0 or not shutil.which("influxd"):
+        yield None
+        return
+    from fakes.servers import InfluxDB
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = InfluxDB(Path(folder)).start()
+        try:
+            server.query("CREATE DATABASE past")
+            for lines in lines_of(store, days):
+                body = "\n".join(lines).encode()
+                request = urllib.request.Request(f"{server.url}/write?db=past", body)  # noqa: S310 - our own server
+                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - as above
+            yield server
+        finally:
+            server.stop()
+
+
+def lines_of(store: Path, days: int):
+    """Yield the queried fields of the last days in line protocol, in batches of lines."""
+    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    since_ns = time.time_ns() - days * DAY_S * NS_PER_S
+    (names,) = connection.execute("SELECT names FROM layouts").fetchone()
+    position = json.loads(names).index("power_w")
+    read = number_reader("cost_per_inference")
+    readers = {"cost": read, "device": lambda text: number_at(text, position)}
+    found = connection.execute("SELECT id, measurement, key FROM series").fetchall()
+    for series, name, key in found:
+        query = next(one for one in QUERIES if one.field.startswith(name))
+        field, text = (
+            query.field.partition(".")[2],
+            "fields" if query.table == "points" else "cells",
+        )
+        rows = connection.execute(
+            f"SELECT time_ns, {text} FROM {query.table} WHERE series_id = ? AND time_ns >= ?",  # noqa: S608 - literals
+            (series, since_ns),
+        )
+        while batch := rows.fetchmany(LINES_AT_ONCE):
+            yield [f"{key} {field}={readers[name](line)} {time_ns}" for time_ns, line in batch]
+    connection.close()
+
+
+def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_days: int) -> None:
+    """Add a row for each query, interface and length of history, and the growth of each."""
+    page = page_of(store)
+    with influx_with(store, influx_days) as influx:
+        for query in QUERIES:
+            growth: dict[str, list[float]] = {"trend": [], "page": []}
+            for days in DAYS:
+                plain = timed(lambda: query_sqlite(store, query, days), repeats)  # noqa: B023 - called at once
+                rows = query_sqlite(store, query, days)
+                interfaces = {
+                    "trend": lambda: query_trend(config, query, days),  # noqa: B023 - as above
+                    "page": lambda: page(query, days),  # noqa: B023 - as above
+                }
+                for interface, work in interfaces.items():
+                    took = timed(work, repeats)
+                    growth[interface].append(took.median)
+                    table.row(
+                        f"{interface}: {query.name}, {days} d",
+                        took.median,
+                        "ms",
+                        peer=plain.median,
+                        peer_name="plain SQLite, all rows",
+                        goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
+                        note=f"{rows:,} rows; p90 {took.p90:.1f} ms, CPU {took.cpu:.1f} ms",
+                    )
+                if influx is not None and days <= influx_days:
+                    other = timed(lambda: query_influx(influx, query, days), repeats)  # noqa: B023 - as above
+                    table.row(
+                        f"trend: {query.name}, {days} d",
+                        growth["trend"][-1],
+                        "ms",
+                        peer=other.median,
+                        peer_name="InfluxDB 1.6.7",
+                    )
+            add_growth(table, query, growth)
+    exact = timed(lambda: query_trend(config, QUERIES[0], 90, "--exact"), 3)
+    table.row(
+        f"trend --exact: {QUERIES[0].name}, 90 d",
+        exact.median,
+        "ms",
+        note=f"reads every row; CPU {exact.cpu:.0f} ms",
+    )
+
+
+def add_growth(table: Table, query: Query, growth: dict[str, list[float]]) -> None:
+    """Add the exponent with which each interface's latency grows with the length of the history."""
+    for interface, took_ms in growth.items():
+        exponent = math.log(took_ms[-1] / took_ms[0]) / math.log(DAYS[-1] / DAYS[0])
+        table.row(
+            f"{interface}: {query.name}, latency growth exponent",
+            exponent,
+            "",
+            goal=f"< {SUBLINEAR:g}",
+            note=" → ".join(
+                f"{days} d: {ms:.1f} ms" for days, ms in zip(DAYS, took_ms, strict=True)
+            ),
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_json(parser)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--long", action="store_true", help="31 repeats, InfluxDB with a year")
+    parser.add_argument("--no-influx", action="store_true", help="omit InfluxDB")
+    parser.add_argument("--store", type=Path, help="use this store; create it if it does not exist")
+    options = parser.parse_args()
+    repeats, influx_days = (31, 365) if options.long else (options.repeats, 90)
+    if options.no_influx:
+        influx_days = 0
+    with tempfile.TemporaryDirectory() as folder:
+        store = options.store or Path(folder) / "costprobe.db"
+        if not store.exists():
+            began_s = time.perf_counter()
+            fill(store, max(DAYS), time.time_ns())
+            took_s = time.perf_counter() - began_s
+            print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB, in {took_s:.0f} s\n")
+        config = Path(folder) / "costprobe.toml"
+        config.write_text(f'[store]\npath = "{store.absolute()}"\n')
+        table = Table(issue_line=4)
+        measure(table, store, config, repeats, influx_days=influx_days)
+    return finish(table, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

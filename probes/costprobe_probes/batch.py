@@ -1,0 +1,170 @@
+"""Search for the batch size with the best throughput, by doubling and then bisection, within free memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+LEAST_GAIN = 0.05
+REFINEMENTS = 2
+
+
+class BatchPoint(NamedTuple):
+    """Measurement of one batch size.
+
+    Attributes:
+        batch: Items per forward pass.
+        latency_ms: Median latency of a pass.
+        throughput_per_s: Items per second.
+        peak_bytes: Peak memory of the process in bytes.
+    """
+
+    batch: int
+    latency_ms: float
+    throughput_per_s: float
+    peak_bytes: int
+
+
+class SearchLimits(NamedTuple):
+    """Bounds of a search.
+
+    Attributes:
+        base_bytes: Memory of the process with the model loaded, before its first pass.
+        max_batch: Largest batch to try.
+        latency_bound_ms: A batch with a higher latency is not chosen.
+        memory_cap_bytes: The operator's bound on peak memory.
+        min_batch: Batch to begin with.
+    """
+
+    base_bytes: int
+    max_batch: int
+    latency_bound_ms: Optional[float] = None  # noqa: UP045 - evaluated on Python 3.9
+    memory_cap_bytes: Optional[int] = None  # noqa: UP045 - as above
+    min_batch: int = 1
+
+
+class BatchSearch:
+    """Double the batch from the smallest, then bisect between the last two.
+
+    Doubling ends when it gains less than 5 %, exceeds the latency bound, or the next batch may not
+    fit into memory. In the first case the search takes a smaller batch between the last two that
+    is within 5 % of the best, because its latency is lower; in the other cases it looks for a
+    larger batch between the last that fitted and the first that did not.
+
+    Before each step the peak is predicted from the previous steps and compared with the memory
+    that is free at that moment. A batch that may not fit is never tried: the memory may be needed
+    by a production workload on the same device.
+
+    Args:
+        measure: Measures a batch size; returns None if memory ran out nevertheless.
+        headroom_bytes: Returns the peak that is allowed now.
+        is_over: Returns True when the time limit of the search has passed.
+        limits: Bounds of the search.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[int], BatchPoint | None],
+        headroom_bytes: Callable[[], int],
+        is_over: Callable[[], bool],
+        limits: SearchLimits,
+    ) -> None:
+        self._measure = measure
+        self._headroom_bytes = headroom_bytes
+        self._is_over = is_over
+        self._limits = limits
+        self._curve: list[BatchPoint] = []
+
+    def run(self) -> tuple[int, list[BatchPoint]]:
+        """Return the best batch, and every measured point in order of the batch.
+
+        Raises:
+            MemoryError: Not even one item fits.
+        """
+        best = self._measure(self._limits.min_batch)
+        if best is None:
+            raise MemoryError("one item does not fit beside what else uses the device")
+        self._curve = [best]
+        best, beyond = self._double(best)
+        if beyond is not None:
+            best = self._larger(best, beyond) if beyond.is_barred else self._smaller(best)
+        return best.batch, sorted(self._curve)
+
+    def _double(self, best: BatchPoint) -> tuple[BatchPoint, _Beyond | None]:
+        """Return the last batch that doubling accepted, and the batch that ended it; None at max_batch."""
+        while best.batch < self._limits.max_batch and not self._is_over():
+            batch = min(best.batch * 2, self._limits.max_batch)
+            point = self._try(batch)
+            if point is None:
+                return best, _Beyond(batch, is_barred=True)
+            if point.throughput_per_s < best.throughput_per_s * (1 + LEAST_GAIN):
+                return best, _Beyond(batch, is_barred=False)
+            best = point
+        return best, None
+
+    def _larger(self, best: BatchPoint, beyond: _Beyond) -> BatchPoint:
+        """Return a larger batch that fits and gains 5 %, below one that does not fit."""
+        barred = beyond.batch
+        for _ in range(REFINEMENTS):
+            batch = (best.batch + barred) // 2
+            if batch <= best.batch or self._is_over():
+                break
+            point = self._try(batch)
+            if point is None or point.throughput_per_s < best.throughput_per_s * (1 + LEAST_GAIN):
+                barred = batch
+            else:
+                best = point
+        return best
+
+    def _smaller(self, best: BatchPoint) -> BatchPoint:
+        """Return a smaller batch within 5 % of the best, above the half that is not."""
+        enough = max(point.throughput_per_s for point in self._curve) / (1 + LEAST_GAIN)
+        too_small = best.batch // 2
+        for _ in range(REFINEMENTS):
+            batch = (too_small + best.batch) // 2
+            if batch <= too_small or self._is_over():
+                break
+            point = self._try(batch)
+            if point is None or point.throughput_per_s <= enough:
+                too_small = batch
+            else:
+                best = point
+        return best
+
+    def _try(self, batch: int) -> BatchPoint | None:
+        """Measure a batch; None where it exceeds a limit or ran out of memory."""
+        limits, allowed = self._limits, self._headroom_bytes()
+        if limits.memory_cap_bytes is not None:
+            allowed = min(allowed, limits.memory_cap_bytes)
+        if predicted_peak_bytes(limits.base_bytes, self._curve, batch) > allowed:
+            return None
+        point = self._measure(batch)
+        if point is None:
+            return None
+        self._curve.append(point)
+        bound_ms = limits.latency_bound_ms
+        return None if bound_ms is not None and point.latency_ms > bound_ms else point
+
+
+class _Beyond(NamedTuple):
+    """The batch that ended the doubling, and whether it exceeds a limit."""
+
+    batch: int
+    is_barred: bool
+
+
+def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -> int:
+    """Predict the peak memory of a batch by linear extrapolation with the steepest slope so far.
+
+    Args:
+        base_bytes: Memory of the process before its first pass: the peak of batch 0.
+        curve: Measured points, in any order.
+        batch: Batch to predict.
+    """
+    known = [(0, base_bytes), *sorted((point.batch, point.peak_bytes) for point in curve)]
+    slopes = [
+        (later_bytes - earlier_bytes) / (later - earlier)
+        for (earlier, earlier_bytes), (later, later_bytes) in zip(known, known[1:])
+    ]
+    last, last_bytes = max((point for point in known if point[0] <= batch), default=known[0])
+    return int(last_bytes + max(0.0, *slopes) * (batch - last))

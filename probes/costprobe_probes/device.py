@@ -1,0 +1,261 @@
+"""The device under test: timing, synchronization and memory."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from costprobe_probes.errors import DeviceError
+from costprobe_probes.hostmemory import HostMemory
+
+GIB = 1 << 30
+# Flushing a cache writes this many times its size, within these bounds.
+FLUSHES = 2
+FLUSH_LEAST_BYTES = 32 << 20
+FLUSH_MOST_BYTES = GIB
+L2_MOST_BYTES = 128 << 20
+RESERVE_BYTES = 2 * GIB
+RESERVE_SHARE = 0.1
+
+
+class TorchDevice(Protocol):
+    """The operations on a device that timing and batch search use."""
+
+    torch_device: torch.device
+
+    def synchronize(self) -> None:
+        """Wait until all launched work has completed."""
+        ...
+
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
+        """Time single runs: return their latencies in ms and the wall time of the block in ms.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            before: Called before each timed run, outside the timed interval.
+        """
+        ...
+
+    def cache_flush(self) -> Runnable:
+        """Return a function that replaces the whole content of the last-level cache."""
+        ...
+
+    def in_background(self) -> AbstractContextManager[None]:
+        """Context in which launched work has the lowest priority on the device."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Return the peak memory of this process since `reset_peak`."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Restart the measurement of the peak."""
+        ...
+
+    def headroom_bytes(self) -> int:
+        """Return the peak that this process may reach within the reserve for other processes."""
+        ...
+
+
+class Runnable(Protocol):
+    """One forward pass."""
+
+    def __call__(self) -> object:
+        """Launch the pass."""
+        ...
+
+
+def reserved_bytes(total_bytes: int) -> int:
+    """Memory reserved for production workloads: a tenth of the total, at least 2 GiB."""
+    return max(int(total_bytes * RESERVE_SHARE), RESERVE_BYTES)
+
+
+class CpuDevice:
+    """The processors of the host.
+
+    Args:
+        memory: Memory of the host.
+    """
+
+    def __init__(self, memory: HostMemory) -> None:
+        self.torch_device = torch.device("cpu")
+        self._memory = memory
+
+    def synchronize(self) -> None:
+        """Return at once: a CPU pass is complete when it returns."""
+
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
+        """Time single runs with perf_counter_ns."""
+        clock = time.perf_counter_ns
+        if before is not None:
+            return self._time_apart(run, runs, before)
+        stamps = [0] * (runs + 1)
+        stamps[0] = clock()
+        for index in range(1, runs + 1):
+            run()
+            stamps[index] = clock()
+        latencies_ms = [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
+        return latencies_ms, (stamps[-1] - stamps[0]) / 1e6
+
+    @staticmethod
+    def _time_apart(run: Runnable, runs: int, before: Runnable) -> tuple[list[float], float]:
+        clock = time.perf_counter_ns
+        latencies_ms = []
+        started_ns = clock()
+        for _ in range(runs):
+            before()
+            start_ns = clock()
+            run()
+            latencies_ms.append((clock() - start_ns) / 1e6)
+        return latencies_ms, (clock() - started_ns) / 1e6
+
+    def cache_flush(self) -> Runnable:
+        """Write twice the size of the largest cache."""
+        return _writer(last_level_cache_bytes(), self.torch_device)
+
+    def in_background(self) -> AbstractContextManager[None]:
+        """Return an empty context: the process already runs at a low priority."""
+        return nullcontext()
+
+    def peak_bytes(self) -> int:
+        """Return the peak resident memory of this process."""
+        return self._memory.peak_bytes()
+
+    def reset_peak(self) -> None:
+        """Restart the peak at the current resident memory."""
+        self._memory.reset_peak()
+
+    def headroom_bytes(self) -> int:
+        """Return the resident memory plus available memory less the reserve."""
+        total, available = self._memory.total_and_available_bytes()
+        return self._memory.resident_bytes() + available - reserved_bytes(total)
+
+
+class CudaDevice:
+    """One GPU."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        # A larger number is a lower priority (CUDA C++ Programming Guide, "Stream Priorities").
+        stream: Any = torch.cuda.Stream
+        least, _ = stream.priority_range()
+        self._stream = stream(self.torch_device, priority=least)
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize(self.torch_device)
+
+    def time_block(
+        self, run: Runnable, runs: int, before: Runnable | None = None
+    ) -> tuple[list[float], float]:
+        """Time single runs between CUDA events; one synchronize ends the block."""
+        while len(self._events) < runs:
+            pair = (_timed_event(), _timed_event())
+            self._events.append(pair)
+        events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]] = self._events[:runs]
+        self.synchronize()
+        started_ns = time.perf_counter_ns()
+        for start, end in events:
+            if before is not None:
+                before()
+            start.record()
+            run()
+            end.record()
+        self.synchronize()
+        wall_ms = (time.perf_counter_ns() - started_ns) / 1e6
+        return [start.elapsed_time(end) for start, end in events], wall_ms
+
+    def cache_flush(self) -> Runnable:
+        """Write twice the size of the L2 cache."""
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        # torch before 2.2 does not report the size: use the largest of any GPU.
+        size = int(getattr(properties, "L2_cache_size", L2_MOST_BYTES))
+        return _writer(size, self.torch_device)
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Launch on a stream of the lowest priority."""
+        self._stream.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
+
+    def peak_bytes(self) -> int:
+        """Return the peak of the memory reserved by the allocator, which no other process can use."""
+        return torch.cuda.max_memory_reserved(self.torch_device)
+
+    def reset_peak(self) -> None:
+        """Release cached memory and restart the peak."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+
+    def headroom_bytes(self) -> int:
+        """Return the memory reserved by this process plus free memory less the reserve."""
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        own = torch.cuda.memory_reserved(self.torch_device)
+        return own + free - reserved_bytes(total)
+
+
+def _writer(cache_bytes: int, device: torch.device) -> Runnable:
+    """Return a function that writes a buffer of twice the size of a cache, which evicts every line."""
+    size = min(max(FLUSHES * cache_bytes, FLUSH_LEAST_BYTES), FLUSH_MOST_BYTES)
+    buffer = torch.empty(size // 4, dtype=torch.int32, device=device)
+    return buffer.zero_
+
+
+def last_level_cache_bytes(root: str = "/") -> int:
+    """Return the largest cache of the first processor in bytes; 0 if the kernel does not report it.
+
+    Args:
+        root: Root of the file system.
+    """
+    found = [0]
+    for path in Path(root).glob("sys/devices/system/cpu/cpu0/cache/index*/size"):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        match = re.fullmatch(r"(\d+)([KMG]?)", text)
+        if match:
+            found.append(
+                int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
+            )
+    return max(found)
+
+
+def _timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch does not type it
+
+
+def open_device(name: str) -> TorchDevice:
+    """Open the device of a torch name: "cpu" or "cuda:0".
+
+    Raises:
+        DeviceError: This build of torch cannot use the device.
+    """
+    if name == "cpu":
+        return CpuDevice(HostMemory())
+    if not torch.cuda.is_available():
+        built_for: str | None = torch.version.cuda
+        why = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
+        raise DeviceError(
+            f"torch {torch.__version__} {why} and sees no CUDA device; install a CUDA build that"
+            " the driver supports"
+        )
+    try:
+        return CudaDevice(int(name.partition(":")[2] or 0))
+    except RuntimeError as error:
+        raise DeviceError(f"{name} cannot be opened: see nvidia-smi ({error})") from error

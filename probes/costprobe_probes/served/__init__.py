@@ -1,0 +1,1 @@
+"""Probes of a running inference server: timed HTTP requests; standard library only."""

@@ -1,0 +1,187 @@
+"""Closed-loop load: each connection sends its next request when the previous one is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from costprobe_probes.served.http import Failure, ServerConnection
+from costprobe_probes.served.outcome import Failed, Reply, ServerClient, ServerError
+
+# Pause after a failure: a server that rejects at once would get thousands of requests per second.
+PAUSE_S = 0.05
+MAX_OUTCOMES = 500_000
+MAX_KINDS = 16
+JOIN_MARGIN_S = 5.0
+
+
+class Quota(NamedTuple):
+    """Limits that end a load.
+
+    Attributes:
+        answers: Number of answers; None to run until it is stopped.
+        failures: Number of failures.
+        cap_s: Seconds in which requests are sent; requests in flight are still answered.
+    """
+
+    answers: int | None
+    failures: int
+    cap_s: float
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of requests."""
+
+    replies: list[Reply]
+    failed: list[Failed]
+
+    def is_mostly_failed(self) -> bool:
+        """Return whether more than half failed."""
+        return len(self.failed) > len(self.replies)
+
+    def span_ns(self) -> tuple[int, int]:
+        """Return the first start and the last end; there must be at least one outcome."""
+        starts = [x.start_ns for x in self.replies] + [x.start_ns for x in self.failed]
+        ends = [x.end_ns for x in self.replies] + [x.end_ns for x in self.failed]
+        return min(starts), max(ends)
+
+    def sent_before(self, t_ns: int) -> Outcomes:
+        """Return the outcomes of requests sent before an instant."""
+        return Outcomes(
+            [x for x in self.replies if x.start_ns < t_ns],
+            [x for x in self.failed if x.start_ns < t_ns],
+        )
+
+    def within(self, start_ns: int, end_ns: int) -> Outcomes:
+        """Return the outcomes of requests in flight at any time between two instants."""
+        return Outcomes(
+            [x for x in self.replies if x.start_ns < end_ns and x.end_ns > start_ns],
+            [x for x in self.failed if x.start_ns < end_ns and x.end_ns > start_ns],
+        )
+
+
+class LoadGenerator:
+    """Context in which requests are sent to a server, until it is left or the quota is reached.
+
+    Args:
+        client: Client of the server.
+        connect: Opens a connection, which one thread uses.
+        concurrency: Requests in flight.
+        quota: Limits that end the load.
+        timeout_s: Timeout of each request; leaving the context waits for at most that and a margin.
+    """
+
+    def __init__(
+        self,
+        client: ServerClient,
+        connect: Callable[[], ServerConnection],
+        *,
+        concurrency: int,
+        quota: Quota,
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._connect = connect
+        self._quota = quota
+        self._timeout_s = timeout_s
+        self._ends_s = time.monotonic() + quota.cap_s
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._in_flight = 0
+        self._replies: list[Reply] = []
+        self._failed: list[Failed] = []
+        self._error: Exception | None = None
+        self._threads = [
+            threading.Thread(target=self._send_requests, name=f"load {i}", daemon=True)
+            for i in range(concurrency)
+        ]
+
+    def __enter__(self) -> LoadGenerator:  # noqa: PYI034 - typing.Self is newer than Python 3.9
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        _exc: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Stop sending, wait for requests in flight, and raise errors other than failed requests."""
+        self._stopped.set()
+        ends_s = time.monotonic() + self._timeout_s + JOIN_MARGIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, ends_s - time.monotonic()))
+        if exc_type is None and self._error is not None:
+            raise self._error
+        if exc_type is None and self.is_running():
+            # getaddrinfo is the only call without a timeout.
+            raise ServerError("requests exceed timeout_s: does the name server respond?")
+
+    def is_running(self) -> bool:
+        """Return whether requests are in flight or will be sent."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of answered and failed requests."""
+        with self._lock:
+            return len(self._replies), len(self._failed)
+
+    def outcomes(self) -> Outcomes:
+        """Return the outcomes of completed requests, in the order of completion."""
+        with self._lock:
+            return Outcomes(list(self._replies), list(self._failed))
+
+    def _send_requests(self) -> None:
+        connection = self._connect()
+        try:
+            while self._may_send():
+                self._send(connection)
+        except Exception as error:  # noqa: BLE001 - raised when the context is left
+            self._error = error
+            self._stopped.set()
+        finally:
+            connection.close()
+
+    def _may_send(self) -> bool:
+        if self._stopped.is_set() or time.monotonic() >= self._ends_s:
+            return False
+        with self._lock:
+            answered, failed = len(self._replies), len(self._failed)
+            if answered + failed + self._in_flight >= MAX_OUTCOMES:
+                raise ServerError(f"more than {MAX_OUTCOMES} requests: set a lower concurrency")
+            wanted = self._quota.answers
+            enough = wanted is not None and answered + self._in_flight >= wanted
+            if enough or failed >= self._quota.failures:
+                return False
+            self._in_flight += 1
+        return True
+
+    def _send(self, connection: ServerConnection) -> None:
+        start_ns = time.monotonic_ns()
+        try:
+            reply = self._client.send(connection)
+        except Failure as failure:
+            ended = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure))
+            self._end(self._failed, ended)
+            self._stopped.wait(PAUSE_S)
+        else:
+            self._end(self._replies, reply)
+
+    def _end(self, outcomes: list, outcome: object) -> None:  # type: ignore[type-arg] # of either
+        with self._lock:
+            outcomes.append(outcome)
+            self._in_flight -= 1
+
+
+def count_by_kind(failed: Sequence[Failed]) -> dict[str, int]:
+    """Count failures by kind, most frequent first; kinds beyond MAX_KINDS together as "other"."""
+    common = Counter(x.kind for x in failed).most_common()
+    table = dict(common[:MAX_KINDS])
+    if common[MAX_KINDS:]:
+        table["other"] = sum(count for _, count in common[MAX_KINDS:])
+    return table

@@ -1,0 +1,109 @@
+"""Outcomes of requests, and the contract of a server client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from costprobe_probes.errors import DeviceError
+from costprobe_probes.served.http import Failure, ServerConnection
+
+
+class ServerError(DeviceError):
+    """The server cannot be used; the text states the fix."""
+
+
+class Reply(NamedTuple):
+    """An answered request; times are CLOCK_MONOTONIC ns.
+
+    Attributes:
+        start_ns: Just before its first byte was sent, on an open connection.
+        end_ns: When the response was complete.
+        first_token_ns: Arrival of the first chunk of generated text; None without a stream.
+        last_token_ns: Arrival of the last chunk.
+        chunks: Chunks of generated text; None without a stream.
+        tokens_in: Prompt tokens as the server counts them; None if it does not.
+        tokens_out: Generated tokens as the server counts them; None if it does not.
+    """
+
+    start_ns: int
+    end_ns: int
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    chunks: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+
+class Failed(NamedTuple):
+    """A failed request; times are CLOCK_MONOTONIC ns.
+
+    The exception itself is not kept: its traceback references frames with received data.
+
+    Attributes:
+        start_ns: Start, including a new connection.
+        end_ns: Time of the failure.
+        kind: Failures are counted by it.
+        message: Reason, for the operator.
+    """
+
+    start_ns: int
+    end_ns: int
+    kind: str
+    message: str
+
+
+class ServerClient(Protocol):
+    """A client of one kind of server, constructed from a request and the path of its URL."""
+
+    def send(self, connection: ServerConnection) -> Reply:
+        """Send one inference and read its response.
+
+        Raises:
+            Failure: There is no valid response.
+        """
+
+    def facts(self, connection: ServerConnection) -> Mapping[str, str]:
+        """Return what identifies the work, with model and version as the server reports them."""
+
+    def model_names(self, connection: ServerConnection) -> list[str]:
+        """Return the models of the server; empty if it does not list them."""
+
+
+def parse_json(content: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON per RFC 8259, without NaN.
+
+    Raises:
+        Failure: It is malformed.
+    """
+    try:
+        return json.loads(content, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        # Without the cause: its text contains received data.
+        raise Failure("bad_json", "the response is not JSON") from None
+
+
+def query(connection: ServerConnection, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Query an optional endpoint of the server; None if it does not answer.
+
+    Args:
+        connection: ServerConnection to the server.
+        method: "GET", or "POST" with an empty object.
+        path: From the server's root.
+    """
+    content = bytearray()
+
+    def collect(data: bytes, _: int) -> bool:
+        content.extend(data)
+        return False
+
+    try:
+        connection.exchange(method, path, b"{}" if method == "POST" else None, collect)
+        return parse_json(bytes(content))
+    except Failure:
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

@@ -1,0 +1,68 @@
+"""Figures of a load: latency, time to first token, time per token, and token counts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from costprobe_probes.served.outcome import Reply
+from costprobe_probes.stats import summary
+
+# Returns the tokens that a request generated; None if unknown.
+TokensOut = Callable[[Reply], "int | None"]
+
+
+def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
+    """Choose how generated tokens are counted, the same way for all requests.
+
+    Args:
+        replies: All answered requests.
+
+    Returns:
+        "usage" if the server counted tokens in every response; else "chunks", where a chunk of the
+        stream counts as a token; None without streams. And the function that counts.
+    """
+    if any(x.chunks is None for x in replies):
+        return None, lambda _: None
+    if all(x.tokens_out is not None for x in replies):
+        return "usage", lambda x: x.tokens_out
+    return "chunks", lambda x: x.chunks
+
+
+def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
+    """Return summaries in ms, and mean token counts; None where there are no values.
+
+    Args:
+        replies: Timed requests, at least one.
+        tokens_out: Returns the tokens that a request generated.
+    """
+    first = [(x.first_token_ns - x.start_ns) / 1e6 for x in replies if x.first_token_ns]
+    gaps = [gap for gap in (time_per_token_ms(x, tokens_out(x)) for x in replies) if gap]
+    return {
+        "latency_ms": summary([(x.end_ns - x.start_ns) / 1e6 for x in replies]),
+        "ttft_ms": summary(first) if first else None,
+        "tpot_ms": summary(gaps) if gaps else None,
+        "tokens_in": _mean([x.tokens_in for x in replies]),
+        "tokens_out": _mean([tokens_out(x) for x in replies]),
+    }
+
+
+def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
+    """Return the mean time between the tokens of a request in ms; None with fewer than two arrivals.
+
+    Where all text arrives in one chunk, the stream holds no information on the time per token.
+
+    Args:
+        reply: The request.
+        tokens_out: Tokens that it generated.
+    """
+    if reply.first_token_ns is None or reply.last_token_ns is None or tokens_out is None:
+        return None
+    apart_ns = reply.last_token_ns - reply.first_token_ns
+    return apart_ns / (tokens_out - 1) / 1e6 if tokens_out > 1 and apart_ns > 0 else None
+
+
+def _mean(counts: Sequence[int | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return statistics.fmean(known) if known and len(known) == len(counts) else None

@@ -1,0 +1,107 @@
+"""The server to probe: address, trusted certificates and bearer token."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.parse
+from dataclasses import dataclass, field
+
+from costprobe_probes.errors import ProbeConfigError
+
+PORTS = {"http": 80, "https": 443}
+# Shorter than the excerpt of a response, so that an echoed token is always found and removed.
+MAX_TOKEN_CHARS = 2048
+MAX_EXCERPT_CHARS = 200
+_FIRST_PRINTABLE, _LAST_PRINTABLE = "!", "~"
+
+
+@dataclass(frozen=True)
+class ServerTarget:
+    """A server to probe.
+
+    Attributes:
+        host: Name or address.
+        port: TCP port.
+        path: The URL's path without a slash at its end.
+        context: TLS settings; None for plain HTTP.
+        token: Bearer token; None to send none.
+    """
+
+    host: str
+    port: int
+    path: str
+    context: ssl.SSLContext | None
+    token: str | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Host and port, for people."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def host_header(self) -> str:
+        """The Host header: without the default port of the scheme."""
+        usual = PORTS["http" if self.context is None else "https"]
+        return self.name.rpartition(":")[0] if self.port == usual else self.name
+
+    def excerpt(self, text: str) -> str:
+        """Return a short single line of a server's text, with the bearer token removed."""
+        if self.token is not None:
+            text = text.replace(self.token, "***")
+        printable = "".join(c if c.isprintable() else " " for c in text[:MAX_EXCERPT_CHARS])
+        return " ".join(printable.split())
+
+
+def parse_target(url: str, ca_file: str | None, token_path: str | None) -> ServerTarget:
+    """Parse the address of a server and read its files.
+
+    Args:
+        url: http:// or https://, host, port, and the base path of its API.
+        ca_file: Certificates to trust instead of the system's.
+        token_path: File with a bearer token.
+
+    Raises:
+        ProbeConfigError: The URL is malformed, or a file cannot be used.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        raise ProbeConfigError("url is malformed: set it to http://HOST:PORT") from None
+    if scheme not in PORTS or not host:
+        raise ProbeConfigError("url must be http://HOST:PORT or https://HOST:PORT")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ProbeConfigError(
+            "url must not have a user, query or fragment: set token_path for a token"
+        )
+    if not _is_plain(host) or not _is_plain(parts.path or "/"):
+        raise ProbeConfigError("url must be printable ASCII without spaces")
+    context = _tls_context(ca_file) if scheme == "https" else None
+    token = None if token_path is None else _read_token(token_path)
+    return ServerTarget(host, port or PORTS[scheme], parts.path.rstrip("/"), context, token)
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        reason = "contains no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ProbeConfigError(f"ca_file {ca_file}: cannot be used ({reason})") from None
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - one small read
+            content = file.read(MAX_TOKEN_CHARS + 3)
+    except OSError as error:
+        raise ProbeConfigError(f"token_path {path}: cannot be read ({error.strerror})") from None
+    # A library would quote a token that is not a valid header in its error.
+    token = content.decode("latin-1").rstrip("\r\n")
+    if not token or len(token) > MAX_TOKEN_CHARS or not _is_plain(token):
+        raise ProbeConfigError(f"token_path {path}: must hold a token of one line of ASCII")
+    return token
+
+
+def _is_plain(text: str) -> bool:
+    return all(_FIRST_PRINTABLE <= c <= _LAST_PRINTABLE for c in text)

@@ -1,0 +1,62 @@
+"""Inputs described in the configuration: shapes and types of one item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.spec import Spec
+
+FLOATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+INTEGERS = {"int64": torch.int64, "int32": torch.int32}
+
+
+def described(inputs: Sequence[Mapping[str, Any]]) -> Callable[[int], Any]:
+    """Return a function that makes a batch of inputs: a list of tensors, or a dict if they have names.
+
+    Args:
+        inputs: For each, `shape` without the batch, `dtype`, `below` for integers, and `name`.
+    """
+    named = [given for given in inputs if given.get("name")]
+
+    def make(batch: int) -> Any:  # noqa: ANN401 - a list or a dict of tensors
+        if named:
+            return {str(given["name"]): _tensor(given, batch) for given in named}
+        return [_tensor(given, batch) for given in inputs]
+
+    if named and len(named) < len(inputs):
+        raise ProbeConfigError("inputs: name all of them, or none")
+    return make
+
+
+def image(channels: int, height: int, width: int) -> Callable[[int], torch.Tensor]:
+    """Return a function that makes a batch of images of random noise."""
+    return lambda batch: torch.randn(batch, channels, height, width)
+
+
+def refuse_dtype(spec: Spec) -> None:
+    """Check that no dtype is configured for a program, whose types are fixed.
+
+    Raises:
+        ProbeConfigError: A dtype is configured.
+    """
+    if spec.dtype is not None:
+        raise ProbeConfigError(
+            f"{spec.model}: a {spec.kind} program runs in the types that it was saved with; remove"
+            " dtype, or save the program in that type"
+        )
+
+
+def _tensor(given: Mapping[str, Any], batch: int) -> torch.Tensor:
+    shape, dtype = (batch, *given["shape"]), given.get("dtype", "fp32")
+    if dtype in FLOATS:
+        return torch.randn(shape).to(FLOATS[dtype])
+    if dtype in INTEGERS:
+        return torch.randint(0, int(given.get("below", 1000)), shape, dtype=INTEGERS[dtype])
+    if dtype == "bool":
+        return torch.ones(shape, dtype=torch.bool)
+    known = ", ".join([*FLOATS, *INTEGERS, "bool"])
+    raise ProbeConfigError(f"inputs: no dtype {dtype!r}; known dtypes: {known}")

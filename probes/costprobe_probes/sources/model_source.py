@@ -1,0 +1,51 @@
+"""The contract of a model source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional, Protocol
+
+import torch
+from torch import nn
+
+from costprobe_probes.spec import Spec
+
+
+class SourcedModel(NamedTuple):
+    """A model as its source returned it.
+
+    Attributes:
+        module: The model, on the host.
+        inputs: Returns one batch of inputs on the host for a batch size: a tensor, a list or a
+            tuple of tensors, or a dict of tensors, each with the batch as first dimension.
+        weights: "file" or "random"; empty where the model has weights of its own.
+        files: Files that were read; they enter the fingerprint.
+        move: Moves the module to a device; None for `module.to(device)`.
+        min_batch: Smallest batch that the model accepts.
+        max_batch: Largest batch that the model accepts; None for any.
+    """
+
+    module: nn.Module
+    inputs: Callable[[int], Any]
+    weights: str = ""
+    files: tuple[str, ...] = ()
+    move: Optional[Callable[[torch.device], nn.Module]] = None  # noqa: UP045 - evaluated on Python 3.9
+    min_batch: int = 1
+    max_batch: Optional[int] = None  # noqa: UP045 - as above
+
+
+class ModelSource(Protocol):
+    """A way to load a model; a module with this one function, listed in `registry.SOURCES`.
+
+    The module is imported when a probe of its kind runs, never earlier.
+    """
+
+    def load(self, spec: Spec, /) -> SourcedModel:
+        """Load the model that a probe names, on the host and without network access.
+
+        The same spec under the same seed of torch's generator returns the same model.
+
+        Raises:
+            ProbeConfigError: A package or a file is missing, or does not fit; the text names it
+                and states the fix.
+        """

@@ -1,0 +1,147 @@
+"""Latency of a batch: warm-up until stable, then timed blocks until the stop rule ends sampling."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Optional
+
+import torch
+
+from costprobe_probes.device import Runnable, TorchDevice
+from costprobe_probes.stats import StopRule, quantile
+
+WARM_UP_CAP_S = 10.0
+WARM_UP_MIN_RUNS = 3
+STABLE_SHARE = 0.02
+BLOCK_MS = 100.0
+MIN_BLOCK_RUNS = 5
+SLOW_BLOCK_MS = 1000.0
+MAX_BLOCK_RUNS = 500
+COPIES = 10
+
+OnProgress = Callable[[float], None]
+
+
+class Sampled(NamedTuple):
+    """Timed runs.
+
+    Attributes:
+        latencies_ms: One value for each run.
+        wall_ms: Total wall time of all blocks.
+        stop_reason: "runs", "settled" or "time_cap".
+        start_ns: CLOCK_MONOTONIC ns before the first run.
+        end_ns: CLOCK_MONOTONIC ns after the last.
+        rel_err: Relative standard error of mean and median, the larger of the two; None with too
+            few blocks.
+    """
+
+    latencies_ms: list[float]
+    wall_ms: float
+    stop_reason: str
+    start_ns: int
+    end_ns: int
+    rel_err: Optional[float]  # noqa: UP045 - evaluated on Python 3.9
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Disable Python's garbage collector during timed runs."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def warm_up(device: TorchDevice, run: Runnable, on_progress: OnProgress) -> float:
+    """Run until the medians of two consecutive blocks agree within 2 %, or 10 s have passed.
+
+    The first runs include lazy initialization, autotuning and rising clocks.
+
+    Returns:
+        Median latency of the last block in ms.
+    """
+    started_s = time.monotonic()
+    latencies_ms, _ = device.time_block(run, WARM_UP_MIN_RUNS)
+    median_ms = quantile(sorted(latencies_ms), 0.5)
+    while True:
+        elapsed_s = time.monotonic() - started_s
+        if elapsed_s >= WARM_UP_CAP_S:
+            return median_ms
+        on_progress(min(elapsed_s / WARM_UP_CAP_S, 1.0))
+        latencies_ms, _ = device.time_block(run, block_runs(median_ms))
+        before_ms, median_ms = median_ms, quantile(sorted(latencies_ms), 0.5)
+        if abs(median_ms - before_ms) <= STABLE_SHARE * median_ms:
+            return median_ms
+
+
+def block_runs(latency_ms: float) -> int:
+    """Return the runs of a block of about 0.1 s; of slow passes five, or as many as 1 s holds."""
+    latency_ms = max(latency_ms, 1e-3)
+    least = max(1, min(MIN_BLOCK_RUNS, int(SLOW_BLOCK_MS / latency_ms)))
+    return max(least, min(MAX_BLOCK_RUNS, int(BLOCK_MS / latency_ms)))
+
+
+def sample(
+    device: TorchDevice,
+    run: Runnable,
+    *,
+    latency_ms: float,
+    rule: StopRule,
+    min_runs: int,
+    on_progress: OnProgress,
+    before: Runnable | None = None,
+) -> Sampled:
+    """Time runs in blocks until the rule ends sampling.
+
+    Args:
+        device: Device to run on.
+        run: One forward pass.
+        latency_ms: Approximate latency of a run; sizes the blocks.
+        rule: Decides when sampling ends.
+        min_runs: Number of runs that counts as complete progress.
+        on_progress: Called with the completed share, from 0 to 1.
+        before: Called before each timed run, outside the timed interval.
+    """
+    runs_a_block = block_runs(latency_ms)
+    latencies_ms: list[float] = []
+    wall_ms = 0.0
+    stop_reason = ""
+    with garbage_collection_paused():
+        # Within the context: the collection at its start is not part of the runs.
+        start_ns = end_ns = time.monotonic_ns()
+        while not stop_reason:
+            block_ms, block_wall_ms = device.time_block(run, runs_a_block, before)
+            end_ns = time.monotonic_ns()
+            latencies_ms += block_ms
+            wall_ms += block_wall_ms
+            stop_reason = rule.update(block_ms, len(latencies_ms), (end_ns - start_ns) / 1e9)
+            on_progress(min(len(latencies_ms) / min_runs, 1.0))
+    rel_err = rule.rel_err if math.isfinite(rule.rel_err) else None
+    return Sampled(latencies_ms, wall_ms, stop_reason, start_ns, end_ns, rel_err)
+
+
+def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float | None:
+    """Return the median time in ms to copy one batch from pinned host memory; None on a CPU.
+
+    Args:
+        device: Destination.
+        inputs: One batch on the host.
+    """
+    if device.torch_device.type == "cpu":
+        return None
+    pinned = [x.pin_memory() for x in inputs]
+
+    def copy() -> object:
+        return [x.to(device.torch_device, non_blocking=True) for x in pinned]
+
+    device.time_block(copy, WARM_UP_MIN_RUNS)
+    latencies_ms, _ = device.time_block(copy, COPIES)
+    return quantile(sorted(latencies_ms), 0.5)

@@ -1,0 +1,52 @@
+"""The steady-state window of a probe: when it ran, and how the sensors read its two ends.
+
+Load starts RISE_S before the window, so that power has risen when the window begins, and continues
+after it until the sensor child has read its counters. Both readings therefore fall into constant
+load, and no energy depends on how fast power falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+from typing import NamedTuple
+
+# Time for power to rise before the window begins, in s.
+RISE_S = 0.5
+# Time from the request to read a counter until it has been read, in s: a pipe, a thread, a driver
+# call of some ms, and the 0.1 s by which a counter may lag.
+READ_S = 0.3
+# Shortest window in s whose energy the sensors can resolve.
+ENERGY_WINDOW_MIN_S = 5.0
+
+
+class ProbeWindow(NamedTuple):
+    """Instants of a window; all times are CLOCK_MONOTONIC ns.
+
+    Attributes:
+        steady_start_ns: Start of constant load.
+        start_ns: Start of the window.
+        end_ns: End of the window.
+        steady_end_ns: End of constant load.
+    """
+
+    steady_start_ns: int
+    start_ns: int
+    end_ns: int
+    steady_end_ns: int
+
+
+class WindowSettings(NamedTuple):
+    """Length of a window, and its connection to the sensors.
+
+    Attributes:
+        window_s: Shortest length of the window in seconds.
+        tail_s: Longest time in seconds that load continues after the window.
+        marked: Set once the sensors have been requested to read the end of the window.
+        on_edge: Called with "window_start" and "window_end" and their instants, under load.
+    """
+
+    window_s: float
+    tail_s: float
+    marked: Event
+    on_edge: Callable[[str, int], None]

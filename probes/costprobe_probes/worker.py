@@ -1,0 +1,99 @@
+"""`python -m costprobe_probes.worker`: run probes requested on standard input, report on standard output.
+
+This module does not import torch, so that its absence becomes a report with a fix.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from costprobe_probes.errors import ProbeConfigError, describe, kind_of
+from costprobe_probes.served.registry import SERVERS
+from costprobe_probes.wire import Wire
+
+OOM_SCORE_ADJ = "500"
+NICENESS = 10
+# ioprio_set(2): number of the system call, and the lowest of the eight best-effort levels.
+IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273}
+IOPRIO_WHO_PROCESS = 1
+IOPRIO_LOWEST = (2 << 13) | 7
+
+
+def serve(wire: Wire) -> None:
+    """Run requests until standard input ends."""
+    sessions: dict[bool, Callable[[dict[str, Any]], None]] = {}
+    while True:
+        request = wire.request()
+        try:
+            is_served = request.get("kind") in SERVERS
+            if is_served not in sessions:
+                sessions[is_served] = (_served_session if is_served else _torch_session)(
+                    wire, request
+                )
+            sessions[is_served](request)
+        except Exception as error:  # noqa: BLE001 - an operator's module may raise anything; it is reported
+            wire.report("error", kind=kind_of(error), message=describe(error, request.get("batch")))
+
+
+def _served_session(wire: Wire, _request: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Return a function that runs requests against servers, without torch or a device."""
+    from costprobe_probes.served.session import ServedSession  # noqa: PLC0415 - loaded for these probes only
+
+    return ServedSession(wire).run
+
+
+def _torch_session(wire: Wire, request: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Import torch, open the device, and return a function that runs requests on it."""
+    # A probe of a server keeps its priority: its load is small, and its timing must not be delayed.
+    _lower_priority()
+    try:
+        from costprobe_probes.session import Session  # noqa: PLC0415 - torch takes seconds, and may be missing
+    except (ImportError, OSError) as error:
+        raise ProbeConfigError(
+            f"torch cannot be imported by {sys.executable} ({error}); install it there, or set"
+            " python in [[probe]] to the interpreter that has it"
+        ) from error
+    return Session(wire, request["torch_device"]).run
+
+
+def _prepare() -> None:
+    """Dump a stack trace on a hang or crash, and be the first victim of the OOM killer."""
+    faulthandler.enable(all_threads=False)
+    # The daemon sends this before it kills a worker that exceeded its deadline.
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    # Writing the core dump of a process that holds a model takes minutes.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # torch works without numpy; its warning is misleading.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - one write
+            file.write(OOM_SCORE_ADJ)
+    except OSError as error:
+        sys.stderr.write(f"oom_score_adj: {error}\n")
+
+
+def _lower_priority() -> None:
+    """Give this process the lowest CPU and I/O priority."""
+    os.nice(NICENESS)
+    call = IOPRIO_SET.get(os.uname().machine)
+    if call is not None:
+        ctypes.CDLL(None).syscall(call, IOPRIO_WHO_PROCESS, 0, IOPRIO_LOWEST)
+
+
+def main() -> None:
+    """Run requests until the daemon closes the pipe."""
+    wire = Wire()
+    _prepare()
+    serve(wire)
+
+
+if __name__ == "__main__":
+    main()

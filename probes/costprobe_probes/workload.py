@@ -1,0 +1,91 @@
+"""The workload of a probe: a model in evaluation mode, and its inputs at any batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+import torch
+from torch import nn
+
+from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.inputs import Inputs, checked_inputs
+from costprobe_probes.sources.files import digest_of
+from costprobe_probes.sources.registry import source_of
+from costprobe_probes.spec import Spec
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Workload(NamedTuple):
+    """A model and its inputs.
+
+    Attributes:
+        module: In evaluation mode, with the requested dtype.
+        inputs: Returns one batch of inputs on the host for a batch size; the same in every process.
+        weights: "file" or "random" for a model source that has a choice; empty for any other.
+        digest: Hash of the files that were read; empty where there is none.
+        move: Moves the module to a device; None for `module.to(device)`.
+        min_batch: Smallest batch that the model accepts.
+        max_batch: Largest batch that the model accepts; None for any.
+    """
+
+    module: nn.Module
+    inputs: Callable[[int], Inputs]
+    weights: str = ""
+    digest: str = ""
+    move: Optional[Callable[[torch.device], nn.Module]] = None  # noqa: UP045 - evaluated on Python 3.9
+    min_batch: int = 1
+    max_batch: Optional[int] = None  # noqa: UP045 - as above
+
+    def on(self, device: torch.device) -> Workload:
+        """Return the same workload with its module on a device."""
+        module = self.module.to(device) if self.move is None else self.move(device)
+        return self._replace(module=module)
+
+    def forward_pass(self, inputs: Inputs) -> Callable[[], object]:
+        """Return one forward pass over inputs on the module's device."""
+        module, args, kwargs = self.module, inputs.args, inputs.kwargs
+        if kwargs:
+            return lambda: module(*args, **kwargs)
+        return lambda: module(*args)
+
+
+def load(spec: Spec, seed: int) -> Workload:
+    """Load a model and its inputs, on the host.
+
+    Args:
+        spec: What to load.
+        seed: Of torch's generator, for weights and inputs.
+
+    Raises:
+        ProbeConfigError: No such kind, dtype, model or factory, or it cannot be loaded.
+    """
+    if spec.dtype is not None and spec.dtype not in DTYPES:
+        raise ProbeConfigError(f"no dtype {spec.dtype!r}; known dtypes: {', '.join(DTYPES)}")
+    dtype = None if spec.dtype is None else DTYPES[spec.dtype]
+    torch.manual_seed(seed)
+    sourced = source_of(spec.kind).load(spec)
+    if sourced.move is None:
+        # A torch.export program has no training mode, and its eval() raises.
+        sourced.module.eval()
+    if dtype is not None:
+        sourced.module.to(dtype)
+
+    def inputs(batch: int) -> Inputs:
+        torch.manual_seed(seed)
+        found = checked_inputs(spec.name, sourced.inputs(batch))
+        return found.map(
+            lambda x: x.to(dtype) if dtype is not None and x.is_floating_point() else x
+        )
+
+    inputs(sourced.min_batch)
+    return Workload(
+        sourced.module,
+        inputs,
+        sourced.weights,
+        digest_of(sourced.files) if sourced.files else "",
+        sourced.move,
+        sourced.min_batch,
+        sourced.max_batch,
+    )

@@ -1,0 +1,92 @@
+"""Telemetry aggregated by hour."""
+
+import pytest
+from costprobe.core.records import Device
+from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, DeviceHistory, Interval
+from fakes.past import MONDAY, terms
+
+S = 10**9
+START_NS = MONDAY * HOUR_NS
+DEVICE = Device("gpu0", "gpu", "uuid", "NVIDIA A100-SXM4-40GB")
+
+
+def history(hours=2, probe_ends_ns=()):
+    return DeviceHistory(DEVICE, terms(), START_NS + hours * HOUR_NS, probe_ends_ns)
+
+
+def add_telemetry(past, times_ns, length_s=10, **fields):
+    """Add intervals with these end times and one value per field and interval."""
+    for index, end_ns in enumerate(times_ns):
+        values = {name: value[index] for name, value in fields.items()}
+        past.add(Interval(end_ns - length_s * S, end_ns, **values))
+
+
+def minutes(count, first=0):
+    """Return one end time in the middle of each minute."""
+    return [START_NS + (first + i) * MINUTE_NS + 30 * S for i in range(count)]
+
+
+def test_hour_is_covered_with_half_of_its_minutes():
+    past = history()
+    add_telemetry(past, minutes(30), util_pct=[40.0] * 30)
+    add_telemetry(past, minutes(29, first=60), util_pct=[100.0] * 29)
+    assert set(past.known_hours) == {MONDAY}
+    assert (past.busy_share, past.up_share, past.span_hours) == (0.4, 0.5, 2)
+    assert past.known_days == past.busy_days == pytest.approx(1 / 24)
+
+
+def test_interval_counts_in_every_minute_it_covers():
+    past = history()
+    add_telemetry(past, [START_NS + HOUR_NS, START_NS + 2 * HOUR_NS], 3600, util_pct=[10.0, 30.0])
+    assert (past.busy_share, past.up_share) == (0.2, 1.0)
+    past = history()
+    add_telemetry(past, [START_NS + 20 * MINUTE_NS], 1200, util_pct=[10.0])
+    assert past.hours[MONDAY].minutes == (1 << 20) - 1
+    assert past.known_hours == {}
+
+
+def test_probing_does_not_count_as_work():
+    ends_ns = START_NS + 10 * MINUTE_NS + 30 * S
+    past = history(1, [ends_ns])
+    # Intervals of 10 s: the first ends one minute before, the last starts 15 s after.
+    times = [ends_ns - 60 * S, ends_ns - 59 * S, ends_ns, ends_ns + 24 * S, ends_ns + 25 * S]
+    add_telemetry(
+        past,
+        times,
+        util_pct=[1.0, 100.0, 100.0, 100.0, 3.0],
+        mem_used_bytes_max=[1.0, 9.0, 9.0, 9.0, 2.0],
+        power_w=[50.0, 400.0, 400.0, 400.0, 70.0],
+    )
+    add_telemetry(past, minutes(40, first=20), util_pct=[2.0] * 40)
+    hour = past.hours[MONDAY]
+    assert (hour.util_rows, hour.util_pct) == (42, 2.0)
+    assert (hour.power_w_sum, hour.power_rows) == (120.0, 2)
+    assert past.mem_used_bytes_max == 2.0
+    assert past.util_pct_peak == 3
+
+
+def test_probes_have_their_duty_share_of_a_whole_hour():
+    past = history(1, [START_NS + 10 * MINUTE_NS])
+    add_telemetry(past, [START_NS + HOUR_NS], 3600, util_pct=[1.0])
+    assert past.busy_share == 0.01
+
+
+def test_peak_excludes_one_percent_of_the_time():
+    past = history(10)
+    add_telemetry(past, minutes(200), util_pct=[20.0] * 150 + [33.2] * 48 + [100.0] * 2)
+    assert past.util_pct_peak == 34
+    # A minute counts six times as much as ten seconds, with its maximum.
+    add_telemetry(past, minutes(1, first=300), 60, util_pct=[50.0], util_pct_max=[70.0])
+    assert past.util_pct_peak == 70
+    assert history().util_pct_peak is None
+
+
+def test_requests_count_in_every_hour_that_a_window_overlaps():
+    past = history(3)
+    past.add_service(START_NS + HOUR_NS // 2, START_NS + HOUR_NS, 5.0, is_complete=True)
+    past.add_service(START_NS + HOUR_NS, START_NS + 2 * HOUR_NS + 1, None, is_complete=True)
+    past.add_service(START_NS, START_NS + 1, 0.0, is_complete=False)
+    found = {n - MONDAY: (hour.requests, hour.is_doubtful) for n, hour in past.hours.items()}
+    assert found == {0: (5.0, True), 1: (0.0, True), 2: (0.0, True)}
+    # No telemetry: these hours have no data on the device.
+    assert (past.known_hours, past.busy_share, past.up_share) == ({}, None, 0.0)

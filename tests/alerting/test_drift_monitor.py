@@ -1,0 +1,266 @@
+"""The drift monitor reports drifts, reversals and anomalies in a probe's rows, with causes."""
+
+import json
+import random
+
+import pytest
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import make_point
+from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.detection.runs import conditions, factors, run_of, software_change_of
+from costprobe.domain.detection.settings import DetectionConfig
+
+T0 = 1_772_323_200 * NS_PER_S
+EVERY_NS = 300 * NS_PER_S
+TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
+QUIET = 2 * 288
+
+
+class Series:
+    """A probe's rows and the drift monitor that evaluates them."""
+
+    def __init__(self, seed=3, every_ns=EVERY_NS, jitter_ns=0):
+        self.jitter_ns = jitter_ns
+        self.every_ns = every_ns
+        self.rng = random.Random(seed)
+        self.rows = []
+        self.events = []
+        self.count = 0
+        self.monitor = DriftMonitor(DetectionConfig(), self.history)
+
+    def history(self, device, probe, since_ns, until_ns):
+        assert (device, probe) == ("gpu0", "e")
+        return [row for row in self.rows if since_ns <= row.time_ns < until_ns]
+
+    def run(self, count=1, slow=1.0, **fields):
+        found = []
+        for _ in range(count):
+            late_ns = self.jitter_ns if self.count % 2 else 0
+            time_ns = T0 + self.count * self.every_ns + late_ns
+            self.count += 1
+            known = {
+                "latency_p50_ms": 8 * slow * self.rng.lognormvariate(0, 0.008),
+                "throughput_per_s": 2000 / slow,
+                "fingerprint": "f",
+                **fields,
+            }
+            row = make_point("probe", {**TAGS, "batch": "8"}, known, time_ns)
+            hardware = 1e-3 / known["throughput_per_s"]
+            priced = {"cost_reference": hardware, "cost_hardware": hardware}
+            together = [row, make_point("cost", TAGS, priced, time_ns)]
+            self.rows += together
+            found += self.monitor.update(together)
+        self.events += found
+        return found
+
+    def of(self, kind, metric="latency"):
+        return [e for e in self.events if e.kind == kind and e.metric == metric]
+
+
+def test_drift_event_has_size_start_and_reversal():
+    series = Series()
+    series.run(QUIET)
+    began_ns = T0 + series.count * EVERY_NS
+    series.run(30, slow=1.1)
+    (drift,) = series.of("drift")
+    assert drift.title.startswith("latency of e on gpu0 is +1")
+    assert drift.change_pct == pytest.approx(10, abs=2)
+    assert drift.level_pct == pytest.approx(10, abs=2)
+    assert abs(drift.since_ns - began_ns) <= 2 * EVERY_NS
+    assert (drift.severity, drift.device, drift.subject) == ("warning", "gpu0", {"probe": "e"})
+    assert "no other monitored signal changed" in drift.detail
+    series.run(30)
+    back = series.of("drift")[-1]
+    assert back.title == "latency of e on gpu0 reverted"
+    assert (back.severity, back.level_pct) == ("info", pytest.approx(0, abs=1))
+
+
+def test_improvement_has_severity_info():
+    series = Series()
+    series.run(QUIET)
+    series.run(10, slow=0.9)
+    assert [event.severity for event in series.of("drift")] == ["info"]
+    (throughput,) = series.of("drift", "throughput")
+    assert throughput.severity == "info"
+    assert throughput.change_pct > 0
+
+
+def test_ramp_is_reported_again_when_it_continues():
+    series = Series()
+    series.run(QUIET * 3)
+    for index in range(3 * 288):
+        series.run(slow=1 + 0.12 * index / 864)
+    series.run(100, slow=1.12)
+    first, *further = series.of("drift")
+    assert first.change_pct < 5
+    assert further
+    assert all("shifted further" in event.title for event in further)
+    assert further[-1].level_pct == pytest.approx(12, abs=3)
+
+
+def test_drift_is_measured_from_the_level_of_the_last_drift():
+    """A level held for more than a day is the reference, even after a longer earlier level."""
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    series.run(30)
+    up, down = series.of("drift", "cost")
+    assert "cost per inference of e on gpu0: +1" in up.detail
+    assert down.change_pct == pytest.approx(-9, abs=1)
+    assert "cost per inference of e on gpu0: -9." in down.detail
+
+
+def test_level_of_the_last_drift_survives_a_restart():
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    documents = json.loads(json.dumps(series.monitor.documents()))
+    series.monitor = DriftMonitor(DetectionConfig(), series.history)
+    series.monitor.restore(documents.values())
+    assert "-9." in series.run(30)[-1].detail
+
+
+def test_runs_with_jitter_are_assigned_to_the_correct_side_of_a_change():
+    series = Series(jitter_ns=20 * NS_PER_S)
+    series.run(QUIET)
+    series.run(30, slow=1.1, fingerprint="g")
+    (drift,) = series.of("drift")
+    assert drift.cause == "software: fingerprint"
+
+
+@pytest.mark.parametrize("fingerprint", ["f", "g"])
+def test_replaced_board_is_the_first_cause(fingerprint):
+    series = Series()
+    series.run(QUIET)
+    series.run(1, slow=1.1, fingerprint=fingerprint)
+    time_ns = series.rows[-1].time_ns
+    fields = {"cause": "board", "before": "board GPU-1", "after": "board GPU-2"}
+    series.rows.append(make_point("event", {**TAGS, "kind": "software"}, fields, time_ns))
+    series.run(30, slow=1.1, fingerprint=fingerprint)
+    (drift,) = series.of("drift")
+    assert drift.cause == "board"
+    assert "another board: GPU-1 → GPU-2" in drift.detail
+
+
+def test_board_that_was_replaced_and_put_back_is_no_cause():
+    series = Series()
+    series.run(QUIET)
+    for before, after in (("GPU-1", "GPU-2"), ("GPU-2", "GPU-1")):
+        series.run(1, slow=1.1)
+        fields = {"cause": "board", "before": f"board {before}", "after": f"board {after}"}
+        event = make_point("event", {**TAGS, "kind": "software"}, fields, series.rows[-1].time_ns)
+        series.rows.append(event)
+    series.run(30, slow=1.1)
+    assert [drift.cause for drift in series.of("drift")] == ["unknown"]
+
+
+def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
+    series = Series()
+    series.run(QUIET)
+    assert series.run(slow=2.0, contended=True) == []
+    anomalies = [event for event in series.run() if event.metric == "latency"]
+    assert [event.kind for event in anomalies] == ["anomaly"]
+    assert anomalies[0].time_ns == T0 + QUIET * EVERY_NS
+    assert anomalies[0].cause == "neighbour"
+    assert anomalies[0].change_pct == pytest.approx(100, abs=5)
+
+
+def test_first_value_of_a_step_is_no_anomaly():
+    series = Series()
+    series.run(QUIET)
+    series.run(20, slow=1.5)
+    assert series.of("anomaly") == []
+    assert len(series.of("drift")) == 1
+
+
+def test_estimated_energy_is_not_monitored():
+    series = Series()
+    series.run(50, energy_per_inference_j=1.0, energy_method="last_known")
+    assert not any("energy" in name for name in series.monitor.documents())
+    series.run(1, energy_per_inference_j=1.0, energy_method="counter")
+    assert any("energy" in name for name in series.monitor.documents())
+
+
+def test_restored_drift_monitor_continues():
+    one, other = Series(), Series()
+    for series in (one, other):
+        series.run(QUIET + 100)
+    documents = json.loads(json.dumps(other.monitor.documents()))
+    other.monitor = DriftMonitor(DetectionConfig(), other.history)
+    assert other.monitor.restore(documents.values()) == []
+    for series in (one, other):
+        series.run(30, slow=1.08)
+    assert one.of("drift")
+    assert other.events == one.events
+
+
+def test_damaged_state_is_reported_and_discarded():
+    series = Series()
+    series.run(100)
+    documents = list(series.monitor.documents().values())
+    damaged = [{**documents[0], "state": "AAAA"}, {"key": ["a", "b"]}, documents[1]]
+    other = DriftMonitor(DetectionConfig(), series.history)
+    problems = other.restore(damaged)
+    assert len(problems) == 2
+    assert all("restarts its warm-up" in problem for problem in problems)
+    assert len(other.documents()) == 1
+
+
+def test_changed_settings_discard_the_state():
+    series = Series()
+    series.run(100)
+    other = DriftMonitor(DetectionConfig(least_effect=0.1), series.history)
+    assert other.restore(series.monitor.documents().values()) == []
+    assert other.documents() == {}
+
+
+def test_detection_can_be_disabled():
+    series = Series()
+    series.monitor = DriftMonitor(DetectionConfig(enabled=False), series.history)
+    series.run(QUIET)
+    assert series.run(30, slow=2.0) == []
+
+
+def software_event(**fields):
+    return Point("event", {**TAGS, "kind": "software"}, fields, T0)
+
+
+def test_software_versions_with_commas_are_parsed_from_an_event():
+    change = software_change_of(
+        software_event(
+            cause="driver, flags, torch",
+            before="driver 550.54, flags a, b, torch 2.12",
+            after="driver 560.1, flags none, torch 2.13",
+        )
+    )
+    assert change.before == {"driver": "550.54", "flags": "a, b", "torch": "2.12"}
+    assert change.after == {"driver": "560.1", "flags": "none", "torch": "2.13"}
+    assert software_change_of(Point("event", {"kind": "price"}, {}, T0)) is None
+
+
+def test_run_has_cost_factors_and_conditions():
+    probe = make_point(
+        "probe",
+        {**TAGS, "batch": "8"},
+        {
+            "throughput_per_s": 500.0,
+            "energy_per_inference_j": 0.5,
+            "sm_clock_mhz": 1900.0,
+            "mem_used_pct": 40.0,
+            "contended": True,
+            "ecc_uncorrected": 2,
+        },
+        T0,
+    )
+    cost = make_point("cost", TAGS, {"cost_hardware": 2e-6, "cost_energy": 1e-7}, T0)
+    run = run_of(probe, cost)
+    found = factors([run])
+    assert found.time_s == pytest.approx(0.002)
+    assert found.price_per_s == pytest.approx(0.001)
+    assert found.electricity_per_j == pytest.approx(2e-7)
+    assert found.cost == pytest.approx(2.1e-6)
+    observed = conditions([run], {})
+    assert (observed.batch, observed.sm_clock_mhz, observed.contended_share) == (8, 1900.0, 1.0)
+    assert (observed.mem_used_share, observed.ecc_uncorrected) == (0.4, 2)
+    assert factors([run_of(probe, None)]).price_per_s == 1.0
+    assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None

@@ -1,0 +1,347 @@
+"""For every command the examples run and the --json output is valid against its schema."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from costprobe.ui.cli.main import COMMANDS, main
+from costprobe.ui.cli.support.examples import examples_of
+from fakes.command import called
+from fakes.json_host import json_host
+from jsonschema import Draft202012Validator
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = ROOT / "docs" / "json"
+# Commands without --json, each with its reason.
+WITHOUT = {
+    "run": "ends when it is stopped; what it does is in status",
+    "dashboard": "ends when it is stopped",
+    "completion": "prints a program for a shell",
+}
+# Arguments by command, run on the sample host; file names are relative to a test folder.
+ARGUMENTS = {
+    "status": (),
+    "top": (),
+    "trend": ("--since", "2d"),
+    "export": ("--since", "2h"),
+    "price show": (),
+    "price history": (),
+    "price what-if": ("--reserved", "1y=35%"),
+    "compare": ("--p99", "11ms"),
+    "forecast": ("--method", "robust"),
+    "report": ("--since", "3d"),
+    "alerts": (),
+    "alerts history": (),
+    "replay": ("--since", "3d", "--events"),
+    "sink status": (),
+    "sink rejected": (),
+    "sink retry": (),
+    "probe": ("quick",),
+    "store check": (),
+    "store backup": ("copy.db",),
+    "config init": ("new.toml",),
+    "config check": (),
+    "config show": (),
+    "debug bundle": ("bundle.tar.gz",),
+    "grafana export": ("boards",),
+    "grafana provision": ("provisioning", "--sink", "influxdb"),
+}
+FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
+# Examples that are only parsed: they run until stopped, or change a host or a database.
+PARSED = ("run", "dashboard", "service install", "service uninstall", "influx setup")
+# Exit codes other than 0 on the sample host.
+EXIT_CODES = {
+    "costprobe alerts test pager": 1,  # no server listens at this address
+    "costprobe doctor": 1,  # the sink influxdb2 has no server
+    "costprobe silence end 0a1b2c3d": 2,  # no such silence
+    "costprobe store compact": 1,  # the daemon is running
+}
+PLANS = """
+[[price]]
+plan = "reserved"
+per_hour = 3.6
+currency = "EUR"
+discount = 0.4
+term = "1y"
+valid_from = 2026-01-01
+"""
+# Commands with a separate test below.
+APART = {
+    "advise", "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
+    "influx setup", "influx tasks", "service install", "service uninstall",
+}  # fmt: skip
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def leaves(command=main, path=()):
+    """Return the commands that are not groups, by name."""
+    if not isinstance(command, click.Group) or (command.invoke_without_command and path):
+        yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from leaves(command.get_command(context, name), (*path, name))
+
+
+def tree(command=main, path=()):
+    """Return all commands and groups, by name."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from tree(command.get_command(context, name), (*path, name))
+
+
+LEAVES = dict(leaves())
+TREE = dict(tree())
+
+
+def takes_json(command):
+    return any("--json" in option.opts for option in command.params)
+
+
+def schema_of(name):
+    return json.loads((SCHEMAS / f"{name.replace(' ', '-')}.schema.json").read_text())
+
+
+def strict(schema):
+    """Return the schema with additional keys disallowed."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    if isinstance(made.get("properties"), dict):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def checked(name, text):
+    """Return the documents that a command printed, after validation against its schema."""
+    schema = schema_of(name)
+    assert "\x1b" not in text
+    parts = text.splitlines() if schema.get("x-lines") else [text]
+    documents = [json.loads(part) for part in parts]
+    validator = Draft202012Validator(strict(schema))
+    wrong = [
+        f"{error.json_path}: {error.message}"
+        for document in documents
+        for error in validator.iter_errors(document)
+    ]
+    assert wrong == []
+    assert documents
+    assert all(documents)
+    return documents if schema.get("x-lines") else documents[0]
+
+
+def test_every_command_has_json_or_an_exemption():
+    assert set(WITHOUT) <= set(LEAVES)
+    for name, command in LEAVES.items():
+        assert takes_json(command) is (name not in WITHOUT), name
+    assert {name.split()[0] for name in LEAVES} == set(COMMANDS)
+
+
+def test_every_command_with_json_has_a_schema_and_a_test():
+    wanted = set(LEAVES) - set(WITHOUT)
+    found = {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()}
+    assert found == {name.replace(" ", "-") for name in wanted}
+    assert set(ARGUMENTS) | APART == wanted
+
+
+def undescribed(schema, path=""):
+    """Return the keys without a description."""
+    for name, held in schema.get("properties", {}).items():
+        if len(held.get("description", "")) < 3:
+            yield f"{path}.{name}"
+        yield from undescribed(held, f"{path}.{name}")
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            yield from undescribed(schema[keyword], f"{path}[]")
+    for one in schema.get("oneOf", ()):
+        yield from undescribed(one, path)
+
+
+def test_schemas_are_valid_and_describe_every_key():
+    problems = []
+    for name in sorted(set(LEAVES) - set(WITHOUT)):
+        schema = schema_of(name)
+        Draft202012Validator.check_schema(schema)
+        names = (schema["$schema"], schema["$id"], schema["title"])
+        if names != (
+            "https://json-schema.org/draft/2020-12/schema",
+            f"costprobe.{name.replace(' ', '-')}/1",
+            f"costprobe {name} --json",
+        ):
+            problems.append(f"{name}: {names}")
+        problems += [f"{name}{key} has no description" for key in undescribed(schema)]
+    assert not problems, "\n".join(problems)
+
+
+def test_keys_missing_from_a_schema_are_detected():
+    good = '{"sinks": ["a"]}'
+    assert checked("sink retry", good) == {"sinks": ["a"]}
+    for bad in ('{"sinks": ["a"], "more": 1}', '{"sinks": "a"}', "{}"):
+        with pytest.raises(AssertionError):
+            checked("sink retry", bad)
+
+
+def test_json_page_is_up_to_date():
+    made = subprocess.run(
+        [sys.executable, "scripts/json_docs", "-"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert made == (ROOT / "docs" / "json.md").read_text(), "run scripts/json_docs"
+    assert re.findall(r"^## costprobe (.+)$", made, re.MULTILINE) == sorted(
+        set(LEAVES) - set(WITHOUT), key=lambda name: f"{name.replace(' ', '-')}.schema.json"
+    )
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    with json_host(tmp_path_factory.mktemp("host")) as daemon:
+        yield daemon
+
+
+def printed(config, *words, code=0, **env):
+    return called(config, *words, "--json", code=code, env=env).stdout
+
+
+def test_documents_are_valid_against_their_schemas(host, tmp_path):
+    problems = []
+    for name, arguments in ARGUMENTS.items():
+        words = [str(tmp_path / word) if word in FILES else word for word in arguments]
+        text = printed(host.config, *name.split(), *words, XDG_RUNTIME_DIR=str(host.folder))
+        try:
+            checked(name, text)
+        except AssertionError as error:
+            problems.append(f"{name}: {error}")
+    assert not problems, "\n".join(problems)
+
+
+def test_every_help_text_ends_with_its_examples():
+    for name, command in TREE.items():
+        shown = CliRunner().invoke(main, [*name.split(), "--help"]).output
+        *_, last = examples_of(command)
+        assert shown.rstrip().endswith(last.split("  # ")[0]), name
+
+
+def test_examples_run(host, tmp_path, monkeypatch):
+    """All examples run on the sample host; of those in PARSED only the options are parsed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(host.folder))
+    (tmp_path / "plans.toml").write_text(PLANS)
+    (tmp_path / "admin.token").write_text("secret")
+    for name in PARSED:
+        monkeypatch.setattr(LEAVES[name], "callback", lambda *_, **__: None)
+    problems, lines = [], set()
+    for command in LEAVES.values():
+        lines |= set(examples_of(command))
+    for example in sorted(lines | set(examples_of(main))):
+        words = shlex.split(example.removeprefix("sudo "), comments=True)
+        done = CliRunner().invoke(main, ["--config", str(host.config), *words[1:]])
+        if done.exit_code != EXIT_CODES.get(" ".join(words), 0):
+            problems.append(f"{example}: {done.exit_code} {done.output} {done.exception!r}")
+    assert not problems, "\n".join(problems)
+
+
+def test_status_document_has_all_sections(host):
+    status = checked("status", host.run("status", "--json"))
+    empty = {key for key, value in status.items() if value in ({}, [], None)}
+    assert empty <= {"config_fault"}
+    # A window that ended without a reading of its device has no cost.
+    host.wait_for(lambda: host.state("status")["services"][0]["last"]["cost"])
+    assert status["sinks"]["influxdb2"]["last_error"]
+
+
+def test_top_agrees_with_status(host):
+    seen = checked("top", host.run("top", "--json"))
+    assert seen["running"]
+    assert {one["sink"] for one in seen["sinks"]} == {"influxdb", "influxdb2"}
+    assert {one["of"] for one in seen["costs"]} >= {"quick", "chat"}
+    assert [one["budget"] for one in seen["budgets"]] == ["gpus"]
+    assert any("refused" in text for text in seen["faults"])
+    text = host.run("top", "--once")
+    for word in ("Devices", "Sinks", "Budgets", "FAULT", "influxdb2", "gpus"):
+        assert word in text
+
+
+def test_advice_lists_suggestions_and_subjects_without_one(host):
+    found = checked("advise", host.run("advise", "--json"))
+    assert found["hints"]
+    assert found["no_hints"]
+
+
+def test_notifiers_and_silences(host):
+    (result,) = checked("alerts test", host.run("alerts", "test", "--json", code=1))
+    assert (result["notifier"], result["sent"]) == ("pager", False)
+    words = ("--match", "device=gpu7", "--for", "2h", "--comment", "fan")
+    made = checked("silence", host.run("silence", *words, "--json"))
+    assert made in checked("silence list", host.run("silence", "list", "--json"))
+    ended = checked("silence end", host.run("silence", "end", made["id"], "--json"))
+    assert ended["id"] == made["id"]
+
+
+def test_stored_sweep_document(host):
+    words = ("probe", "ranker", "--sweep", "--stored", "--json")
+    assert checked("probe", host.run(*words))["cheapest_batch"] == 8
+
+
+def test_doctor_reports_an_unreachable_database(host):
+    found = checked("doctor", host.run("doctor", "--json", code=1))
+    assert {one["name"]: one["state"] for one in found}["sink influxdb2"] == "bad"
+
+
+def test_config_check_reports_every_error_as_json(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n[store]\nretention = "soon"\n')
+    found = checked("config check", printed(config, "config", "check", code=2))
+    assert (found["good"], len(found["problems"])) == (False, 2)
+
+
+def test_compact_document(host, tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/copy.db"\n')
+    host.run("store", "backup", str(tmp_path / "copy.db"))
+    done = checked("store compact", printed(config, "store", "compact"))
+    assert done["before_bytes"] > 0
+
+
+def test_influx_setup_document(influxdb, tmp_path):
+    config = tmp_path / "costprobe.toml"
+    sink = f'[[sink]]\napi = "v1"\nurl = "{influxdb.url}"\ndatabase = "json"\n'
+    config.write_text(sink)
+    shown = checked("influx setup", printed(config, "influx", "setup"))
+    assert shown["missing"] == len(shown["steps"]) > 0
+    config.write_text('[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9"\norg = "o"\nbucket = "b"\n')
+    written = checked("influx tasks", printed(config, "influx", "tasks", str(tmp_path / "tasks")))
+    assert all(Path(path).exists() for path in written["files"])
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-sysusers") is None, reason="an image is set up with systemd's own tools"
+)
+def test_service_install_document(tmp_path):
+    for folder in ("etc", "usr", "run"):
+        (tmp_path / folder).mkdir()
+    for name in ("passwd", "group"):
+        (tmp_path / "etc" / name).touch()
+    words = ("--root", str(tmp_path))
+    done = checked("service install", printed("", "service", "install", *words))
+    assert Path(done["config"]).exists()
+    checked("service uninstall", printed("", "service", "uninstall", *words, "--purge"))
+
+
+def test_steps_of_a_failed_installation_go_to_stderr(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "costprobe").touch()
+    done = called("", "service", "install", "--root", tmp_path, "--json", code=1)
+    assert done.stdout == ""
+    assert re.search(r"costprobe\.service: written\n(.*\n)*Error: .*etc/costprobe", done.stderr)

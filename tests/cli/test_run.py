@@ -1,0 +1,28 @@
+"""`costprobe run`: signals, and the output on a terminal."""
+
+import signal
+import subprocess
+import sys
+
+DAEMON = """
+import threading
+from costprobe.ui.cli.run import handle_signals
+
+class Daemon:
+    def request_stop(self):
+        print("stopping", flush=True)
+
+handle_signals(Daemon())
+threading.Thread(target=threading.Event().wait).start()
+print("ready", flush=True)
+"""
+
+
+def test_second_interrupt_ends_a_process_that_does_not_stop():
+    command = [sys.executable, "-c", DAEMON]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT

@@ -1,0 +1,127 @@
+"""The destinations that the contract suite of sinks runs against.
+
+A destination has `config`, `sink(clock)`, `stop()`, `start()` and `points(expected)`: what arrived,
+as {(measurement, tags, time in ms): value of the field "v"}. Where arrival takes time, `points`
+waits for the keys in `expected`.
+"""
+
+from contextlib import contextmanager
+
+import pytest
+from costprobe.adapters.sinks.registry import build_sink
+from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.core.line_protocol import parse_field_set, parse_series_key
+from fakes.page_examples import example_module
+from fakes.sending import config_of
+from fakes.servers import InfluxDB, VictoriaMetrics, running
+from fakes.sinks import RecordingSink
+
+DATABASE = "contract"
+
+
+class InfluxV1Destination:
+    """A real InfluxDB 1.6."""
+
+    def __init__(self, server):
+        self._server = server
+        self.config = config_of("v1", server.url, database=DATABASE, timeout_s=5.0)
+        self.stop, self.start = server.stop, server.start
+
+    def sink(self, clock):
+        return build_sink(self.config, clock)
+
+    def points(self, expected):
+        del expected
+        found = self._server.points(DATABASE)
+        return {
+            (name, tags, time_ns // 10**6): fields["v"]
+            for (name, tags, time_ns), fields in found.items()
+        }
+
+
+class InfluxV2Destination:
+    """A real VictoriaMetrics, through its v2 write API."""
+
+    def __init__(self, server):
+        self._server = server
+        self.config = config_of("v2", server.url, timeout_s=5.0)
+        self.stop, self.start = server.stop, server.start
+
+    def sink(self, clock):
+        return build_sink(self.config, clock)
+
+    def points(self, expected):
+        wanted = {(f"{name}_v", tags, time_ms) for name, tags, time_ms in expected}
+        found = self._server.samples(wanted)
+        return {(name.removesuffix("_v"), *rest): value for (name, *rest), value in found.items()}
+
+
+class MemoryDestination:
+    """The sink in memory that other tests use."""
+
+    def __init__(self):
+        self.config = SinkConfig(api="memory")
+        self._made = []
+        self._is_away = False
+
+    def sink(self, clock):
+        del clock
+        self._made.append(RecordingSink())
+        self._made[-1].is_away = self._is_away
+        return self._made[-1]
+
+    def stop(self):
+        self._set_away(is_away=True)
+
+    def start(self):
+        self._set_away(is_away=False)
+
+    def points(self, expected):
+        del expected
+        found = {}
+        for line in (line for sink in self._made for line in sink.lines):
+            series, fields, time_ns = line.rsplit(" ", 2)
+            name, tags = parse_series_key(series)
+            key = (name, tuple(sorted(tags.items())), int(time_ns) // 10**6)
+            found[key] = parse_field_set(fields)["v"]
+        return found
+
+    def _set_away(self, *, is_away):
+        self._is_away = is_away
+        for sink in self._made:
+            sink.is_away = is_away
+
+
+@contextmanager
+def influx_v1(folder):
+    with running(InfluxDB, folder, "influxd") as server:
+        server.query(f"CREATE DATABASE {DATABASE}")
+        yield InfluxV1Destination(server)
+
+
+@contextmanager
+def influx_v2(folder):
+    # Without deduplication its raw export lists a repeated point twice; its queries do not.
+    options = ("-dedup.minScrapeInterval=1ms",)
+    with running(VictoriaMetrics, folder, "victoria-metrics", options=options) as server:
+        yield InfluxV2Destination(server)
+
+
+@contextmanager
+def memory(folder):
+    del folder
+    yield MemoryDestination()
+
+
+@contextmanager
+def example(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        example_module("sinks.md", "file_sink.py", folder)
+        module = example_module("sinks.md", "file_destination.py", folder)
+    with module.file_destination(folder) as destination:
+        yield destination
+
+
+# Every kind of sink, and the fakes. A new sink adds one line.
+DESTINATIONS = {"v1": influx_v1, "v2": influx_v2, "memory": memory, "page example": example}

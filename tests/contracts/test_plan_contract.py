@@ -1,0 +1,91 @@
+"""The contract of price plans: one suite for every kind, and for the example of docs/contributing."""
+
+import tomllib
+from decimal import Decimal
+from typing import get_args
+
+import pytest
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.pricing.plans.plan import Plan, device_rate
+from costprobe.domain.pricing.registry import PLANS
+from costprobe.domain.pricing.timed import TimedValue, TimedValues
+from fakes.page_examples import example, example_module
+
+T0 = 1_800_000_000 * NS_PER_S
+DAY_NS = 86_400 * NS_PER_S
+SPOTS = {"spot": TimedValues((TimedValue(T0, Decimal("0.5")),), T0)}
+# A valid section of each kind: a new kind is a line here.
+EXAMPLES = {
+    "on_demand": {"per_hour": "2.176"},
+    "reserved": {
+        "per_hour": 2,
+        "discount": "0.4",
+        "upfront": 876,
+        "term": "1y",
+        "valid_from": "2026-01-01",
+    },
+    "spot": {"file": "/prices.csv"},
+    "owned": {
+        "purchase_price": 15000,
+        "lifetime": "3y",
+        "financing_rate": "0.05",
+        "monthly_costs": 120,
+    },
+}
+
+
+def section(kind, model=None, **more):
+    keys = EXAMPLES.get(kind, {})
+    return (model or PLANS[kind]).model_validate({"plan": kind, **keys, **more})
+
+
+def check(plan, kind):
+    """Every MUST of docs/contributing/plans.md."""
+    assert isinstance(plan, Plan)
+    assert get_args(type(plan).model_fields["plan"].annotation) == (kind,)
+    assert plan == type(plan).model_validate(
+        plan.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)
+    )
+    for name, field in type(plan).model_fields.items():
+        assert field.description, f"{kind}.{name} has no description"
+    for time_ns in (T0, T0 + 400 * DAY_NS, T0 + 4000 * DAY_NS):
+        quote = plan.quote(time_ns, SPOTS)
+        assert quote == plan.quote(time_ns, SPOTS), "quote is not a pure function"
+        assert quote is not None
+        assert quote.plan
+        assert len(quote.parts) == len(quote.origins)
+        for name, amount in quote.parts:
+            assert isinstance(amount, Decimal), name
+            assert amount >= 0, name
+        assert quote.per_hour == sum(amount for _, amount in quote.parts)
+        check_rate(plan, quote)
+
+
+def check_rate(plan, quote):
+    rate = device_rate(plan, quote, sharing=4)
+    assert rate.currency == plan.currency
+    assert rate.per_hour * 4 == pytest.approx(quote.per_hour)
+    assert sum(amount for _, amount in rate.parts) == pytest.approx(rate.per_hour)
+    assert len(rate.parts) == len(rate.origins)
+
+
+def test_every_plan_fulfils_the_contract():
+    assert set(EXAMPLES) == set(PLANS)
+    for kind in PLANS:
+        check(section(kind), kind)
+
+
+def test_every_plan_accepts_the_keys_that_all_plans_share():
+    for kind in PLANS:
+        plan = section(kind, device="gpu0", valid_from="2026-02-01", electricity_included=True)
+        assert (plan.unit, plan.electricity_included) == ("device", True)
+        with pytest.raises(ValueError, match="host_overhead is a share"):
+            section(kind, device="gpu0", host_overhead="0.1")
+
+
+def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
+    model = example_module("plans.md", "monthly.py", tmp_path).MonthlyPlan
+    (keys,) = tomllib.loads(example("plans.md", "monthly.toml"))["price"]
+    plan = model.model_validate(keys)
+    check(plan, "monthly")
+    assert plan.quote(T0).per_hour == 1

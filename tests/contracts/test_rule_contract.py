@@ -1,0 +1,137 @@
+"""The contract of alert rules: one suite for every kind, and for the example of docs/contributing."""
+
+import json
+import tomllib
+from typing import get_args
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.rules.registry import RULES, RuleKind
+from fakes.page_examples import example, example_module
+
+T0 = 1_800_000_000 * NS_PER_S
+TAGS = {"host": "h", "device": "gpu0"}
+
+
+def at(seconds):
+    return T0 + int(seconds * NS_PER_S)
+
+
+def rows(measurement, count=20, every_s=10, tags=None, **fields):
+    """Rows of one series; the last is at (count - 1) * every_s."""
+    return [
+        Point(measurement, {**TAGS, **(tags or {})}, fields, at(index * every_s))
+        for index in range(count)
+    ]
+
+
+def event(kind, **more):
+    return Event(
+        kind=kind,
+        severity="warning",
+        title=f"a {kind}",
+        time_ns=T0,
+        device="gpu0",
+        subject={"probe": "p"},
+        metric="latency",
+        change_pct=30.0,
+        level_pct=30.0,
+        since_ns=T0,
+        **more,
+    )
+
+
+BUDGET_ROW = {
+    "exceeded": True,
+    "forecast_exceeded": True,
+    "spent": 120.0,
+    "forecast": 150.0,
+    "amount": 100.0,
+    "period_end_ns": at(86_400),
+    "text": "over budget",
+}
+# Keys of a valid section, and inputs after which it fires at FIRES_AT_S: a new kind is a line here.
+FIRES_AT_S = 250.0
+EXAMPLES = {
+    "drift": ({}, [event("drift")]),
+    "anomaly": ({}, [event("anomaly")]),
+    "threshold": (
+        {"measurement": "device", "field": "power_w", "above": 300},
+        rows("device", 26, power_w=400.0),
+    ),
+    "budget": ({"amount": 1}, rows("device", cost=0.5)),
+    "budget_exceeded": ({}, rows("budget", 1, tags={"budget": "b"}, **BUDGET_ROW)),
+    "budget_forecast": ({}, rows("budget", 1, tags={"budget": "b"}, **BUDGET_ROW)),
+    "absence": ({"measurement": "probe", "at_least": "30s"}, rows("probe", 15)),
+    "fault": ({}, [Fault("disk_low", "", "the disk is full", labels={"device": "gpu0"})]),
+    "slo": ({"within_ms": 10}, rows("probe", tags={"probe": "p"}, latency_p90_ms=20.0)),
+}
+
+
+def section(kind, of_kind, keys):
+    return of_kind.config.model_validate({"name": "r", "kind": kind, **keys})
+
+
+def feed(rule, inputs):
+    """Passes inputs to a rule as the alert engine does; returns the faults among them."""
+    for item in inputs:
+        if isinstance(item, Point) and item.measurement == rule.measurement:
+            rule.observe(item)
+        elif isinstance(item, Event):
+            rule.observe_event(item)
+    return [item for item in inputs if isinstance(item, Fault)]
+
+
+def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
+    """Every MUST of docs/contributing/rules.md."""
+    assert get_args(type(config).model_fields["kind"].annotation) == (kind,)
+    for name, field in type(config).model_fields.items():
+        assert field.description, f"{kind}.{name} has no description"
+    quiet = of_kind.rule(config)
+    assert quiet.evaluate(T0, ()) == [], f"{kind} fires without input"
+    quiet.restore(json.loads(json.dumps(quiet.document())))
+
+    rule, same = of_kind.rule(config), of_kind.rule(config)
+    faults = feed(rule, inputs)
+    feed(same, inputs)
+    found = rule.evaluate(at(fires_at_s), faults)
+    assert found, f"{kind} does not fire"
+    assert found == same.evaluate(at(fires_at_s), faults), f"{kind} is not deterministic"
+    for symptom in found:
+        assert (symptom.rule, bool(symptom.series), bool(symptom.text)) == ("r", True, True)
+        assert T0 <= symptom.since_ns <= at(fires_at_s)
+        assert all(isinstance(value, str) for value in symptom.labels.values())
+
+    restarted = of_kind.rule(config)
+    half = inputs[: len(inputs) // 2]
+    feed(restarted, half)
+    document, restarted = restarted.document(), of_kind.rule(config)
+    restarted.restore(json.loads(json.dumps(document)))
+    feed(restarted, inputs[len(half) :])
+    restarted.evaluate(
+        max([T0, *(item.time_ns for item in inputs if isinstance(item, Point))]), faults
+    )
+    assert [s.series for s in restarted.evaluate(at(fires_at_s), faults)] == [
+        s.series for s in found
+    ], f"{kind} lost its symptoms in a restart"
+
+    step = ClockStep(-3600 * NS_PER_S, at(fires_at_s) - 3600 * NS_PER_S)
+    rule.clock_was_stepped(step)
+    after = rule.evaluate(step.now_ns, faults)
+    assert [s.series for s in after] == [s.series for s in found], f"{kind} lost its symptoms"
+
+
+def test_every_rule_fulfils_the_contract():
+    assert set(EXAMPLES) == set(RULES)
+    for kind, of_kind in RULES.items():
+        keys, inputs = EXAMPLES[kind]
+        check(kind, of_kind, section(kind, of_kind, keys), inputs)
+
+
+def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
+    module = example_module("rules.md", "power_limit.py", tmp_path)
+    of_kind = RuleKind(module.PowerLimitRuleConfig, module.PowerLimitRule)
+    (keys,) = tomllib.loads(example("rules.md", "power_limit.toml"))["rule"]
+    config = of_kind.config.model_validate({**keys, "name": "r"})
+    check("power_limit", of_kind, config, rows("device", power_w=400.0))

@@ -1,0 +1,57 @@
+"""Steps of the wall clock are detected once, and remembered times move or stay."""
+
+import pytest
+from costprobe.core.clock_step import LEAP_NS, ClockMonitor, ClockStep
+from costprobe.core.records import NS_PER_S
+from fakes.clock import FakeClock
+
+NOW = 1_800_000_000 * NS_PER_S
+HOUR = 3600 * NS_PER_S
+
+
+def test_remembered_time_is_shifted_or_kept():
+    table = [
+        # Back: a time in the future moves, one in the past stays with the rows of its time.
+        (-HOUR, NOW + HOUR - 5, NOW - 5),
+        (-HOUR, NOW - 5, NOW - 5),
+        (-HOUR, NOW, NOW),
+        # Ahead by no more than a host may have been suspended for.
+        (HOUR, NOW - HOUR - 5, NOW - HOUR - 5),
+        (LEAP_NS, NOW - LEAP_NS, NOW - LEAP_NS),
+        # Ahead by more.
+        (2 * LEAP_NS, NOW - 2 * LEAP_NS - 5, NOW - 5),
+    ]
+    for by_ns, before_ns, after_ns in table:
+        step = ClockStep(by_ns, NOW)
+        assert step.of_ns(before_ns) == after_ns, by_ns
+        after_s = pytest.approx(after_ns / NS_PER_S, abs=1e-6)
+        assert step.of_s(before_ns / NS_PER_S) == after_s, by_ns
+
+
+def test_time_meaning_never_stays_in_the_past():
+    assert ClockStep(-HOUR, NOW).of_s(-1e300) == -1e300
+    assert ClockStep(2 * LEAP_NS, NOW).of_s(-1e300) == -1e300
+
+
+def test_every_listener_is_notified_of_a_step_once():
+    clock, seen, others = FakeClock(), [], []
+    monitor = ClockMonitor(clock)
+    monitor.subscribe(seen.append)
+    monitor.subscribe(others.append)
+    clock.move(3600)
+    monitor.check()
+    clock.step(1.9)
+    monitor.check()
+    assert seen == []
+    clock.step(-3600)
+    clock.move(1)
+    for _ in range(2):
+        monitor.check()
+    assert [(step.by_ns, step.now_ns) for step in seen] == [
+        (round(-3598.1 * NS_PER_S), clock.time_ns())
+    ]
+    assert others == seen
+    monitor.unsubscribe(others.append)
+    clock.step(5)
+    monitor.check()
+    assert len(seen) == 2

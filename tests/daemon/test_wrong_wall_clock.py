@@ -1,0 +1,170 @@
+"""A wall clock that is wrong for an hour does not silence detection and rules."""
+
+import random
+import shutil
+
+import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.configuration import Config
+from costprobe.app.watching.watching import Watching
+from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.schema import make_point
+from fakes.clock import FakeClock
+
+YEAR_S = 365 * 86_400
+EVERY_S = 300
+DAY = 86_400 // EVERY_S
+TAGS = {"host": "h", "device": "gpu0"}
+PROBE = {**TAGS, "probe": "e", "batch": "8"}
+CONFIG = Config.model_validate(
+    {
+        "probe": [{"name": "e"}],
+        "alerting": {"defaults": False},
+        "rule": [
+            {"name": "drift", "kind": "drift", "cool_down": "0s"},
+            {"name": "silent", "kind": "absence", "measurement": "device"},
+            {"name": "hot", "kind": "threshold", "measurement": "device", "field": "temp_c"}
+            | {"above": 85},
+            {
+                "name": "slow",
+                "kind": "slo",
+                "field": "latency_p50_ms",
+                "within_ms": 10,
+                "objective": 0.9,
+                "window": "1d",
+            },
+            {"name": "money", "kind": "budget", "amount": 2.4, "currency": "EUR", "per": "1d"},
+        ],
+    }
+)
+
+
+class Host:
+    """A probe and a GPU, sampled every five minutes, with one daemon after another."""
+
+    def __init__(self, folder, time_ns):
+        self.clock = FakeClock(time_ns)
+        self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.rng = random.Random(8)
+        self.latency_ms = 8.0
+        self.temp_c = 60.0
+        self.restart(dies=True)
+
+    def restart(self, *, dies=False):
+        if not dies:
+            self.watching.close()
+        self.watching = Watching(
+            CONFIG, self.store, MemoryLedger(), self.clock, TAGS, ClockMonitor(self.clock)
+        )
+
+    def live(self, periods, *, is_silent=False):
+        """Return the names of the alerts that fire after so many periods of five minutes."""
+        for period in range(periods):
+            self.clock.move(EVERY_S)
+            now_ns = self.clock.time_ns()
+            latency_ms = self.latency_ms * self.rng.lognormvariate(0, 0.01)
+            rows = [
+                make_point("probe", PROBE, {"latency_p50_ms": latency_ms}, now_ns),
+                make_point(
+                    "device",
+                    {**TAGS, "currency": "EUR"},
+                    {"temp_c": self.temp_c, "cost": 2.0 / DAY},
+                    now_ns,
+                ),
+            ]
+            if not is_silent:
+                self.store.append(rows)
+                for row in rows:
+                    self.watching.take([row])
+            self.watching.tick([])
+            if period % 12 == 0:
+                self.watching.keep_detectors()
+        return {
+            alert["name"]
+            for alert in self.store.state("alerts")["alerts"]
+            if alert["state"] == "firing"
+        }
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """The store of a host after three days, and the time to continue at."""
+    folder = tmp_path_factory.mktemp("warm")
+    host = Host(folder, FakeClock().time_ns())
+    assert host.live(3 * DAY) == set()
+    host.watching.close()
+    host.store.close()
+    return folder, host.clock.time_ns()
+
+
+@pytest.fixture
+def host(warm, tmp_path):
+    folder, time_ns = warm
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    host = Host(tmp_path, time_ns)
+    yield host
+    host.store.close()
+
+
+def nothing(_host):
+    pass
+
+
+def stops(host):
+    host.restart()
+
+
+def is_killed(host):
+    host.restart(dies=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong_s", "within", "after"),
+    [
+        (20 * YEAR_S, nothing, nothing),
+        (20 * YEAR_S, is_killed, stops),
+        (20 * YEAR_S, nothing, is_killed),
+        (-40 * YEAR_S, nothing, stops),
+        (-40 * YEAR_S, is_killed, is_killed),
+        (7200, is_killed, nothing),
+        (7200, nothing, is_killed),
+        (-7200, nothing, nothing),
+        (-7200, is_killed, stops),
+    ],
+)
+def test_detection_continues_after_a_wrong_wall_clock(host, wrong_s, within, after):
+    host.clock.step(wrong_s)
+    within(host)
+    assert host.live(12) == set()
+    if after is is_killed:
+        # The host loses power, and restarts with the right wall clock.
+        host.clock.step(-wrong_s)
+        after(host)
+    else:
+        after(host)
+        host.clock.step(-wrong_s)
+    assert host.live(12) == set()
+    host.latency_ms *= 1.2
+    assert "drift" in host.live(24)
+    host.temp_c = 90.0
+    assert "hot" in host.live(3)
+    host.temp_c = 60.0
+    assert "hot" not in host.live(1)
+    assert "silent" in host.live(12, is_silent=True)
+    assert "silent" not in host.live(1)
+
+
+@pytest.mark.parametrize("wrong_s", [20 * YEAR_S, -7200])
+def test_rolling_windows_survive_a_wrong_wall_clock(host, wrong_s):
+    """Budgets and objectives cover the last day, neither an hour nor twenty years."""
+    host.latency_ms = 12.0
+    assert "slow" in host.live(DAY // 4)
+    host.clock.step(wrong_s)
+    assert "slow" in host.live(12)
+    host.clock.step(-wrong_s)
+    host.latency_ms = 8.0
+    assert {"slow", "money"} & host.live(DAY // 2) == {"slow"}
+    assert "slow" not in host.live(DAY // 2)
+    host.latency_ms = 12.0
+    assert "slow" in host.live(DAY // 5)

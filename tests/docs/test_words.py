@@ -1,0 +1,77 @@
+"""README and documentation avoid words that a reader cannot look up (see CONTRIBUTING.md)."""
+
+import re
+
+from docs_pages import ROOT, page_name, pages
+
+# Pattern -> what to write instead. Each is a word or phrase, matched case-insensitively.
+AVOID = {
+    r"try-?out": "demo mode",
+    r"mend(s|ed|ing)?": "fix, repair",
+    r"couriers?": "delivery worker",
+    r"crew": "sampling pool",
+    r"roster": "device registry",
+    r"novelty": "change filter",
+    r"standings?": "budget status",
+    r"for ever": "indefinitely",
+    r"(is|are|be|was|were) told": "is notified, is reported",
+    r"(tell|tells|telling) (you|nobody|of|whom|us|it)": "report, notify",
+    r"rouses?": "wake",
+    r"goes on": "resumes, continues",
+    r"go on": "resume, continue",
+    r"lets? go of": "releases",
+    r"rubbish": "malformed",
+    r"last words": "stderr tail",
+    r"said hello": "handshake",
+    r"relieve[sd]?": "hand over",
+    r"set aside": "quarantine",
+    r"put aside": "quarantine",
+    r"changed for good": "persistent shift",
+    r"what moved with (it|them)": "correlated signals",
+    r"who bore( what)?": "cost allocation",
+    r"nobody's": "remainder, unallocated",
+    r"begins? anew|began anew": "resets, restarts",
+    r"anew": "again",
+    r"hears?": "receives, detects",
+    r"what is wrong with it": "its fault",
+    r"by itself": "automatically",
+    r"talks? rubbish|shouting": "malformed output",
+    r"foretold|foretell": "predicted",
+    r"dearer": "more expensive",
+    r"learnt": "learned",
+    r"whoever": "the person who",
+    r"in words": "as text",
+    r"at a look|a look is taken": "check",
+    r"beside live (points|data)": "alongside live data",
+    r"from what use of": "break-even utilization",
+}
+
+
+def prose(text):
+    """The text of a page without its generated tables, code blocks, inline code and link targets."""
+    text = re.sub(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def found_words(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern, instead in AVOID.items():
+            for match in re.finditer(rf"\b(?:{pattern})\b", line, re.IGNORECASE):
+                yield number, match[0], instead
+
+
+def test_pages_avoid_words_that_need_explaining():
+    files = [*pages(), ROOT / "CONTRIBUTING.md", ROOT / "bench" / "README.md"]
+    found = [
+        f"{page_name(path)}: {word!r}: write {instead!r}"
+        for path in files
+        for _, word, instead in found_words(prose(path.read_text()))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_check_finds_words_in_prose_and_not_in_code():
+    text = "Mend it.\n\n```sh\nmend\n```\n\nThe `mend` flag amends a courier."
+    assert [word for _, word, _ in found_words(prose(text))] == ["Mend", "courier"]

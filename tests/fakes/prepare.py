@@ -1,0 +1,15 @@
+"""Download what the tests otherwise download on first use, such as a Debian for a container."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from fakes.container import debian_root, missing_tools
+from fakes.serving_python import torch_alone, with_model_libraries
+
+if __name__ == "__main__":
+    steps = [torch_alone, with_model_libraries]
+    if os.geteuid() == 0 and not missing_tools():
+        steps.append(debian_root)
+    with ThreadPoolExecutor() as pool:
+        for step in [pool.submit(step) for step in steps]:
+            step.result()

@@ -1,0 +1,57 @@
+"""A sink in memory."""
+
+from costprobe.adapters.net.errors import Rejected, RetryLater
+from costprobe.adapters.sinks.sink import Sink
+
+
+class RecordingSink(Sink):
+    """Stores accepted lines, rejects those with "poison", and fails as configured.
+
+    Attributes:
+        lines: What it accepted.
+        requests: Number of posts.
+        failures: What the next posts raise.
+        is_away: Whether every post and check fails.
+        limit_bytes: Largest body; None for any.
+        too_large: Number of posts that were larger.
+        is_doubtful: Whether refusals are in no database's form.
+        refuses_everything: Whether a check is refused too.
+    """
+
+    def __init__(self, *, limit_bytes=None):
+        self.lines = []
+        self.requests = 0
+        self.failures = []
+        self.is_away = False
+        self.limit_bytes = limit_bytes
+        self.too_large = 0
+        self.is_doubtful = False
+        self.refuses_everything = False
+        self.is_closed = False
+
+    def encode(self, points):
+        return points
+
+    def post(self, body):
+        self.requests += 1
+        if self.is_away:
+            raise RetryLater("away")
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.limit_bytes and len(body) > self.limit_bytes:
+            self.too_large += 1
+            raise Rejected("too large", too_large=True)
+        found = body.decode().split("\n")
+        if any("poison" in line for line in found):
+            raise Rejected("it is poison", doubtful=self.is_doubtful)
+        self.lines += found
+
+    def check(self):
+        if self.is_away:
+            raise RetryLater("away")
+        if self.refuses_everything:
+            raise Rejected("go away", doubtful=True)
+        return "fine"
+
+    def close(self):
+        self.is_closed = True

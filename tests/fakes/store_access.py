@@ -1,0 +1,31 @@
+"""Direct access of tests to a store: rows, cursors, acknowledgements."""
+
+from contextlib import closing
+
+from costprobe.adapters.storage.database import BUSY_TIMEOUT_MS, open_reader, open_writer
+from costprobe.adapters.storage.outbox import outbox
+from costprobe.core.outbox import OutboxRow
+
+_ROWS_SQL = """SELECT points.seq, series.key || ' ' || points.fields || ' ' || points.time_ns
+    FROM points JOIN series ON series.id = points.series_id
+    WHERE points.seq > ? ORDER BY points.seq LIMIT ?"""
+
+
+def rows_after(store, seq, limit):
+    """Up to `limit` rows after `seq`, in the order of commits, as lines."""
+    with closing(open_reader(store.path)) as database, database.reading("read") as connection:
+        return [OutboxRow(*row) for row in connection.execute(_ROWS_SQL, (seq, limit))]
+
+
+def cursor(store, sink):
+    """The seq of the last row that a sink acknowledged."""
+    with closing(open_reader(store.path)) as database, database.reading("read") as connection:
+        return outbox.cursor(connection, sink)
+
+
+def advance(store, sink, acked_seq, sent, rejected=()):
+    """Record that a sink acknowledged all rows up to `acked_seq`."""
+    time_ns = store._clock.time_ns()  # noqa: SLF001 - a test reads the clock it gave
+    opened = open_writer(store.path, time_ns, BUSY_TIMEOUT_MS)
+    with closing(opened) as database, database.transaction("advance") as connection:
+        outbox.advance(connection, sink, acked_seq, sent, rejected, time_ns)

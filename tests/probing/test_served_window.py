@@ -1,0 +1,174 @@
+"""The steady-state window of a server load: shares of requests, tokens, and the connection to the sensors."""
+
+import itertools
+import threading
+
+import pytest
+from costprobe_probes.served.outcome import Reply, ServerError
+from costprobe_probes.served.results import figures, time_per_token_ms, tokens_counter
+from costprobe_probes.served.session import ServedSession
+from costprobe_probes.served.window import overlap, work_within
+from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
+from hypothesis import given
+from hypothesis import strategies as st
+
+MS = 1_000_000
+OUT = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
+instants = st.integers(0, 10**12)
+
+
+def reply(start, end, tokens_in=None, tokens_out=None, **more):
+    return Reply(start, end, tokens_in=tokens_in, tokens_out=tokens_out, **more)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "share"),
+    [
+        (10, 20, 1.0),
+        (0, 10, 0.0),
+        (30, 40, 0.0),
+        (5, 15, 0.5),
+        (25, 35, 0.5),
+        (0, 40, 0.5),
+        (12, 12, 1.0),
+        (30, 30, 0.0),
+    ],
+)
+def test_request_counts_by_its_share_within_the_window(start, end, share):
+    assert overlap(start, end, 10, 30) == share
+
+
+@given(instants, instants, st.lists(instants, min_size=1, max_size=8))
+def test_adjacent_windows_divide_each_request_completely(one, other, edges):
+    start, end = sorted((one, other))
+    bounds = [0, *sorted(edges), 10**12 + 1]
+    shares = [overlap(start, end, a, b) for a, b in itertools.pairwise(bounds)]
+    assert all(0 <= share <= 1 for share in shares)
+    assert sum(shares) == pytest.approx(1.0)
+
+
+@given(st.integers(1, 64), st.integers(1, 10**9), st.integers(0, 10**9), st.integers(1, 10**10))
+def test_closed_loop_of_equal_requests_has_their_rate_in_any_window(
+    concurrency, length, offset, window
+):
+    first, last = offset // length - 1, (offset + window) // length + 1
+    replies = [
+        reply(i * length, (i + 1) * length)
+        for i in range(first, min(last, first + 200) + 1)
+        for _ in range(concurrency)
+    ]
+    end = min(offset + window, replies[-1].end_ns)
+    found = work_within(replies, offset, end, lambda _: None)
+    assert found.requests == pytest.approx(concurrency * (end - offset) / length)
+
+
+def test_tokens_count_by_the_same_shares():
+    replies = [reply(0, 20, 10, 100), reply(10, 30, 10, 40), reply(28, 32, 10, 8)]
+    found = work_within(replies, 10, 30, lambda x: x.tokens_out)
+    assert found == (2.0, 20.0, 94.0)
+
+
+def test_tokens_are_unknown_if_one_request_has_no_count():
+    replies = [reply(0, 10, 1, 1), reply(0, 10, None, 1), reply(50, 60)]
+    assert work_within(replies, 0, 10, lambda x: x.tokens_out) == (2.0, None, 2.0)
+    assert work_within([], 0, 10, lambda x: x.tokens_out) == (0, None, None)
+
+
+def test_one_answer_without_usage_makes_all_count_by_chunks():
+    counted = reply(0, 9, 5, 8, chunks=4)
+    silent = reply(0, 9, chunks=3)
+    source, tokens_out = tokens_counter([counted, counted])
+    assert (source, tokens_out(counted)) == ("usage", 8)
+    source, tokens_out = tokens_counter([counted, silent])
+    assert (source, tokens_out(counted), tokens_out(silent)) == ("chunks", 4, 3)
+    source, tokens_out = tokens_counter([reply(0, 9)])
+    assert (source, tokens_out(counted)) == (None, None)
+
+
+def test_ttft_and_tpot_follow_arrival_times():
+    one = Reply(0, 100 * MS, 20 * MS, 80 * MS, 4, 7, 5)
+    found = figures([one], lambda x: x.tokens_out)
+    assert found["latency_ms"]["p50"] == 100
+    assert found["ttft_ms"]["p50"] == 20
+    assert found["tpot_ms"]["p50"] == 15
+    assert (found["tokens_in"], found["tokens_out"]) == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "tokens_out"),
+    [(None, None, None), (20, 80, 1), (20, 80, None), (20, 20, 5), (20, 20, 1)],
+)
+def test_text_in_one_chunk_has_no_time_per_token(first, last, tokens_out):
+    one = Reply(0, 100, first, last, 1, 7, tokens_out)
+    assert time_per_token_ms(one, tokens_out) is None
+
+
+def run(server, notes, kind="openai", min_window_s=0.3, **more):
+    session = ServedSession(notes, min_window_s)
+    session.run(request(server.url, kind, energy=True, window_s=0.1, **more))
+    (result,) = notes.of("served_result")
+    return result
+
+
+def test_energy_window_lies_within_continuous_load():
+    with InferenceServer(generating(3, pause_s=0.01)) as server:
+        notes = Notes()
+        result = run(server, notes, requests=10, concurrency=3)
+    start, end = notes.of("window_start"), notes.of("window_end")
+    assert [line["t_ns"] for line in (*start, *end)] == [
+        result["window_start_ns"],
+        result["window_end_ns"],
+    ]
+    assert result["has_energy_window"]
+    assert result["window_start_ns"] - result["steady_start_ns"] >= 0.5e9
+    # The sensors' minimum, although the configured window is shorter.
+    assert result["window_end_ns"] - result["window_start_ns"] >= 0.3e9
+    assert result["steady_end_ns"] - result["window_end_ns"] >= 0.3e9
+    assert result["samples"] >= 10
+    # By Little's law: as many requests at a time, each as long as they are.
+    window_ms = (result["window_end_ns"] - result["window_start_ns"]) / MS
+    assert 0 < result["window_requests"] <= 3 * window_ms / (3 * 10) * 1.01
+    assert result["window_tokens_out"] == pytest.approx(4 * result["window_requests"])
+    assert result["window_tokens_in"] == pytest.approx(7 * result["window_requests"])
+    phases = [line["phase"] for line in notes.of("progress")]
+    assert list(dict.fromkeys(phases)) == ["warmup", "latency", "energy"]
+
+
+def test_requests_longer_than_the_window_count_by_their_shares():
+    with InferenceServer(answering_tensors([OUT], pause_s=0.6)) as server:
+        result = run(server, Notes(), "kserve", concurrency=4, requests=1, warmup_requests=0)
+    window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
+    # Between them the four have gaps of a millisecond or so, more where the machine is busy.
+    assert 0.5 * 4 * window_s / 0.6 <= result["window_requests"] <= 4 * window_s / 0.6
+    assert result["window_tokens_out"] is None
+    # Those that were sent before the region's rise began.
+    assert 1 <= result["samples"] <= 8
+
+
+def test_failures_within_the_window_give_no_result():
+    notes = Notes()
+    good = answering_tensors([OUT], pause_s=0.002)
+
+    def answer(call):
+        if notes.of("window_start"):
+            call.json({}, 503)
+        else:
+            good(call)
+
+    with InferenceServer(answer) as server, pytest.raises(ServerError, match="http_503"):
+        run(server, notes, "kserve")
+    assert notes.of("served_result") == []
+
+
+def test_failures_before_the_window_prevent_it():
+    notes = Notes()
+    answered = threading.Event()
+
+    def answer(call):
+        call.json({}, 503)
+        answered.set()
+
+    with InferenceServer(answer) as server, pytest.raises(ServerError, match="6 of 6"):
+        run(server, notes, "kserve", warmup_requests=0, concurrency=1)
+    assert answered.is_set()
+    assert notes.of("window_start") == []

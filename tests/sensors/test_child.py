@@ -1,0 +1,198 @@
+"""The life cycle of the sensor child, with the real pynvml and the fake library."""
+
+import time
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.sensors.child.cpu import CpuSensor, cpu_sensors
+from costprobe.adapters.sensors.child.sensor import SensorContext
+from costprobe.adapters.sensors.protocol.messages import SensorSettings
+from costprobe.core.clock import SystemClock
+
+NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+
+
+def fields_of(child, since=1, device="gpu0"):
+    """The fields of a whole interval that began after the script was set."""
+    child.wait_for("reading", device=device, since=since)
+    return child.wait_for("reading", device=device, since=len(child.messages))["fields"]
+
+
+def test_handshake_has_devices_and_driver_versions(start_child, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    handshake = start_child(fake.env()).wait_for("handshake")
+    assert handshake["driver_version"] == "580.65.06"
+    assert handshake["nvml_version"] == "13.580.65.06"
+    assert sorted(device["name"] for device in handshake["devices"]) == ["gpu0", "gpu1"]
+    device = min(handshake["devices"], key=lambda device: device["name"])
+    assert device == {
+        "name": "gpu0",
+        "kind": "gpu",
+        "uuid": "GPU-00000000-fake-4000-8000-000000000000",
+        "model": "NVIDIA Fake 80GB",
+        "memory_bytes": 80 << 30,
+        "parent": "",
+        "slices": 0,
+        "slices_of": 0,
+    }
+
+
+def test_reading_has_every_metric(start_child, fake_nvml):
+    fake = fake_nvml()
+    gpu = fake.gpus[0]
+    gpu.set(util_pct=87, mem_util_pct=41, mem_used_bytes=7 << 30, temp_c=71, ecc_uncorrected=3)
+    gpu.set(sm_clock_mhz=1755, mem_clock_mhz=2500)
+    gpu.set_power(300.0, at_ns=time.monotonic_ns() - 2 * 10**9)
+    gpu.set_processes([1234, 99], mps_pids=[99, 5])
+    gpu.throttle(power_share=0.5, thermal_share=0.25)
+    child = start_child(fake.env())
+    fields = fields_of(child)
+    energy_j = fields.pop("energy_j")
+    throttled = fields.pop("throttle_power_s"), fields.pop("throttle_thermal_s")
+    assert fields == {
+        "power_w": pytest.approx(300, rel=0.001),
+        "power_max_w": 300.0,
+        "energy_method": "counter",
+        "util_pct": 87.0,
+        "mem_util_pct": 41.0,
+        "mem_used_bytes": 7 << 30,
+        "mem_total_bytes": 80 << 30,
+        "temp_c": 71.0,
+        "sm_clock_mhz": 1755.0,
+        "mem_clock_mhz": 2500.0,
+        "ecc_uncorrected": 3,
+        "processes": 3,
+    }
+    # A quarter of a second at 300 W, by a counter that advances every 0.1 s.
+    steps = round(energy_j / 30)
+    assert steps >= 1
+    assert energy_j == pytest.approx(30 * steps, abs=0.01)
+    assert throttled[0] == pytest.approx(2 * throttled[1], rel=0.01)
+
+
+def test_quarantined_gpu_is_not_accessed_by_a_new_child(start_child, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    hang = fake.hang("*", gpu=1)
+    child = start_child(fake.env(), quarantined=[{"device": "gpu1", "retry_after_s": 1.0}])
+    assert [device["name"] for device in child.wait_for("handshake")["devices"]] == ["gpu0"]
+    assert fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1) == 0
+    hang.clear()
+    assert child.wait_for("device")["device"]["name"] == "gpu1"
+
+
+def test_driver_upgrade_ends_the_child_with_its_reason(start_child, fake_nvml):
+    fake = fake_nvml()
+    child = start_child(fake.env())
+    child.wait_for("handshake")
+    fake.upgrade_driver("590.11")
+    fault = child.wait_for("fault", code="LIB_RM_VERSION_MISMATCH")
+    assert fault["reaction"] == "restart"
+    assert child.wait_for("exit") == {
+        "type": "exit",
+        "reason": "library_mismatch",
+        "device": "gpu0",
+    }
+    assert child.process.wait(60) == 0
+    assert start_child(fake.env()).wait_for("handshake")["driver_version"] == "590.11"
+
+
+def test_library_mismatch_at_start_is_reported_before_the_child_ends(start_child, fake_nvml):
+    fake = fake_nvml()
+    fake.fail("nvmlInitWithFlags", 18)
+    child = start_child(fake.env())
+    assert "reboot" in child.wait_for("fault", code="LIB_RM_VERSION_MISMATCH")["detail"]
+    assert child.wait_for("exit")["reason"] == "library_mismatch"
+
+
+def test_hung_call_ends_the_child_after_the_other_devices_wrote_their_readings(
+    start_child, fake_nvml
+):
+    fake = fake_nvml(gpus=3)
+    child = start_child(fake.env(), aggregate_every_s=1e6)
+    child.wait_for("handshake")
+    child.wait_for("heartbeat", since=len(child.messages))
+    hang = fake.hang("nvmlDeviceGetClockInfo", gpu=2)
+    exit_message = child.wait_for("exit")
+    assert exit_message == {"type": "exit", "reason": "hung", "device": "gpu2"}
+    fault = child.wait_for("fault")
+    assert (fault["device"], fault["call"], fault["code"], fault["reaction"]) == (
+        "gpu2",
+        "nvmlDeviceGetClockInfo",
+        "DEADLINE",
+        "restart",
+    )
+    partial = {message["device"] for message in child.messages if message["type"] == "reading"}
+    assert partial == {"gpu0", "gpu1"}
+    child.process.wait(60)
+    hang.clear()
+
+
+def test_hang_in_discovery_names_the_device(start_child, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    hang = fake.hang("nvmlDeviceGetUUID", gpu=1)
+    child = start_child(fake.env(), startup_s=1.0)
+    assert child.wait_for("exit") == {"type": "exit", "reason": "hung", "device": "gpu1"}
+    child.process.wait(60)
+    hang.clear()
+
+
+def test_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml, wait_until):
+    fake = fake_nvml(gpus=2)
+    child = start_child(fake.env(), deadline_s=30.0)
+    child.wait_for("handshake")
+    hang = fake.hang("nvmlDeviceGetUtilizationRates", gpu=0)
+    time.sleep(0.3)
+    before = fake.calls("nvmlDeviceGetUtilizationRates", gpu=1)
+    seen = len(child.messages)
+    child.wait_for("reading", device="gpu1", since=seen)
+    # On a busy machine samples are skipped, and a row may hold but one.
+    wait_until(lambda: fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) > before + 3)
+    hang.clear()
+    child.wait_for("reading", device="gpu0", since=len(child.messages))
+
+
+def test_processors_replace_gpus_where_there_is_no_driver(start_child):
+    child = start_child(cpu="auto")
+    handshake = child.wait_for("handshake")
+    assert "driver_version" not in handshake
+    assert [device["kind"] for device in handshake["devices"]] == ["cpu"]
+    fields = fields_of(child, device="cpu")
+    assert fields["energy_method"] in ("rapl", "modelled")
+    assert fields.keys() >= {"energy_j", "power_w", "util_pct", "mem_used_bytes"}
+
+
+def test_processors_are_read_beside_gpus_only_if_configured():
+    found = [CpuSensor(Path("/"), SystemClock(), lambda *_: None)]
+    wrong = []
+    for cpu, others, expected in (
+        ("auto", [], 1),
+        ("auto", found, 0),
+        (True, found, 1),
+        (False, [], 0),
+    ):
+        context = SensorContext(SensorSettings(cpu=cpu), SystemClock(), lambda *_: None, others)
+        if len(cpu_sensors(context)) != expected:
+            wrong.append((cpu, len(others)))
+    assert wrong == []
+
+
+def test_driver_that_is_loaded_later_is_found(start_child, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    absent = fake.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+    child = start_child(fake.env(), quarantine_first_s=0.5)
+    handshake = child.wait_for("handshake")
+    assert ("driver_version" in handshake, handshake["devices"]) == (False, [])
+    absent.clear()
+    child.wait_for("handshake", driver_version="580.65.06")
+    for device in ("gpu0", "gpu1"):
+        child.wait_for("reading", device=device)
+    assert [m for m in child.messages if m["type"] == "fault"] == []
+
+
+def test_driver_that_denies_access_is_a_fault(start_child, fake_nvml):
+    fake = fake_nvml()
+    fake.fail("nvmlInitWithFlags", NO_PERMISSION)
+    child = start_child(fake.env(), cpu="auto")
+    assert child.wait_for("fault", call="nvmlInit")["device"] is None
+    assert "driver_version" not in child.wait_for("handshake")
