@@ -194,3 +194,66 @@ def test_interval_energies_sum_to_the_total(watts, cuts):
             total_j += aggregator.close().fields.get("energy_j", 0.0)
     by_hand_j = sum((a + b) / 2 for a, b in pairwise(watts))
     assert total_j == pytest.approx(by_hand_j)
+
+
+POWER_W, STEP_S = 300.0, 0.1
+
+
+def stepped(t_s):
+    """A reading of a counter of 300 W that advances every 0.1 s."""
+    return EnergyReading(round(t_s * S), int(t_s / STEP_S + 1e-6) * STEP_S * POWER_W)
+
+
+def sampled_rows(aggregator, rows, start_s=0.0):
+    """The readings of rows, each given as sample times and the time of its counter reading."""
+    aggregator.restart(stepped(start_s))
+    for times_s, counter_s in rows:
+        aggregator.add(*(at(t_s, power_w=POWER_W) for t_s in times_s))
+        yield aggregator.close(None if counter_s is None else stepped(counter_s))
+
+
+def test_interval_without_an_advance_of_the_counter_is_not_counted_again():
+    rows = [([1.05, 1.2], 1.05), ([1.45], 1.45), ([1.5], 1.45), ([1.65], 1.65)]
+    readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=1.05))
+    found = [(r.fields["energy_j"], r.fields["energy_method"]) for r in readings]
+    assert found == [
+        (pytest.approx(45), "poll"),
+        (pytest.approx(120 - 45), "counter"),
+        (pytest.approx(15), "poll"),
+        (pytest.approx(60 - 15), "counter"),
+    ]
+
+
+def test_row_of_a_counter_that_was_read_late_or_early_is_that_of_its_samples():
+    late = list(sampled_rows(Aggregator("gpu0"), [([0, 10], 20), ([21], 21)]))
+    assert [r.fields["energy_j"] for r in late] == [pytest.approx(3000), pytest.approx(3300)]
+    early = list(sampled_rows(Aggregator("gpu0"), [([0.2, 10], 9.8), ([20], 20)]))
+    assert [r.fields["energy_j"] for r in early] == [pytest.approx(2940), pytest.approx(3000)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0.02, 0.05, 0.25, 1.0, 10.0]), min_size=1, max_size=4),
+            # Of the counter: not read, read before the last sample, or after a stall.
+            st.one_of(st.none(), st.floats(-0.2, 0.0), st.floats(0.0, 12.0)),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_every_instant_is_counted_once(intervals):
+    t_s, rows = 5.0, [([5.0], 5.0)]
+    for steps_s, lag_s in intervals:
+        times_s = []
+        for step_s in steps_s:
+            t_s += step_s
+            times_s.append(t_s)
+        rows.append((times_s, None if lag_s is None else max(rows[-1][1] or 5.0, t_s + lag_s)))
+        t_s += max(0.0, lag_s or 0.0)
+    readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=5.0))
+    energies_j = [reading.fields.get("energy_j", 0.0) for reading in readings]
+    true_j = POWER_W * (rows[-1][0][-1] - 5.0)
+    # The counter lags by at most one step, at each end.
+    assert sum(energies_j) == pytest.approx(true_j, abs=POWER_W * STEP_S + 1e-3)
+    assert all(energy_j >= 0 for energy_j in energies_j)

@@ -38,11 +38,17 @@ def _counted(total: str, base: Sample | None, last: Sample | None) -> float | No
     return _advance(getattr(base, total), getattr(last, total))
 
 
+def _since_j(counter: EnergyReading, sample: Sample) -> float:
+    """The energy in J from a counter reading to a sample by its power; negative if that is earlier."""
+    return (sample.power_w or 0.0) * (sample.t_ns - counter.t_ns) / NS_PER_S
+
+
 class Aggregator:
     """Aggregates one device; intervals follow each other without a gap.
 
     An interval runs from the last sample of the one before (or from its own first) to its own
-    last, so that the energies of all intervals add up.
+    last. Each instant is counted in one interval, by the counter or by polls: the energies of all
+    intervals add up to the counter's advance, whichever of them were polled.
 
     Args:
         device: Name of the device.
@@ -54,7 +60,10 @@ class Aggregator:
         # The last sample of the interval before, and the last full one.
         self._before: Sample | None = None
         self._full: Sample | None = None
+        # The last counter reading that an interval was counted by, and the energy that intervals
+        # have counted beyond it: negative if they have not counted up to it.
         self._counter: EnergyReading | None = None
+        self._beyond_j = 0.0
         self._method: CounterMethod = "counter"
 
     def restart(self, counter: EnergyReading | None) -> None:
@@ -65,7 +74,7 @@ class Aggregator:
         """
         self._samples = []
         self._before = self._full = None
-        self._counter = counter
+        self._counter, self._beyond_j = counter, 0.0
         if counter is not None:
             self._method = counter.method
 
@@ -113,23 +122,32 @@ class Aggregator:
             "processes": None if last.pids is None else len(last.pids),
         }
         reading = Reading(self._device, first.t_ns, last.t_ns, present(fields))
-        if counter is not None:
-            self._counter = counter
-        elif energy_method is not None:
-            # Polls counted this interval: a later counter reading must not count it again.
-            self._counter = None
         self._before, self._samples = last, []
         return reading
 
     def _energy(self, counter: EnergyReading | None) -> tuple[float | None, str | None]:
+        """The energy of the interval in J, by the counter if it advanced, else by polls."""
+        last = self._samples[-1]
         if counter is not None:
             self._method = counter.method
-        if counter is not None and self._counter is not None:
-            energy_j = _advance(self._counter.energy_j, counter.energy_j)
-            # A counter that stands still is as wrong as one that decreased: power is never 0 W.
-            if energy_j:
+        if self._before is None and self._counter is not None:
+            # What the counter counted before the first sample belongs to no interval.
+            self._beyond_j = _since_j(self._counter, self._samples[0])
+        base = self._counter
+        if counter is not None and (base is None or counter.energy_j < base.energy_j):
+            # The first reading, or the first after a reset: polls count up to the last sample.
+            self._counter, self._beyond_j = counter, _since_j(counter, last)
+        elif counter is not None and base is not None and counter.energy_j > base.energy_j:
+            # The reading is some ms later than the last sample, or up to 0.2 s earlier.
+            since_j = _since_j(counter, last)
+            energy_j = counter.energy_j - base.energy_j - self._beyond_j + since_j
+            if energy_j > 0:
+                self._counter, self._beyond_j = counter, since_j
                 return energy_j, counter.method
+        # A counter that stands still has not been updated yet, or is defective: power is never 0 W.
         polled_j = self._polled_j()
+        if self._counter is base:
+            self._beyond_j += polled_j
         if polled_j:
             # Such a sample's power comes from the counter: polling it is no other method.
             return polled_j, "poll" if self._method == "counter" else self._method
