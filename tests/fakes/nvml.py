@@ -158,18 +158,27 @@ class FakeGpu:
         """Enable the driver's buffer of recent power samples."""
         self.set(samples_period_ns=period_ms * 1_000_000, samples_kept=kept)
 
-    def split(self, *slices: int, slice_bytes: int = 10 << 30) -> None:
-        """Partition the GPU into MIG devices with these numbers of slices."""
+    def split(self, *instances: int | tuple[int, ...], slice_bytes: int = 10 << 30) -> None:
+        """Partition the GPU into GPU instances; each is its slices, with one MIG device.
+
+        A tuple is a GPU instance that compute instances share: its slices, then theirs. Each
+        compute instance is a MIG device, with the memory of the GPU instance.
+        """
+        self.unsplit()
         self._gpu.mig_mode = 1
         self._splits += 1
-        for i, count in enumerate(slices):
+        shared = [each if isinstance(each, tuple) else (each, each) for each in instances]
+        parts = [(slices, count) for slices, *counts in shared for count in counts]
+        for i, (slices, count) in enumerate(parts):
             mig = self._gpu.migs[i]
-            mig.name = f"NVIDIA Fake 80GB MIG {count}g.{count * 10}gb".encode()
+            compute = "" if count == slices else f"{count}c."
+            mig.name = f"NVIDIA Fake 80GB MIG {compute}{slices}g.{slices * 10}gb".encode()
             mig.uuid = (
                 f"MIG-{self._splits:04d}{self.index:04d}-{i:04d}-4000-8000-000000000000".encode()
             )
-            mig.slices = count
-            mig.mem_total_bytes = count * slice_bytes
+            mig.slices = slices
+            mig.compute_slices = count
+            mig.mem_total_bytes = slices * slice_bytes
 
     def unsplit(self) -> None:
         """Destroy its MIG devices and disable MIG mode."""

@@ -22,6 +22,7 @@ class Mig(ctypes.Structure):
         ("name", ctypes.c_char * NAME_LENGTH),
         ("uuid", ctypes.c_char * NAME_LENGTH),
         ("slices", ctypes.c_uint64),
+        ("compute_slices", ctypes.c_uint64),
         ("mem_total_bytes", ctypes.c_uint64),
         ("mem_used_bytes", ctypes.c_uint64),
         ("pid_count", ctypes.c_int64),

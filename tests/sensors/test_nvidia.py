@@ -11,13 +11,19 @@ from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import Device
+from costprobe.domain.advice.mig_slice import slices_of
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from fakes.nvml import FakeNvml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 S = 10**9
 NOON_NS = 1_780_000_000 * S
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
+FAST = {"sample_every_s": 0.05, "aggregate_every_s": 0.15}
 
 
 @pytest.fixture
@@ -39,6 +45,45 @@ def sensors_of(fake):
     faults = []
     context = SensorContext(SensorSettings(), fake.clock, lambda _, fault: faults.append(fault))
     return nvidia_sensors(context), faults
+
+
+class Worker:
+    """The worker of a sensor, in simulated time."""
+
+    def __init__(self, fake, sensor, **settings):
+        self.messages = []
+        self.clock = fake.clock
+        self._worker = DeviceWorker(
+            sensor,
+            SensorSettings(**settings),
+            fake.clock,
+            self.messages.append,
+            fake.clock.monotonic_ns(),
+        )
+
+    def run(self, seconds):
+        """Advance simulated time with all wake-ups of the worker."""
+        end_ns = self.clock.monotonic_ns() + round(seconds * S)
+        while (wake_ns := self._worker.work()) <= end_ns:
+            self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
+        self.clock.move((end_ns - self.clock.monotonic_ns()) / S)
+
+    def of(self, kind):
+        return [message for message in self.messages if message["type"] == kind]
+
+    def energy_of_a_window(self, seconds):
+        """The answer about the energy of a window that begins now."""
+        start_ns = self.clock.monotonic_ns()
+        self._worker.command({"cmd": "mark"})
+        self.run(seconds)
+        end_ns = self.clock.monotonic_ns()
+        self._worker.command({"cmd": "mark"})
+        self.run(1)
+        times = {"start_ns": start_ns, "end_ns": end_ns}
+        steady = {"steady_start_ns": start_ns - S, "steady_end_ns": end_ns}
+        self._worker.command({"cmd": "energy", "id": 1, **times, **steady})
+        self.run(12)
+        return self.of("energy")[-1]
 
 
 def test_simulated_time_moves_only_when_told(simulated):
@@ -374,6 +419,34 @@ def test_mig_devices_are_found_on_their_board(simulated, board):
     assert whole.slices() == []
 
 
+# The slices of GPU instances, each divided into those of its compute instances.
+MIXES = st.lists(
+    st.integers(1, 7).flatmap(
+        lambda slices: (
+            st.lists(st.integers(1, slices), min_size=1, max_size=slices)
+            .filter(lambda counts: sum(counts) <= slices)
+            .map(lambda counts: (slices, *counts))
+        )
+    ),
+    max_size=7,
+).filter(lambda mix: sum(slices for slices, *_ in mix) <= 7)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mix=MIXES)
+@example(mix=[(3, 1, 1, 1), (4, 4)])  # by the slices of the GPU instances: 3 + 3 + 3 + 4 of 7
+def test_prices_of_compute_instances_and_the_idle_rest_add_up_to_the_board(simulated, mix):
+    simulated.gpus[0].split(*mix)
+    whole, _ = opened(simulated)
+    devices = [whole.discover(), *(part.discover() for part in whole.slices())]
+    plan = OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 7})
+    book = PriceBook([plan], None, devices)
+    prices = [book.terms(device.name, NOON_NS).rate.per_hour for device in devices]
+    counts = [count for _, *counts in mix for count in counts]
+    assert [float(price) for price in prices] == [7 - sum(counts), *counts]
+    assert [slices_of(device.model) for device in devices[1:]] == counts
+
+
 def test_mig_device_has_memory_and_processes_of_its_own_and_no_power(simulated, board):
     simulated.gpus[0].set_mig(1, pids=[77, 78], mem_used_bytes=5 << 30)
     _, mig = board.slices()
@@ -396,32 +469,27 @@ def test_mig_device_replaced_by_another_is_quarantined(simulated, board):
 
 
 def test_energy_of_a_mig_device_is_its_boards_and_not_in_its_row(simulated, board):
-    messages, clock = [], simulated.clock
-    start_ns = clock.monotonic_ns()
-    settings = SensorSettings(selftest_s=0.0)
-    worker = DeviceWorker(board.slices()[0], settings, clock, messages.append, start_ns)
-
-    def run(seconds):
-        end_ns = clock.monotonic_ns() + seconds * S
-        while (wake_ns := worker.work()) <= end_ns:
-            clock.move(max(0, wake_ns - clock.monotonic_ns()) / S)
-        clock.move((end_ns - clock.monotonic_ns()) / S)
-
-    run(3)
+    worker = Worker(simulated, board.slices()[0], selftest_s=0.0)
+    worker.run(3)
     simulated.gpus[0].set_power(420.0)
-    run(2)
-    start_ns = clock.monotonic_ns()
-    worker.command({"cmd": "mark"})
-    run(6)
-    end_ns = clock.monotonic_ns()
-    worker.command({"cmd": "mark"})
-    run(1)
-    times = {"start_ns": start_ns, "end_ns": end_ns}
-    steady = {"steady_start_ns": start_ns - S, "steady_end_ns": end_ns}
-    worker.command({"cmd": "energy", "id": 1, **times, **steady})
-    run(12)
-    (answer,) = [message for message in messages if message["type"] == "energy"]
+    worker.run(2)
+    answer = worker.energy_of_a_window(6)
     assert (answer["method"], answer["scope"]) == ("counter", "parent")
     assert answer["energy_j"] == pytest.approx(420 * 6, rel=0.02)
-    for reading in (message for message in messages if message["type"] == "reading"):
+    for reading in worker.of("reading"):
         assert reading["fields"].keys().isdisjoint({"power_w", "energy_j", "energy_method"})
+
+
+def test_rows_shorter_than_the_spacing_of_counter_readings_count_each_instant_once(simulated):
+    simulated.gpus[0].set_power(300.0, at_ns=simulated.clock.monotonic_ns() - 9 * S)
+    simulated.clock.move(0.03)
+    worker = Worker(simulated, sensors_of(simulated)[0][0], **FAST)
+    worker.run(3)
+    readings = worker.of("reading")
+    counted_j = 0.0
+    for reading in readings:
+        counted_j += reading["fields"]["energy_j"]
+        spanned_s = (reading["end_ns"] - readings[0]["start_ns"]) / S
+        # The counter lags by up to 0.1 s.
+        assert counted_j == pytest.approx(300 * spanned_s, abs=30.1)
+    assert len(readings) >= 19

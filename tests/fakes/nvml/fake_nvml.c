@@ -34,7 +34,8 @@ struct segment { int64_t from_ns; double power_w; };
 struct mig {
     char name[NAME_LENGTH];
     char uuid[NAME_LENGTH];
-    uint64_t slices;
+    uint64_t slices; /* of its GPU instance */
+    uint64_t compute_slices;
     uint64_t mem_total_bytes;
     uint64_t mem_used_bytes;
     int64_t pid_count;
@@ -570,7 +571,8 @@ int nvmlDeviceGetAttributes_v2(void *handle, struct attributes *attributes) {
     ENTER("nvmlDeviceGetAttributes_v2", handle)
     if (mig == NULL) return NOT_SUPPORTED;
     memset(attributes, 0, sizeof *attributes);
-    attributes->gpu_slices = attributes->compute_slices = (unsigned int)mig->slices;
+    attributes->gpu_slices = (unsigned int)mig->slices;
+    attributes->compute_slices = (unsigned int)mig->compute_slices;
     attributes->memory_mb = mig->mem_total_bytes >> 20;
     return SUCCESS;
 }

@@ -36,7 +36,7 @@ _BOARDS: tuple[tuple[re.Pattern[str], Mapping[int, Fraction]], ...] = (
     (re.compile(r"\bA30\b"), _QUARTERS),
     (re.compile(r"\b([AH][18]00|H20|G?H200|G?B[23]00)(?!\d)"), _SEVENTHS),
 )
-_PROFILE = re.compile(r"\bMIG (\d+)g\.")
+_PROFILE = re.compile(r"\bMIG (?:(\d+)c\.)?(\d+)g\.")
 
 
 def profiles_of(model: str) -> Mapping[int, Fraction] | None:
@@ -47,7 +47,7 @@ def profiles_of(model: str) -> Mapping[int, Fraction] | None:
 def slices_of(model: str) -> int | None:
     """Return the compute slices of a MIG device from its name; None if unknown."""
     found = _PROFILE.search(model)
-    return int(found[1]) if found else None
+    return int(found[1] or found[2]) if found else None
 
 
 def board_slices(model: str) -> int:

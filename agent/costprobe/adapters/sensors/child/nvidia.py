@@ -153,7 +153,8 @@ class NvidiaSensor(Sensor):
             str(self._nvml("nvmlDeviceGetName", self._mig_handle)),
             self._read("memory").get("mem_total_bytes"),
             parent=f"gpu{self._index}",
-            slices=int(attributes.gpuInstanceSliceCount),
+            # Those of its GPU instance are shared by all compute instances on it.
+            slices=int(attributes.computeInstanceSliceCount),
             slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
         )
 
