@@ -97,7 +97,6 @@ def probe_rows(rng, name, time_ns):
         "latency_cv",
         "throughput_per_s",
         "h2d_ms",
-        "launch_overhead_pct",
         "energy_per_inference_j",
         "energy_above_idle_j",
         "energy_rel_err",
@@ -108,7 +107,6 @@ def probe_rows(rng, name, time_ns):
         "temp_max_c",
         "mem_used_pct",
         "latency_rel_err",
-        "latency_wall_ms",
     ]
     fields = {number: latency_ms * rng.uniform(0.5, 2) for number in numbers}
     fields |= {

@@ -33,10 +33,8 @@ class TorchDevice(Protocol):
         """Wait until all launched work has completed."""
         ...
 
-    def time_block(
-        self, run: Runnable, runs: int, before: Runnable | None = None
-    ) -> tuple[list[float], float]:
-        """Time single runs: return their latencies in ms and the wall time of the block in ms.
+    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
+        """Time single runs: return their latencies in ms.
 
         Args:
             run: The timed function.
@@ -93,9 +91,7 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Return at once: a CPU pass is complete when it returns."""
 
-    def time_block(
-        self, run: Runnable, runs: int, before: Runnable | None = None
-    ) -> tuple[list[float], float]:
+    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs with perf_counter_ns."""
         clock = time.perf_counter_ns
         if before is not None:
@@ -105,20 +101,18 @@ class CpuDevice:
         for index in range(1, runs + 1):
             run()
             stamps[index] = clock()
-        latencies_ms = [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
-        return latencies_ms, (stamps[-1] - stamps[0]) / 1e6
+        return [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
 
     @staticmethod
-    def _time_apart(run: Runnable, runs: int, before: Runnable) -> tuple[list[float], float]:
+    def _time_apart(run: Runnable, runs: int, before: Runnable) -> list[float]:
         clock = time.perf_counter_ns
         latencies_ms = []
-        started_ns = clock()
         for _ in range(runs):
             before()
             start_ns = clock()
             run()
             latencies_ms.append((clock() - start_ns) / 1e6)
-        return latencies_ms, (clock() - started_ns) / 1e6
+        return latencies_ms
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the largest cache."""
@@ -158,16 +152,13 @@ class CudaDevice:
         """Wait for the device."""
         torch.cuda.synchronize(self.torch_device)
 
-    def time_block(
-        self, run: Runnable, runs: int, before: Runnable | None = None
-    ) -> tuple[list[float], float]:
+    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs between CUDA events; one synchronize ends the block."""
         while len(self._events) < runs:
             pair = (_timed_event(), _timed_event())
             self._events.append(pair)
         events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]] = self._events[:runs]
         self.synchronize()
-        started_ns = time.perf_counter_ns()
         for start, end in events:
             if before is not None:
                 before()
@@ -175,8 +166,7 @@ class CudaDevice:
             run()
             end.record()
         self.synchronize()
-        wall_ms = (time.perf_counter_ns() - started_ns) / 1e6
-        return [start.elapsed_time(end) for start, end in events], wall_ms
+        return [start.elapsed_time(end) for start, end in events]
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the L2 cache."""

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from costprobe_probes.device import TorchDevice
-from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.errors import CaptureError, ProbeConfigError, kind_of
 
 SIDE_RUNS = 3
 
 
-def capture(device: TorchDevice, run: Callable[[], object]) -> Callable[[], object]:
+def capture(
+    device: TorchDevice,
+    run: Callable[[], object],
+    cuda: Any = torch.cuda,  # noqa: ANN401 - torch's module of that name, or a stand-in
+) -> Callable[[], object]:
     """Capture a forward pass; the result replays it on the same memory.
 
     Args:
         device: Device to run on.
         run: One forward pass over inputs at fixed addresses.
+        cuda: Captures the pass.
 
     Raises:
-        ProbeConfigError: The device is not a GPU, or the pass cannot be captured.
+        ProbeConfigError: The device is not a GPU.
+        CaptureError: The pass cannot be captured.
+        RuntimeError: Memory is exhausted.
     """
     if device.torch_device.type != "cuda":
         raise ProbeConfigError("cuda_graph = true needs a GPU; remove it from this probe")
@@ -28,12 +36,16 @@ def capture(device: TorchDevice, run: Callable[[], object]) -> Callable[[], obje
     for _ in range(SIDE_RUNS):
         run()
     device.synchronize()
-    graph = torch.cuda.CUDAGraph()
+    graph = cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with cuda.graph(graph):
             run()
     except RuntimeError as error:
-        raise ProbeConfigError(
-            f"the forward pass cannot be captured as a CUDA graph ({error}); remove cuda_graph"
+        if kind_of(error) == "oom":
+            raise
+        raise CaptureError(
+            f"the forward pass cannot be captured as a CUDA graph ({error}); remove cuda_graph,"
+            " or set a smaller batch"
         ) from error
-    return graph.replay
+    replay: Callable[[], object] = graph.replay
+    return replay

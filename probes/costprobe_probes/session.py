@@ -13,7 +13,7 @@ import torch
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
 from costprobe_probes.device import TorchDevice, open_device
 from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError, describe, kind_of
+from costprobe_probes.errors import ProbeConfigError, describe, is_too_large, kind_of
 from costprobe_probes.fingerprint import model_facts, software
 from costprobe_probes.inputs import Inputs
 from costprobe_probes.replay import capture
@@ -211,9 +211,9 @@ class ModelProbeRun:
         self._device.reset_peak()
         try:
             point = self._time_batch(batch)
-        except (MemoryError, RuntimeError) as error:
+        except Exception as error:
             # Another process may have allocated memory since free memory was read.
-            if batch == self._workload.min_batch or kind_of(error) != "oom":
+            if batch == self._workload.min_batch or not is_too_large(error):
                 raise
             return None
         self._wire.report(
@@ -230,7 +230,7 @@ class ModelProbeRun:
         run, _ = self._forward_pass(batch)
         latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
         runs = max(block_runs(latency_ms), int(SEARCH_STEP_MS / max(latency_ms, 1e-3)))
-        latencies_ms, _ = self._device.time_block(run, min(runs, SEARCH_STEP_MAX_RUNS))
+        latencies_ms = self._device.time_block(run, min(runs, SEARCH_STEP_MAX_RUNS))
         median_ms = quantile(sorted(latencies_ms), 0.5)
         return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
 
@@ -263,17 +263,15 @@ class ModelProbeRun:
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
         is_cold = bool(self._request.get("cold"))
-        device_ms = sum(sampled.latencies_ms)
         inference_s = None
         if measured is None:
             start_ns, end_ns = sampled.start_ns, sampled.end_ns
             window = ProbeWindow(start_ns, start_ns, end_ns, end_ns)
             passes = len(sampled.latencies_ms)
             # Cache flushes between the passes are not part of an inference.
-            inference_s = device_ms / 1000 if is_cold else None
+            inference_s = sum(sampled.latencies_ms) / 1000 if is_cold else None
         else:
             window, passes = measured
-        has_wall = not on_cpu and not is_cold
         self._wire.report(
             "result",
             probe=self._request["probe"],
@@ -283,7 +281,6 @@ class ModelProbeRun:
             stop_reason=sampled.stop_reason,
             latency_rel_err=sampled.rel_err,
             outliers=outliers(sampled.latencies_ms),
-            wall_ms=sampled.wall_ms / len(sampled.latencies_ms) if has_wall else None,
             tags=self._tags,
             steady_start_ns=window.steady_start_ns,
             window_start_ns=window.start_ns,
@@ -293,7 +290,6 @@ class ModelProbeRun:
             inference_s=inference_s,
             has_energy_window=bool(self._request["energy"]) and not is_cold,
             h2d_ms=h2d_ms,
-            launch_overhead_pct=(sampled.wall_ms / device_ms - 1) * 100 if has_wall else None,
             busy_s=time.monotonic() - self._started_s,
             fingerprint=self._fingerprint,
             software=self._software,

@@ -31,7 +31,6 @@ class Sampled(NamedTuple):
 
     Attributes:
         latencies_ms: One value for each run.
-        wall_ms: Total wall time of all blocks.
         stop_reason: "runs", "settled" or "time_cap".
         start_ns: CLOCK_MONOTONIC ns before the first run.
         end_ns: CLOCK_MONOTONIC ns after the last.
@@ -40,7 +39,6 @@ class Sampled(NamedTuple):
     """
 
     latencies_ms: list[float]
-    wall_ms: float
     stop_reason: str
     start_ns: int
     end_ns: int
@@ -69,14 +67,14 @@ def warm_up(device: TorchDevice, run: Runnable, on_progress: OnProgress) -> floa
         Median latency of the last block in ms.
     """
     started_s = time.monotonic()
-    latencies_ms, _ = device.time_block(run, WARM_UP_MIN_RUNS)
+    latencies_ms = device.time_block(run, WARM_UP_MIN_RUNS)
     median_ms = quantile(sorted(latencies_ms), 0.5)
     while True:
         elapsed_s = time.monotonic() - started_s
         if elapsed_s >= WARM_UP_CAP_S:
             return median_ms
         on_progress(min(elapsed_s / WARM_UP_CAP_S, 1.0))
-        latencies_ms, _ = device.time_block(run, block_runs(median_ms))
+        latencies_ms = device.time_block(run, block_runs(median_ms))
         before_ms, median_ms = median_ms, quantile(sorted(latencies_ms), 0.5)
         if abs(median_ms - before_ms) <= STABLE_SHARE * median_ms:
             return median_ms
@@ -112,20 +110,18 @@ def sample(
     """
     runs_a_block = block_runs(latency_ms)
     latencies_ms: list[float] = []
-    wall_ms = 0.0
     stop_reason = ""
     with garbage_collection_paused():
         # Within the context: the collection at its start is not part of the runs.
         start_ns = end_ns = time.monotonic_ns()
         while not stop_reason:
-            block_ms, block_wall_ms = device.time_block(run, runs_a_block, before)
+            block_ms = device.time_block(run, runs_a_block, before)
             end_ns = time.monotonic_ns()
             latencies_ms += block_ms
-            wall_ms += block_wall_ms
             stop_reason = rule.update(block_ms, len(latencies_ms), (end_ns - start_ns) / 1e9)
             on_progress(min(len(latencies_ms) / min_runs, 1.0))
     rel_err = rule.rel_err if math.isfinite(rule.rel_err) else None
-    return Sampled(latencies_ms, wall_ms, stop_reason, start_ns, end_ns, rel_err)
+    return Sampled(latencies_ms, stop_reason, start_ns, end_ns, rel_err)
 
 
 def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float | None:
@@ -143,5 +139,5 @@ def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float 
         return [x.to(device.torch_device, non_blocking=True) for x in pinned]
 
     device.time_block(copy, WARM_UP_MIN_RUNS)
-    latencies_ms, _ = device.time_block(copy, COPIES)
+    latencies_ms = device.time_block(copy, COPIES)
     return quantile(sorted(latencies_ms), 0.5)

@@ -34,7 +34,6 @@ def result(batch=8, fingerprint="aa", window_s=10.0, inferences=1000):
         inferences=inferences,
         has_energy_window=True,
         h2d_ms=None,
-        launch_overhead_pct=None,
         busy_s=12.0,
         fingerprint=fingerprint,
         software={},

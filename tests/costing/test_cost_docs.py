@@ -119,7 +119,6 @@ def probe(example):
         inferences=inferences,
         has_energy_window=energy_j is not None,
         h2d_ms=None,
-        launch_overhead_pct=None,
         busy_s=1.0,
         fingerprint="aa",
         software={},

@@ -23,7 +23,6 @@ RESULT = ProbeResult(
     inferences=1000,
     has_energy_window=True,
     h2d_ms=0.1,
-    launch_overhead_pct=3.0,
     busy_s=12.0,
     fingerprint="aa",
     software={"torch": "2.13"},

@@ -54,7 +54,6 @@ def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=
         inferences=inferences,
         has_energy_window=energy is not None,
         h2d_ms=0.1,
-        launch_overhead_pct=3.0,
         busy_s=12.0,
         fingerprint=fingerprint,
         software=software or {"torch": "2.13"},

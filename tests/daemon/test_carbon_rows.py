@@ -52,7 +52,6 @@ class Bench:
             inferences=1000,
             has_energy_window=energy_j is not None,
             h2d_ms=0.1,
-            launch_overhead_pct=3.0,
             busy_s=12.0,
             fingerprint="aa",
             software={},

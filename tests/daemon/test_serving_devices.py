@@ -129,7 +129,6 @@ def outcome(start_ns, end_ns, busy_s, pids=(99,)):
         inferences=10,
         has_energy_window=True,
         h2d_ms=None,
-        launch_overhead_pct=None,
         busy_s=busy_s,
         fingerprint="",
         software={},

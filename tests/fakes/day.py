@@ -95,13 +95,11 @@ def _probes(rng, tags, time_ns):
                 inferences=6000 / p50_ms * 8,
                 has_energy_window=True,
                 h2d_ms=0.1,
-                launch_overhead_pct=2.0,
                 busy_s=9.0,
                 fingerprint="f00d",
                 software={},
                 latency_rel_err=0.004,
                 outliers=3,
-                wall_ms=p50_ms * 1.05,
                 tokens_in=30_000.0,
                 tokens_out=60_000.0,
             )

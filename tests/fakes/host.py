@@ -114,7 +114,6 @@ class Host:
             inferences=round(WINDOW_S / time_s / BATCH) * BATCH,
             has_energy_window=True,
             h2d_ms=0.1,
-            launch_overhead_pct=2.0,
             busy_s=9.0,
             fingerprint="-".join(self.software.values()),
             software=dict(self.software),

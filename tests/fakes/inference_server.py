@@ -1,5 +1,6 @@
 """Small HTTP inference servers with valid or scripted responses."""
 
+import itertools
 import json
 import ssl
 import threading
@@ -163,8 +164,15 @@ MODELS = {
 }
 
 
-def answering_tensors(outputs, pause_s=0.0):
-    """A valid server of the Open Inference Protocol with the model "m"."""
+def answering_tensors(outputs, pause_s=0.0, cache_hits=None):
+    """A valid server of the Open Inference Protocol with the model "m".
+
+    Args:
+        outputs: Tensors of each answer.
+        pause_s: Time of an inference.
+        cache_hits: Inferences after which a response cache answers; None for no statistics.
+    """
+    served = itertools.count()
     metadata = {
         "/v2": {"name": "triton", "version": "2.50.0", "extensions": []},
         "/v2/models/m": {"name": "m", "versions": ["1", "2"], "platform": "onnxruntime_onnx"},
@@ -174,7 +182,12 @@ def answering_tensors(outputs, pause_s=0.0):
     def answer(call):
         if call.path in metadata:
             call.json(metadata[call.path])
+        elif call.path == "/v2/models/m/stats" and cache_hits is not None:
+            hits = max(0, next(served) - cache_hits)
+            stats = {"cache_hit": {"count": hits, "ns": 9}, "success": {"count": 9, "ns": 9}}
+            call.json({"model_stats": [{"name": "m", "version": "1", "inference_stats": stats}]})
         elif call.path in {"/v2/models/m/infer", "/v2/models/m/versions/2/infer"}:
+            next(served)
             call.pause(pause_s)
             call.json({"model_name": "m", "outputs": outputs})
         else:
@@ -216,6 +229,7 @@ def request(url, kind="openai", **more):
         "api": "chat",
         "model": "m",
         "prompt": "Say something.",
+        "vary_prompt": True if kind == "openai" else None,
         "max_tokens": 4,
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1.5]}],
         "requests": 6,

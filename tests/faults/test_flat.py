@@ -148,7 +148,6 @@ class Host:
             inferences=round(10_000 / time_ms) * 8,
             has_energy_window=True,
             h2d_ms=0.1,
-            launch_overhead_pct=3.0,
             busy_s=12.0,
             fingerprint=fingerprint,
             software={"torch": fingerprint},

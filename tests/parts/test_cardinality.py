@@ -83,7 +83,6 @@ def result(texts, number):
         inferences=100.0,
         has_energy_window=True,
         h2d_ms=0.1,
-        launch_overhead_pct=1.0,
         busy_s=9.0,
         fingerprint=next(texts),
         software={"driver": next(texts), "model": next(texts)},

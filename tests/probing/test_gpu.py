@@ -30,7 +30,6 @@ def test_probe_has_energy_from_counter_or_polls(tmp_path, kind, dtype):
     assert document["device"].startswith("gpu")
     assert document["samples"] >= 300
     assert document["h2d_ms"] > 0
-    assert document["launch_overhead_pct"] >= 0
     assert document["energy"]["energy_method"] in {"counter", "poll"}
     assert document["energy"]["energy_per_inference_j"] > 0
     assert "driver" in document["software"]

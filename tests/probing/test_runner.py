@@ -35,7 +35,6 @@ RESULT = {
     "inferences": 1200,
     "has_energy_window": True,
     "h2d_ms": None,
-    "launch_overhead_pct": None,
     "busy_s": 8.0,
     "fingerprint": "abc",
     "software": {"torch": "2"},

@@ -32,6 +32,13 @@ def test_requests_are_counted_and_timed_without_tokens(version):
     assert inferences[0].path == f"/v2/models/m{'/versions/2' * bool(version)}/infer"
 
 
+def test_answers_of_the_response_cache_are_marked():
+    # Of 2 + 6 requests all but the first hit, none hit, or the server does not count.
+    for cache_hits, cached in ((1, True), (99, False), (None, None)):
+        with InferenceServer(answering_tensors([GOOD], cache_hits=cache_hits)) as server:
+            assert run(server)["cached"] is cached, cache_hits
+
+
 def test_metadata_of_server_and_model_is_reported():
     with InferenceServer(answering_tensors([GOOD])) as server:
         software = run(server)["software"]

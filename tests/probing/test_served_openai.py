@@ -1,5 +1,7 @@
 """Probes of servers with the OpenAI API, against small HTTP servers."""
 
+import re
+
 import pytest
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.session import ServedSession
@@ -37,17 +39,61 @@ def test_exactly_the_configured_requests_are_sent_on_kept_connections():
     assert result["window_requests"] == result["samples"] == 11
     # Two for the warm-up, two for the timed requests, one to identify the server.
     assert len(server.connections) <= 5
+    prompts = [call.body.pop("messages")[0]["content"] for call in inferences]
+    # Each begins with other digits: a prefix cache answers none of it.
+    assert len({prompt[:13] for prompt in prompts}) == 14
+    assert all(re.fullmatch(r"\d{12}\nSay something\.", prompt) for prompt in prompts)
+    assert result["cached"] is False
     first = inferences[0]
     assert first.body == {
         "model": "m",
-        "messages": [{"role": "user", "content": "Say something."}],
         "max_tokens": 4,
         "temperature": 0,
         "seed": 3,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    assert all(call.raw_body == first.raw_body for call in inferences)
+    assert all(call.body == first.body for call in inferences)
+
+
+def test_repeated_prompt_is_the_same_in_each_request_and_marked_as_cached():
+    with InferenceServer(generating()) as server:
+        result = run(server, vary_prompt=False)
+        assert len({call.raw_body for call in server.posts("/v1/chat/completions")}) == 1
+        assert result["fingerprint"] != run(server)["fingerprint"]
+    assert result["cached"] is True
+
+
+def test_tokens_that_the_server_reports_as_cached_decide():
+    for cached_tokens, cached in ((0, False), (3, False), (4.0, True), (7, True), ("odd", False)):
+        usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
+        with InferenceServer(generating(usage=usage)) as server:
+            result = run(server)
+        assert result["cached"] is cached, cached_tokens
+        known = None if cached_tokens == "odd" else cached_tokens
+        assert result["cached_tokens"] == known, cached_tokens
+
+
+def test_tool_calls_and_refusals_alone_are_answers():
+    called = [{"index": 0, "function": {"name": "look_up", "arguments": "{}"}}]
+    for delta in ({"tool_calls": called}, {"function_call": {"name": "f"}}, {"refusal": "No."}):
+
+        def answer(call, delta=delta):
+            call.start_stream()
+            call.event({"choices": [{"delta": {"content": None, **delta}}]})
+            call.event({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+            call.chunk(b"")
+
+        with InferenceServer(answer) as server:
+            result = run(server)
+        assert (result["samples"], result["errors"], result["tokens_out"]) == (6, {}, 1), delta
+
+
+def test_usage_counts_may_be_written_as_floats():
+    usage = {"prompt_tokens": 7.0, "completion_tokens": 4.0}
+    with InferenceServer(generating(usage=usage)) as server:
+        result = run(server)
+    assert (result["tokens_in"], result["tokens_out"], result["errors"]) == (7, 4, {})
 
 
 def test_without_energy_the_window_spans_the_timed_requests():

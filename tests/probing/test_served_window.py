@@ -141,8 +141,8 @@ def test_requests_longer_than_the_window_count_by_their_shares():
     # Between them the four have gaps of a millisecond or so, more where the machine is busy.
     assert 0.5 * 4 * window_s / 0.6 <= result["window_requests"] <= 4 * window_s / 0.6
     assert result["window_tokens_out"] is None
-    # Those that were sent before the region's rise began.
-    assert 1 <= result["samples"] <= 8
+    # Those that were sent before the window ended, which are timed under the same load.
+    assert 4 <= result["samples"] <= 12
 
 
 def test_failures_within_the_window_give_no_result():

@@ -34,7 +34,7 @@ class Scripted:
         self.blocks.append(runs)
         self.collecting.append(gc.isenabled())
         latency_ms = next(self.latencies_ms)
-        return [latency_ms] * runs, latency_ms * runs * 1.25
+        return [latency_ms] * runs
 
 
 def nothing():
@@ -50,7 +50,7 @@ def test_warm_up_ends_when_two_blocks_agree():
     assert all(0 <= share <= 1 for share in shares)
 
 
-def test_sampling_keeps_every_run_and_the_wall_time():
+def test_sampling_keeps_every_run():
     device = Scripted(2.0)
     rule = StopRule(300, 60.0)
     sampled = sample(
@@ -59,7 +59,6 @@ def test_sampling_keeps_every_run_and_the_wall_time():
     assert device.blocks == [50] * 6
     assert sampled.stop_reason == "runs"
     assert sampled.latencies_ms == [2.0] * 300
-    assert sampled.wall_ms == pytest.approx(2.0 * 300 * 1.25)
     assert sampled.start_ns <= sampled.end_ns
 
 
@@ -143,10 +142,10 @@ def test_tail_ends_at_its_limit_if_marked_is_never_set():
     assert window.steady_end_ns - window.end_ns >= 0.05e9
 
 
-def test_cpu_runs_sum_to_the_block_time():
-    latencies_ms, wall_ms = CpuDevice(HostMemory()).time_block(nothing, 100)
+def test_every_run_of_a_cpu_is_timed():
+    latencies_ms = CpuDevice(HostMemory()).time_block(nothing, 100)
     assert len(latencies_ms) == 100
-    assert sum(latencies_ms) == pytest.approx(wall_ms)
+    assert min(latencies_ms) >= 0
 
 
 def test_cpu_has_no_copy_time():

@@ -42,7 +42,7 @@ FULL_FROM_FOUR = (
     "import time\n"
     "class Net(torch.nn.Module):\n"
     "    def forward(self, x):\n"
-    "        if len(x) >= 4: raise RuntimeError('CUDA out of memory. Tried to allocate')\n"
+    "        if len(x) >= 4: raise RuntimeError('GET was unable to find an engine to execute')\n"
     "        time.sleep(0.002)\n"
     "        return x\n"
     "def make(): return Net(), torch.ones(1, 4)\n"

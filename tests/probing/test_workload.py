@@ -181,6 +181,30 @@ def test_processor_name_is_from_cpuinfo_or_the_architecture(tmp_path):
         (RuntimeError("CUDA error: out of memory"), "oom", "memory_cap"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "oom", "memory_cap"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "oom", "memory_cap"),
+        (
+            RuntimeError("GET was unable to find an engine to execute this computation"),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError(
+                "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a"
+                " non-contiguous input."
+            ),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul(`"),
+            "oom",
+            "smaller batch",
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "device", "nvidia-smi"),
         (RuntimeError("CUDA error: unspecified launch failure"), "device", "nvidia-smi"),
         (KeyError("boom"), "crash", "KeyError"),
         (ValueError("two\nlines"), "crash", "two lines"),

@@ -104,6 +104,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
         "cost.price_stale",
         "budget.exceeded",
         "budget.forecast_exceeded",
+        "probe.cached",
         "probe.contended",
         "probe.energy_suspect",
     }

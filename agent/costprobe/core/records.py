@@ -136,7 +136,6 @@ class ProbeResult:
             their shares within it.
         has_energy_window: True if the window was long enough (5 s) to measure energy.
         h2d_ms: Host-to-device copy of one batch in ms; None without a copy.
-        launch_overhead_pct: Wall time over device time minus one, in percent; None on a CPU.
         busy_s: Device-seconds of the whole run, warm-up and search included.
         fingerprint: Hash of the measured software and model.
         software: Facts that the fingerprint is computed from.
@@ -144,7 +143,6 @@ class ProbeResult:
         inference_s: Seconds of the window spent on inferences, if not all of it.
         latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
         outliers: Number of outliers among the timed passes; all statistics include them.
-        wall_ms: Mean wall time of a pass in ms beside its device time; None on a CPU.
         tags: Further tags of its rows: execution modes.
         fields: Further fields of its row of `probe`.
         tokens_in: Input tokens in the window; None if unknown.
@@ -162,7 +160,6 @@ class ProbeResult:
     inferences: float
     has_energy_window: bool
     h2d_ms: float | None
-    launch_overhead_pct: float | None
     busy_s: float
     fingerprint: str
     software: Mapping[str, str]
@@ -170,7 +167,6 @@ class ProbeResult:
     inference_s: float | None = None
     latency_rel_err: float | None = None
     outliers: int | None = None
-    wall_ms: float | None = None
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
     tokens_in: float | None = None

@@ -50,15 +50,15 @@ SCHEMA: dict[str, Measurement] = {
         ),
         fields=_typed(
             floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
-            " throughput_per_s h2d_ms launch_overhead_pct energy_per_inference_j"
+            " throughput_per_s h2d_ms energy_per_inference_j"
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
             " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct"
-            " latency_rel_err latency_wall_ms"
+            " latency_rel_err"
             " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
-            " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out",
+            " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out cached_tokens",
             ints="samples outliers threads ecc_uncorrected requests errors",
             strings="stop_reason energy_method energy_scope fingerprint token_source",
-            bools="contended energy_suspect",
+            bools="contended energy_suspect cached",
         ),
     ),
     "cost": Measurement(

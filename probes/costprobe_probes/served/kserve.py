@@ -60,12 +60,29 @@ class KserveClient:
                 found.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
         return found
 
+    def cache_hits(self, connection: ServerConnection) -> int | None:
+        """Return the hits of Triton's response cache, from its statistics extension."""
+        answer = query(connection, "GET", f"{self._model}/stats")
+        entries = answer.get("model_stats") if isinstance(answer, dict) else None
+        if not isinstance(entries, list):
+            return None
+        counts = [_cache_hits(entry) for entry in entries]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
     def model_names(self, connection: ServerConnection) -> list[str]:
         """Return the models in the server's repository, if it supports that extension."""
         listed = query(connection, "POST", f"{self._root}/repository/index")
         entries = listed[:MAX_MODEL_NAMES] if isinstance(listed, list) else []
         names = [entry.get("name") for entry in entries if isinstance(entry, dict)]
         return [connection.excerpt(name) for name in names if isinstance(name, str)]
+
+
+def _cache_hits(entry: object) -> int | None:
+    """Return the cache hits in the statistics of one version of a model."""
+    for name in ("inference_stats", "cache_hit", "count"):
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    return entry if type(entry) is int else None
 
 
 def _check(answer: object) -> None:

@@ -1,12 +1,14 @@
 """Client of the OpenAI API: chat or completions, streamed.
 
-All requests send the same prompt, so a server with a prefix cache serves all but the first from
-its cache. The API does not report whether it did.
+Each prompt begins with random digits, so that a prefix cache holds nothing of it but the beginning
+of the chat template. A tokenizer splits runs of digits evenly, so that prompts have about the same
+number of tokens.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 from costprobe_probes.digest import digest
@@ -18,8 +20,14 @@ from costprobe_probes.served.sse import EventStream
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 MAX_TOKENS = 10_000_000
 MAX_MODEL_NAMES = 10
+SALT_DIGITS = 12
 # Keys of generated text in a chunk; reasoning is generated text too.
-_TEXTS = {"chat": ("content", "reasoning_content", "reasoning"), "completions": ("text",)}
+_TEXTS = {
+    "chat": ("content", "reasoning_content", "reasoning", "refusal"),
+    "completions": ("text",),
+}
+# Keys of tool calls in a chunk of a chat; an answer may consist of nothing else.
+_TOOLS = ("tool_calls", "function_call")
 _IDENTITY = ("root", "owned_by", "max_model_len")
 
 
@@ -27,7 +35,7 @@ class OpenAiClient:
     """Send one prompt to one model.
 
     Args:
-        request: With api, model, prompt, max_tokens and seed.
+        request: With api, model, prompt, vary_prompt, max_tokens and seed.
         base_path: Path of the URL, with or without the API's /v1.
 
     Raises:
@@ -35,26 +43,14 @@ class OpenAiClient:
     """
 
     def __init__(self, request: dict[str, Any], base_path: str) -> None:
-        self._api, self._model, prompt = request["api"], request["model"], request["prompt"]
+        self._api, self._model = request["api"], request["model"]
+        self._prompt, self._varies = request["prompt"], request["vary_prompt"]
         if self._api not in PATHS:
             raise ProbeConfigError(f"no api {self._api!r}; known: {', '.join(sorted(PATHS))}")
         self._root = base_path.removesuffix("/v1")
         self._path = self._root + "/v1" + PATHS[self._api]
-        self._prompt = digest(prompt.encode())
-        self._max_tokens = str(request["max_tokens"])
-        is_chat = self._api == "chat"
-        messages = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {}
-        self._body = json.dumps(
-            {
-                "model": self._model,
-                **(messages or {"prompt": prompt}),
-                "max_tokens": request["max_tokens"],
-                "temperature": 0,
-                "seed": request["seed"],
-                "stream": True,
-                "stream_options": {"include_usage": True},
-            }
-        ).encode()
+        self._max_tokens = request["max_tokens"]
+        self._seed = request["seed"]
 
     def send(self, connection: ServerConnection) -> Reply:
         """Send the prompt and read the stream of tokens.
@@ -63,15 +59,37 @@ class OpenAiClient:
             Failure: The stream is malformed or incomplete.
         """
         stream = _TokenStream(self._api)
-        exchange = connection.exchange("POST", self._path, self._body, stream.consume)
+        exchange = connection.exchange("POST", self._path, self._body(), stream.consume)
         return stream.reply(exchange)
+
+    def _body(self) -> bytes:
+        prompt = self._prompt
+        if self._varies:
+            prompt = f"{secrets.randbelow(10**SALT_DIGITS):0{SALT_DIGITS}}\n{prompt}"
+        is_chat = self._api == "chat"
+        messages = {"messages": [{"role": "user", "content": prompt}]}
+        body = {
+            "model": self._model,
+            **(messages if is_chat else {"prompt": prompt}),
+            "max_tokens": self._max_tokens,
+            "temperature": 0,
+            "seed": self._seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return json.dumps(body).encode()
+
+    def cache_hits(self, connection: ServerConnection) -> int | None:  # noqa: ARG002 - the contract's
+        """Return None: the API has no response cache; answers report cached tokens themselves."""
+        return None
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return what identifies the work, with model and version as the server reports them."""
         found = {
             "api": self._api,
-            "prompt": self._prompt,
-            "max_tokens": self._max_tokens,
+            "prompt": digest(self._prompt.encode()),
+            "prompt_varies": str(self._varies),
+            "max_tokens": str(self._max_tokens),
         }
         for entry in self._listed_models(connection):
             if entry["id"] == self._model:
@@ -104,6 +122,7 @@ class _TokenStream:
         self._chunks = 0
         self._first_ns = self._last_ns = 0
         self._tokens: tuple[int, int] | None = None
+        self._cached_tokens: int | None = None
         self._is_finished = False
 
     def consume(self, data: bytes, now_ns: int) -> bool:
@@ -128,6 +147,7 @@ class _TokenStream:
             self._chunks,
             tokens_in,
             tokens_out,
+            self._cached_tokens,
         )
 
     def _chunk(self, chunk: object, now_ns: int) -> None:
@@ -140,7 +160,7 @@ class _TokenStream:
         if not isinstance(choice, dict):
             raise Failure("bad_answer", "an event of the stream has no choices")
         piece = choice.get("delta") if self._is_chat else choice
-        if isinstance(piece, dict) and any(_is_text(piece.get(name)) for name in self._texts):
+        if isinstance(piece, dict) and self._is_generated(piece):
             self._first_ns = self._first_ns or now_ns
             self._last_ns = now_ns
             self._chunks += 1
@@ -148,6 +168,12 @@ class _TokenStream:
         self._is_finished = self._is_finished or choice.get("finish_reason") is not None
         if isinstance(chunk.get("usage"), dict):
             self._tokens = _tokens(chunk["usage"])
+            self._cached_tokens = _cached_tokens(chunk["usage"])
+
+    def _is_generated(self, piece: dict[str, Any]) -> bool:
+        if any(_is_text(piece.get(name)) for name in self._texts):
+            return True
+        return self._is_chat and any(piece.get(name) for name in _TOOLS)
 
 
 def _is_text(value: object) -> bool:
@@ -159,10 +185,20 @@ def _tokens(usage: dict[str, Any]) -> tuple[int, int] | None:
     tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if tokens_in is None or tokens_out is None or tokens_out == 0:
         return None
-    return _count(tokens_in), _count(tokens_out)
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+    counts = _count(tokens_in), _count(tokens_out)
+    if counts[0] is None or counts[1] is None:
         raise Failure("bad_answer", "the usage object has no token counts")
-    return value
+    return counts[0], counts[1]
+
+
+def _cached_tokens(usage: dict[str, Any]) -> int | None:
+    """Return the prompt tokens that a prefix cache answered; None if the server does not count them."""
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return _count(cached)
+
+
+def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
+    """Return a count of tokens, None if it is none; some servers write 7.0 for 7."""
+    is_number = type(value) in (int, float) and 0 <= value <= MAX_TOKENS
+    return round(value) if is_number else None

@@ -25,6 +25,8 @@ class Reply(NamedTuple):
         chunks: Chunks of generated text; None without a stream.
         tokens_in: Prompt tokens as the server counts them; None if it does not.
         tokens_out: Generated tokens as the server counts them; None if it does not.
+        cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
+            them.
     """
 
     start_ns: int
@@ -34,6 +36,7 @@ class Reply(NamedTuple):
     chunks: int | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    cached_tokens: int | None = None
 
 
 class Failed(NamedTuple):
@@ -66,6 +69,9 @@ class ServerClient(Protocol):
 
     def facts(self, connection: ServerConnection) -> Mapping[str, str]:
         """Return what identifies the work, with model and version as the server reports them."""
+
+    def cache_hits(self, connection: ServerConnection) -> int | None:
+        """Return the requests that the server's response cache has answered; None if unknown."""
 
     def model_names(self, connection: ServerConnection) -> list[str]:
         """Return the models of the server; empty if it does not list them."""

@@ -9,6 +9,9 @@ from typing import Any
 from costprobe_probes.served.outcome import Reply
 from costprobe_probes.stats import summary
 
+# A share from which on a cache has answered most of the work.
+MOST = 0.5
+
 # Returns the tokens that a request generated; None if unknown.
 TokensOut = Callable[[Reply], "int | None"]
 
@@ -45,7 +48,25 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         "tpot_ms": summary(gaps) if gaps else None,
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
+        "cached_tokens": _mean([x.cached_tokens for x in replies]),
     }
+
+
+def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None) -> bool | None:
+    """Return whether a cache of the server answered most of the work; None if unknown.
+
+    Args:
+        replies: Answered requests, at least one.
+        hits: Requests that the server's response cache answered meanwhile; None if unknown.
+        varies: Whether each prompt differed from its first token; None where there is no prompt.
+    """
+    cached = [x.cached_tokens for x in replies if x.cached_tokens is not None]
+    if hits is not None:
+        return hits >= MOST * len(replies)
+    if len(cached) == len(replies) and all(x.tokens_in for x in replies):
+        return sum(cached) >= MOST * sum(x.tokens_in or 0 for x in replies)
+    # Without a count, a repeated prompt has to be taken as cached.
+    return None if varies is None else not varies
 
 
 def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:

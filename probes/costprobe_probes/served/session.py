@@ -21,7 +21,7 @@ from costprobe_probes.served.load import (
 )
 from costprobe_probes.served.outcome import ServerError
 from costprobe_probes.served.registry import client_of
-from costprobe_probes.served.results import figures, tokens_counter
+from costprobe_probes.served.results import figures, is_cached, tokens_counter
 from costprobe_probes.served.target import parse_target
 from costprobe_probes.served.window import POLL_S, mark_steady_window, work_within
 from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings
@@ -90,13 +90,14 @@ class ServedProbeRun:
             # With the concurrency of the timed requests, so that the server is warm for their batches.
             self._run_counted("warmup", request["warmup_requests"])
         software = self._software()
+        hits = self._cache_hits()
         if request["energy"]:
             outcomes, window = self._run_with_window()
         else:
             outcomes = self._run_counted("latency", request["requests"])
             start_ns, end_ns = outcomes.span_ns()
             window = ProbeWindow(start_ns, start_ns, end_ns, end_ns)
-        self._report(outcomes, window, software)
+        self._report(outcomes, window, software, self._hits_since(hits))
 
     def _run_counted(self, phase: str, wanted: int) -> Outcomes:
         """Run a load that ends after a number of answers."""
@@ -186,10 +187,24 @@ class ServedProbeRun:
         )
         return facts
 
-    def _report(self, outcomes: Outcomes, window: ProbeWindow, software: dict[str, str]) -> None:
+    def _cache_hits(self) -> int | None:
+        connection = self._query_connection()
+        try:
+            return self._client.cache_hits(connection)
+        finally:
+            connection.close()
+
+    def _hits_since(self, before: int | None) -> int | None:
+        now = None if before is None else self._cache_hits()
+        return None if before is None or now is None else now - before
+
+    def _report(
+        self, outcomes: Outcomes, window: ProbeWindow, software: dict[str, str], hits: int | None
+    ) -> None:
         request = self._request
         has_window = bool(request["energy"])
-        timed = outcomes.sent_before(window.steady_start_ns) if has_window else outcomes
+        # Requests of the window were sent under the same load, and give percentiles more samples.
+        timed = outcomes.sent_before(window.end_ns) if has_window else outcomes
         source, tokens_out = tokens_counter(outcomes.replies)
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
         self._wire.report(
@@ -199,6 +214,7 @@ class ServedProbeRun:
             concurrency=request["concurrency"],
             **figures(timed.replies, tokens_out),
             token_source=source,
+            cached=is_cached(outcomes.replies, hits, varies=request.get("vary_prompt")),
             errors=count_by_kind(outcomes.failed),
             samples=len(timed.replies),
             stop_reason="runs" if len(timed.replies) >= request["requests"] else "time_cap",

@@ -104,7 +104,6 @@ def read_outcome(
             inferences=int(message["inferences"]),
             has_energy_window=bool(message["has_energy_window"]),
             h2d_ms=optional(message["h2d_ms"]),
-            launch_overhead_pct=optional(message["launch_overhead_pct"]),
             busy_s=finite(message["busy_s"]),
             fingerprint=str(message["fingerprint"]),
             software={str(k): str(v) for k, v in dict(message["software"]).items()},
@@ -112,7 +111,6 @@ def read_outcome(
             inference_s=optional(message.get("inference_s")),
             latency_rel_err=optional(message.get("latency_rel_err")),
             outliers=None if message.get("outliers") is None else int(message["outliers"]),
-            wall_ms=optional(message.get("wall_ms")),
             tags=_ways(message.get("tags")),
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])

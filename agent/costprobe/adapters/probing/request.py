@@ -90,6 +90,7 @@ class ServedRequest:
         tail_s: Longest time in seconds for which the load continues after the window.
         api: "chat" or "completions" where kind is "openai".
         prompt: The prompt.
+        vary_prompt: Whether each prompt begins with other digits.
         max_tokens: Longest answer in tokens.
         version: The served model's version where kind is "kserve"; None for the server's choice.
         inputs: Tensors of a request where kind is "kserve".
@@ -112,6 +113,7 @@ class ServedRequest:
     tail_s: float = 2.0
     api: str | None = None
     prompt: str | None = None
+    vary_prompt: bool | None = None
     max_tokens: int | None = None
     version: str | None = None
     inputs: tuple[Mapping[str, Any], ...] = ()

@@ -42,7 +42,6 @@ def read_served_outcome(
             inferences=finite(message["window_requests"]),
             has_energy_window=bool(message["has_energy_window"]),
             h2d_ms=None,
-            launch_overhead_pct=None,
             busy_s=finite(message["busy_s"]),
             fingerprint=str(message["fingerprint"]),
             software={str(k): str(v) for k, v in dict(message["software"]).items()},
@@ -68,6 +67,9 @@ def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
                 found[f"{name}_{figure}_ms"] = number(figures.get(figure))
     found["tokens_in"] = number(message["tokens_in"])
     found["tokens_out"] = number(message["tokens_out"])
+    found["cached_tokens"] = number(message["cached_tokens"])
+    cached = message["cached"]
+    found["cached"] = cached if isinstance(cached, bool) else None
     source, errors = message["token_source"], message["errors"]
     found["token_source"] = None if source is None else str(source)
     counts = errors.items() if isinstance(errors, dict) else ()

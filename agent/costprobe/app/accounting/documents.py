@@ -43,8 +43,6 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "stop_reason": result.stop_reason,
         "throughput_per_s": result.throughput_per_s,
         "h2d_ms": result.h2d_ms,
-        "launch_overhead_pct": result.launch_overhead_pct,
-        "wall_ms": result.wall_ms,
         "latency_rel_err": result.latency_rel_err,
         "outliers": result.outliers,
         "threads": result.threads,

@@ -83,6 +83,7 @@ def served_request(probe: ServedProbeConfig, *, energy: bool) -> ServedRequest:
         protocol_fields: dict[str, Any] = {
             "api": probe.api,
             "prompt": probe.prompt,
+            "vary_prompt": probe.vary_prompt,
             "max_tokens": probe.max_tokens,
         }
     else:
