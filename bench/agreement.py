@@ -12,12 +12,13 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from costprobe_probes.device import open_device
+from costprobe_probes.device import TorchDevice, open_device
 from costprobe_probes.models import EncoderBlock, ResidualBlock
 from costprobe_probes.stats import StopRule, quantile
 from costprobe_probes.timing import sample, warm_up
@@ -39,7 +40,12 @@ MODULES: dict[str, tuple[float, Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def ours_ms(device, run, latency_ms, before=None):
+def ours_ms(
+    device: TorchDevice,
+    run: Callable[[], object],
+    latency_ms: float,
+    before: Callable[[], object] | None = None,
+) -> float:
     """Return the median latency in ms as measured by a probe."""
     sampled = sample(
         device,
@@ -53,25 +59,29 @@ def ours_ms(device, run, latency_ms, before=None):
     return quantile(sorted(sampled.latencies_ms), 0.5)
 
 
-def autorange_ms(run, threads):
+def autorange_ms(run: Callable[[], object], threads: int) -> float:
     """Return the median latency in ms by blocked_autorange, with the same number of threads."""
     timer = benchmark.Timer("run()", globals={"run": run}, num_threads=threads)
     return timer.blocked_autorange(min_run_time=SAMPLE_S).median * 1000
 
 
-def do_bench_ms(run):
+def do_bench_ms(run: Callable[[], object]) -> float:
     """Return the median latency in ms by triton's do_bench, which flushes the L2 cache before each pass."""
     from triton.testing import do_bench
 
-    return do_bench(run, warmup=25, rep=SAMPLE_S * 1000, return_mode="median")
+    return float(do_bench(run, warmup=25, rep=SAMPLE_S * 1000, return_mode="median"))
 
 
-def compared(ours, theirs, rounds):
+def compared(
+    ours: Callable[[], float], theirs: Callable[[], float], rounds: int
+) -> tuple[float, float, float]:
     """Return the medians of both over all rounds, and the median of the rounds' ratios.
 
     The order ours, theirs, theirs, ours cancels a linear drift within a round.
     """
-    all_ours, all_theirs, ratios = [], [], []
+    all_ours: list[float] = []
+    all_theirs: list[float] = []
+    ratios = []
     for _ in range(rounds):
         first = ours()
         their = [theirs(), theirs()]
@@ -79,10 +89,10 @@ def compared(ours, theirs, rounds):
         ratios.append(sum(our) / sum(their))
         all_ours += our
         all_theirs += their
-    return tuple(statistics.median(values) for values in (all_ours, all_theirs, ratios))
+    return statistics.median(all_ours), statistics.median(all_theirs), statistics.median(ratios)
 
 
-def built(name, device):
+def built(name: str, device: TorchDevice) -> tuple[Callable[[], object], float]:
     """Return a forward pass of about its target latency on this device, and its latency in ms."""
     target_ms, block, shape = MODULES[name]
     torch.manual_seed(0)
@@ -95,7 +105,7 @@ def built(name, device):
     return (lambda: module(x)), warm_up(device, lambda: module(x), lambda _: None)
 
 
-def rows_of(device_name, rounds):
+def rows_of(device_name: str, rounds: int) -> Iterator[dict[str, Any]]:
     """Yield one row for each comparison on a device."""
     device = open_device(device_name)
     on_gpu = device_name != "cpu"
@@ -104,16 +114,14 @@ def rows_of(device_name, rounds):
         for name in MODULES:
             run, latency_ms = built(name, device)
             peers: list[tuple[str, str, Any, Any]] = [
-                ("warm", "blocked_autorange", lambda run=run: autorange_ms(run, threads), None)
+                ("warm", "blocked_autorange", partial(autorange_ms, run, threads), None)
             ]
             if on_gpu:
                 flush = device.cache_flush()
-                peers.append(("cold", "do_bench", lambda run=run: do_bench_ms(run), flush))
+                peers.append(("cold", "do_bench", partial(do_bench_ms, run), flush))
             for mode, peer, theirs, before in peers:
                 ours, their, ratio = compared(
-                    lambda run=run, ms=latency_ms, b=before: ours_ms(device, run, ms, b),
-                    theirs,
-                    rounds,
+                    partial(ours_ms, device, run, latency_ms, before), theirs, rounds
                 )
                 least, most = COLD if mode == "cold" else WARM
                 counts = ours >= LEAST_MS
@@ -130,7 +138,8 @@ def rows_of(device_name, rounds):
                 }
 
 
-def shown(row):
+def shown(row: dict[str, Any]) -> str:
+    """Format a row."""
     mark = {True: "", False: "  MISSED", None: "  (below 1 ms: no goal)"}[row["good"]]
     return (
         f"{row['device']:8} {row['module']:12} {row['mode']:5} {row['peer']:18}"
@@ -138,7 +147,7 @@ def shown(row):
     )
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description="Agreement of median latencies with other timers.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--devices", default="cpu,cuda:0" if torch.cuda.is_available() else "cpu")

@@ -20,9 +20,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, cycle
 from pathlib import Path
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -32,6 +34,7 @@ from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, Sens
 from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as above
 from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
+from costprobe.core.records import Device, Point, Reading  # noqa: E402 - as above
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from pushing_runs import chunks, rows  # noqa: E402 - the path is set above
 from store_size import START_NS, device_row  # noqa: E402 - as above
@@ -49,7 +52,7 @@ DAYS, DAY_S, STEP_S = 90, 86_400, 300
 GPUS = 8
 
 
-def ours(path, batches):
+def ours(path: Path, batches: Iterable[list[Point]]) -> float:
     """Return the duration of the store's commits in s."""
     store = Store.open(path, SystemClock())
     started_s = time.perf_counter()
@@ -60,7 +63,7 @@ def ours(path, batches):
     return elapsed_s
 
 
-def plain(path, batches):
+def plain(path: Path, batches: Iterable[list[Point]]) -> float:
     """Return the duration in s for one table with the same unique key as the store."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -85,9 +88,11 @@ def plain(path, batches):
     return elapsed_s
 
 
-def rate(write, folder, points, at_once):
+def rate(
+    write: Callable[[Path, Iterable[list[Point]]], float], folder: Path, points: int, at_once: int
+) -> float:
     """Return points per second, without the time to create the points."""
-    path, elapsed_s = folder / f"{write.__name__}.db", 0.0
+    path, elapsed_s = folder / "rate.db", 0.0
     for part in chunks(rows(points), 50_000):
         elapsed_s += write(path, list(chunks(iter(part), at_once)))
     for file in folder.glob(f"{path.name}*"):
@@ -95,9 +100,9 @@ def rate(write, folder, points, at_once):
     return points / elapsed_s
 
 
-def rates(folder, points, rounds):
+def rates(folder: Path, points: int, rounds: int) -> list[dict[str, Any]]:
     """Return the table rows of the commit throughput."""
-    found = []
+    lines: list[dict[str, Any]] = []
     for at_once, number in (
         (TICK_POINTS, max(TICK_POINTS, points // FEWER)),
         (MANY_POINTS, points),
@@ -106,7 +111,7 @@ def rates(folder, points, rounds):
             [rate(write, folder, number, at_once) for write in (ours, plain)] for _ in range(rounds)
         ]
         mine, theirs = (statistics.median(values) for values in zip(*pairs, strict=True))
-        found.append(
+        lines.append(
             {
                 "issue_line": 3,
                 "name": f"committing, batches of {at_once:,} points",
@@ -121,7 +126,7 @@ def rates(folder, points, rounds):
                 " peer: JSON",
             }
         )
-    return found
+    return lines
 
 
 class Ticks:
@@ -130,25 +135,25 @@ class Ticks:
     Each reading contains one sample.
     """
 
-    def __init__(self):
-        self._taken = {}
+    def __init__(self) -> None:
+        self._taken: dict[str, list[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
-    def take(self, readings):
+    def take(self, readings: Sequence[tuple[Reading, Device]]) -> None:
         """Record the readings."""
         received_ns = time.monotonic_ns()
         with self._lock:
-            for reading in readings:
+            for reading, _ in readings:
                 self._taken.setdefault(reading.device, []).append((reading.end_ns, received_ns))
 
-    def lateness_ms(self, phases):
+    def lateness_ms(self, phases: Sequence[tuple[int, int]]) -> list[list[float]]:
         """Return the lateness of samples for each phase (from, until), relative to their grid.
 
         A device's grid is the phase of its earliest samples; a skipped tick counts as late by a
         whole period.
         """
         every_ns = int(SAMPLE_EVERY_S * 1e9)
-        late: list[list[int]] = [[] for _ in phases]
+        late: list[list[float]] = [[] for _ in phases]
         for times in self._taken.values():
             instants = [taken_ns for taken_ns, _ in times]
             middle = statistics.median(instant % every_ns for instant in instants)
@@ -163,7 +168,7 @@ class Ticks:
                 late[number] += [max(0.0, ns) / MS for ns in own] + [SAMPLE_EVERY_S * 1e3] * missed
         return late
 
-    def receive_delays_ms(self, since_ns, until_ns):
+    def receive_delays_ms(self, since_ns: int, until_ns: int) -> list[float]:
         """Return the delay from each sample of a phase to its reception."""
         return [
             (received_ns - taken_ns) / MS
@@ -172,12 +177,12 @@ class Ticks:
         ]
 
 
-def p999(values):
+def p999(values: Sequence[float]) -> float:
     """Return the 99.9th percentile of at least some hundred values."""
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.999))]
 
 
-def fill(path):
+def fill(path: Path) -> Store:
     """Write ninety days of eight GPUs at five minutes."""
     rng, store = random.Random(1), Store.open(path, SystemClock())
     every = (
@@ -190,14 +195,14 @@ def fill(path):
     return store
 
 
-def query(path):
+def query(path: Path) -> NoReturn:
     """Query ninety days of all devices repeatedly."""
     reader = StoreReader.open(path)
     while True:
         reader.values("device", "power_w", START_NS, START_NS + DAYS * DAY_S * 10**9)
 
 
-def commit(store, stop, done):
+def commit(store: Store, stop: threading.Event, committed: list[int]) -> None:
     """Commit the rows of one tick after the other."""
     ready = list(chunks(rows(READY_COMMITS * TICK_POINTS), TICK_POINTS))
     for number, batch in enumerate(cycle(ready)):
@@ -205,25 +210,25 @@ def commit(store, stop, done):
             return
         later_ns = (number // READY_COMMITS) * READY_COMMITS * 10**9
         store.append([replace(point, time_ns=point.time_ns + later_ns) for point in batch])
-        done.append(1)
+        committed.append(1)
 
 
-def ticks(folder, seconds):
+def ticks(folder: Path, seconds: float) -> tuple[Ticks, list[tuple[int, int]], float]:
     """Return the ticks, the phases (idle, commits, commits and a query), and commits per second."""
     fake = FakeNvml(folder, gpus=GPUS)
     os.environ.update(fake.env())
     store = fill(folder / "ticks.db")
-    seen = Ticks()
+    recorded = Ticks()
     settings = SensorSettings(
         sample_every_s=SAMPLE_EVERY_S, aggregate_every_s=SAMPLE_EVERY_S, cpu=False, selftest_s=0
     )
     sensor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
-    sensor.deliver_to(seen.take)
+    sensor.deliver_to(recorded.take)
     sensor.start()
     phases, querying = [], None
     stop = threading.Event()
-    done: list[int] = []
-    committing = threading.Thread(target=commit, args=(store, stop, done))
+    committed: list[int] = []
+    committing = threading.Thread(target=commit, args=(store, stop, committed))
     try:
         sensor.wait_for_devices(30)
         for phase in range(3):
@@ -245,18 +250,18 @@ def ticks(folder, seconds):
             querying.kill()
             querying.wait()
     store.close()
-    return seen, phases, len(done) / (2 * (seconds + SETTLE_S))
+    return recorded, phases, len(committed) / (2 * (seconds + SETTLE_S))
 
 
-def delays(folder, seconds):
+def delays(folder: Path, seconds: float) -> list[dict[str, Any]]:
     """Return the table rows of the sampling ticks."""
-    seen, phases, commits_per_s = ticks(folder, seconds)
-    idle, with_commits, with_all = seen.lateness_ms(phases)
+    recorded, phases, commits_per_s = ticks(folder, seconds)
+    idle, with_commits, with_all = recorded.lateness_ms(phases)
     idle_ms = p999(idle)
-    found = []
+    lines: list[dict[str, Any]] = []
     for name, values in (("commits", with_commits), ("commits and a 90-day query", with_all)):
         late_ms = p999(values)
-        found.append(
+        lines.append(
             {
                 "issue_line": 3,
                 "name": f"sampling tick during {name}, p99.9",
@@ -271,8 +276,10 @@ def delays(folder, seconds):
                 f" {statistics.median(values):.2f} and {statistics.median(idle):.2f} ms",
             }
         )
-    delay, delay_idle = (p999(seen.receive_delays_ms(*phase)) for phase in (phases[2], phases[0]))
-    found.append(
+    delay, delay_idle = (
+        p999(recorded.receive_delays_ms(*phase)) for phase in (phases[2], phases[0])
+    )
+    lines.append(
         {
             "issue_line": 3,
             "name": "sample to daemon during both, p99.9",
@@ -286,10 +293,10 @@ def delays(folder, seconds):
             "note": "readings have their own timestamps: this does not delay samples",
         }
     )
-    return found
+    return lines
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=1)

@@ -1,8 +1,9 @@
-"""The drift detector beside others on the same seeded streams: false alarms, delays, anomalies.
+"""Drift detection compared with other detectors: false alarms, delays and anomalies.
 
     python bench/detection.py [--seeds 20] [--jobs 2] [--cost] [--json FILE]
 
-river's detectors are measured where river can be imported; they get the logarithm of the value.
+All detectors process the same seeded streams. river's detectors are included if river is installed;
+they receive the logarithm of each value.
 """
 
 from __future__ import annotations
@@ -17,70 +18,90 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.domain.detection.detector import Detector  # noqa: E402 - the path first
-from detection_cost import FED_DAYS, memory_of, speed_of  # noqa: E402 - the path first
-from streams import PER_DAY, Recipe, Stream, changes, make, recipes  # noqa: E402 - as above
+from detection_cost import STREAM_DAYS, memory_mb_of, updates_per_s_of  # noqa: E402 - the path first
+from streams import (  # noqa: E402 - as above
+    VALUES_PER_DAY,
+    Recipe,
+    Stream,
+    generate,
+    shifted_recipe,
+    stationary_recipes,
+)
 from table import Table, add_json, finish  # noqa: E402 - as above
 
-MONTH_VALUES = 30 * PER_DAY
-MISSED_AFTER = 3 * PER_DAY
+VALUES_PER_MONTH = 30 * VALUES_PER_DAY
+# A persistent shift that is detected later than this counts as missed.
+MAX_DELAY_VALUES = 3 * VALUES_PER_DAY
 UPDATES_PER_S_GOAL = 150_000
 SPEED_VALUES = 20_000
-# A thousand states of 16 kB, and half as much again for Python's own.
+# A thousand states of 16 kB, plus half of that for the Python objects.
 MEMORY_MB_GOAL = 24
 COST_NOTE = (
-    "ours tells drifts from anomalies, takes the day's pattern out and says since when; river's"
-    " tell that something drifted"
+    "ours classifies drifts and anomalies, removes the daily pattern and estimates the start;"
+    " river's report only that a drift occurred"
 )
-KINDS = ("2 %", "5 %", "10 %", "30 %", "ramp 3 d", "ramp 14 d")
-APART = {"weekends", "weekends, daily", "wander"}
-WARM_UP = 36
-QUIET = 36  # after an alarm, a plain score says nothing for so many values
+SHIFTS = ("2 %", "5 %", "10 %", "30 %", "ramp 3 d", "ramp 14 d")
+NON_STATIONARY = {"weekends", "weekends, daily", "wander"}
+WARM_UP_VALUES = 36
+COOL_DOWN_VALUES = 36  # after an alarm, a score raises no other one for this many values
 
+# Processes a value at a time in s, and returns the kinds of the findings.
 Update = Callable[[float, float], list[str]]
 
 
-def ours() -> Update:
+def own_detector() -> Update:
+    """Return the update function of a new detector of costprobe."""
     detector = Detector()
-    return lambda time_s, value: [found.kind for found in detector.update(time_s, value)]
+    return lambda time_s, value: [finding.kind for finding in detector.update(time_s, value)]
 
 
-def score(*, is_robust: bool) -> Callable[[], Update]:
-    """A rolling day's z-score of 3: with mean and deviation, or with median and MAD."""
+def score_builder(*, is_robust: bool) -> Callable[[], Update]:
+    """Return a builder of z-score detectors with a window of one day and a threshold of 3.
+
+    Args:
+        is_robust: Use median and MAD instead of mean and standard deviation.
+    """
 
     def build() -> Update:
-        window: deque[float] = deque(maxlen=PER_DAY)
-        state = {"quiet": 0, "middle": 0.0, "spread": 0.0, "age": 0}
+        window: deque[float] = deque(maxlen=VALUES_PER_DAY)
+        state = {"cool_down": 0, "center": 0.0, "spread": 0.0, "updates": 0}
 
         def update(_: float, value: float) -> list[str]:
-            x = math.log(value)
-            found = []
-            if len(window) >= WARM_UP:
-                if is_robust and state["age"] % 12 == 0:  # an hour's values move it little
-                    middle = statistics.median(window)
-                    state["middle"] = middle
-                    state["spread"] = 1.4826 * statistics.median(abs(y - middle) for y in window)
-                elif not is_robust and state["age"] % 12 == 0:
-                    state["middle"] = statistics.fmean(window)
+            log_value = math.log(value)
+            kinds = []
+            if len(window) >= WARM_UP_VALUES:
+                # The statistics change little within an hour, so they are updated once an hour.
+                if is_robust and state["updates"] % 12 == 0:
+                    center = statistics.median(window)
+                    state["center"] = center
+                    state["spread"] = 1.4826 * statistics.median(
+                        abs(other - center) for other in window
+                    )
+                elif not is_robust and state["updates"] % 12 == 0:
+                    state["center"] = statistics.fmean(window)
                     state["spread"] = statistics.pstdev(window)
-                state["age"] += 1
-                far = abs(x - state["middle"]) > 3 * max(state["spread"], 1e-9)
-                if far and state["quiet"] <= 0:
-                    found, state["quiet"] = ["drift"], QUIET
-            state["quiet"] -= 1
-            window.append(x)
-            return found
+                state["updates"] += 1
+                is_outlier = abs(log_value - state["center"]) > 3 * max(state["spread"], 1e-9)
+                if is_outlier and state["cool_down"] <= 0:
+                    kinds, state["cool_down"] = ["drift"], COOL_DOWN_VALUES
+            state["cool_down"] -= 1
+            window.append(log_value)
+            return kinds
 
         return update
 
     return build
 
 
-def of_river(name: str) -> Callable[[], Update]:
+def river_builder(name: str) -> Callable[[], Update]:
+    """Return a builder of one of river's detectors."""
+
     def build() -> Update:
         from river import drift
 
@@ -100,21 +121,25 @@ def of_river(name: str) -> Callable[[], Update]:
     return build
 
 
-def detectors(*, alone: bool) -> dict[str, Callable[[], Update]]:
-    found: dict[str, Callable[[], Update]] = {"costprobe": ours}
-    if alone:
-        return found
+def builders_of(*, only_own: bool) -> dict[str, Callable[[], Update]]:
+    """Return the builders of all available detectors by name."""
+    builders: dict[str, Callable[[], Update]] = {"costprobe": own_detector}
+    if only_own:
+        return builders
     try:
-        import river  # noqa: F401 - looked for, not used here
+        import river  # noqa: F401 - tests whether it is installed
     except ImportError:
-        print("river is not installed: its detectors are left out (pip install river)\n")
+        print("river is not installed: its detectors are omitted (pip install river)\n")
     else:
-        found |= {name: of_river(name) for name in ("ADWIN", "Page-Hinkley", "KSWIN")}
-    return found | {"3-sigma": score(is_robust=False), "MAD score": score(is_robust=True)}
+        builders |= {name: river_builder(name) for name in ("ADWIN", "Page-Hinkley", "KSWIN")}
+    return builders | {
+        "3-sigma": score_builder(is_robust=False),
+        "MAD score": score_builder(is_robust=True),
+    }
 
 
-def found_in(stream: Stream, update: Update) -> tuple[list[int], set[int]]:
-    """Indices at which drifts and anomalies were told."""
+def detect(stream: Stream, update: Update) -> tuple[list[int], set[int]]:
+    """Return the indices at which drifts and anomalies were reported."""
     drifts, anomalies = [], set()
     for index, (time_s, value) in enumerate(stream.points):
         for kind in update(time_s, value):
@@ -125,63 +150,66 @@ def found_in(stream: Stream, update: Update) -> tuple[list[int], set[int]]:
     return drifts, anomalies
 
 
-def quiet_job(job: tuple[str, int, bool]) -> list[tuple[str, float, float, int, int, int]]:
-    """False drifts and anomalies of one seed's stationary streams."""
-    name, seed, alone = job
-    build = detectors_quietly(alone=alone)[name]
+def run_stationary_job(job: tuple[str, int, bool]) -> list[tuple[str, float, float, int, int, int]]:
+    """Return the false drifts and the anomalies of one seed's stationary streams."""
+    name, seed, only_own = job
+    build = builders_without_note(only_own=only_own)[name]
     rng = random.Random(seed)
     rows: list[tuple[str, float, float, int, int, int]] = []
-    for family, recipe in recipes(rng):
-        stream = make(recipe, rng)
-        drifts, anomalies = found_in(stream, build())
-        spikes = {index for index in stream.spikes if index >= WARM_UP}
+    for family, recipe in stationary_recipes(rng):
+        stream = generate(recipe, rng)
+        drifts, anomalies = detect(stream, build())
+        spikes = {index for index in stream.spikes if index >= WARM_UP_VALUES}
         hits = len(spikes & anomalies)
-        months = len(stream.points) / MONTH_VALUES
+        months = len(stream.points) / VALUES_PER_MONTH
         rows.append((family, len(drifts), months, len(spikes), hits, len(anomalies)))
     return rows
 
 
-def change_job(job: tuple[str, int, bool]) -> list[tuple[str, int | None, int]]:
-    """Delay and number of reports for one seed's changes; None is missed."""
-    name, seed, alone = job
-    build = detectors_quietly(alone=alone)[name]
+def run_shift_job(job: tuple[str, int, bool]) -> list[tuple[str, int | None, int]]:
+    """Return the delay and the number of reports for one seed's shifts; None if missed."""
+    name, seed, only_own = job
+    build = builders_without_note(only_own=only_own)[name]
     rows = []
-    for kind in KINDS:
+    for shift in SHIFTS:
         rng = random.Random(100_000 + seed)
-        stream = make(changes(rng, kind), rng)
-        rows.append((kind, *delay_of(stream, build())))
+        stream = generate(shifted_recipe(rng, shift), rng)
+        rows.append((shift, *delay_of(stream, build())))
     return rows
 
 
 def delay_of(stream: Stream, update: Update) -> tuple[int | None, int]:
-    """Values from the first changed one to the report, both counted; and how many reports."""
-    begun = stream.change_at or 0
-    later = [index for index in found_in(stream, update)[0] if index >= begun]
-    return (later[0] - begun + 1 if later else None), len(later)
+    """Return the delay from the shift to its report in values, and the number of reports.
+
+    The first shifted value and the one of the report are included in the delay.
+    """
+    shift_at = stream.shift_at or 0
+    reports = [index for index in detect(stream, update)[0] if index >= shift_at]
+    return (reports[0] - shift_at + 1 if reports else None), len(reports)
 
 
-def noise_job(job: tuple[float, float, int]) -> tuple[float, float, int | None]:
-    """Delay of a 2 % step in one kind of noise."""
+def run_noise_job(job: tuple[float, float, int]) -> tuple[float, float, int | None]:
+    """Return the delay of a 2 % step in one kind of noise."""
     sigma, phi, seed = job
     rng = random.Random(200_000 + seed)
-    recipe = Recipe(
-        16, sigma, phi, change=rng.choice((0.02, -0.02)), change_day=rng.uniform(10, 12)
-    )
-    return sigma, phi, delay_of(make(recipe, rng), ours())[0]
+    recipe = Recipe(16, sigma, phi, shift=rng.choice((0.02, -0.02)), shift_day=rng.uniform(10, 12))
+    return sigma, phi, delay_of(generate(recipe, rng), own_detector())[0]
 
 
-def detectors_quietly(*, alone: bool) -> dict[str, Callable[[], Update]]:
-    return {"costprobe": ours} if alone else detectors(alone=False)
+def builders_without_note(*, only_own: bool) -> dict[str, Callable[[], Update]]:
+    """Return the builders without the note about river if only the own detector is measured."""
+    return {"costprobe": own_detector} if only_own else builders_of(only_own=False)
 
 
-def median_of(delays: list[int | None]) -> str:
-    known = sorted(math.inf if delay is None else delay for delay in delays)
-    middle = statistics.median(known)
-    return "never" if middle == math.inf else f"{middle:g}"
+def median_text(delays: list[int | None]) -> str:
+    """Format the median delay; missed shifts count as infinitely late."""
+    median = statistics.median(math.inf if delay is None else delay for delay in delays)
+    return "never" if median == math.inf else f"{median:g}"
 
 
-def missed(delays: list[int | None]) -> int:
-    return sum(delay is None or delay > MISSED_AFTER for delay in delays)
+def count_missed(delays: list[int | None]) -> int:
+    """Return the number of shifts that were missed or detected too late."""
+    return sum(delay is None or delay > MAX_DELAY_VALUES for delay in delays)
 
 
 def print_table(header: list[str], rows: Iterator[list[str]]) -> None:
@@ -192,35 +220,57 @@ def print_table(header: list[str], rows: Iterator[list[str]]) -> None:
     print()
 
 
-def cost(table: Table, *, alone: bool) -> None:
-    """Adds what detectors cost: ours beside each of river's, at the same values."""
-    builders = detectors_quietly(alone=alone)
-    speeds = {name: speed_of(build, SPEED_VALUES) for name, build in builders.items()}
-    memory_mb = {name: memory_of(build) for name, build in builders.items()}
+def add_cost_rows(table: Table, *, only_own: bool) -> None:
+    """Add the speed and the memory of the detectors, ours compared with each of river's."""
+    builders = builders_without_note(only_own=only_own)
+    speeds = {name: updates_per_s_of(build, SPEED_VALUES) for name, build in builders.items()}
+    memory_mb = {name: memory_mb_of(build) for name, build in builders.items()}
     peers = [name for name in ("ADWIN", "Page-Hinkley", "KSWIN") if name in builders]
-    missing = "" if peers or alone else "river is not installed: pip install costprobe[bench]"
+    missing = "" if peers or only_own else "river is not installed: pip install costprobe[bench]"
     own_speed, own_mb = speeds["costprobe"], memory_mb["costprobe"]
-    whose_turn: Sequence[str | None] = peers or [None]
-    for name in whose_turn:
-        whose = {"peer_name": f"river {name}"} if name else {}
+    compared: Sequence[str | None] = peers or [None]
+    for name in compared:
+        peer = {"peer_name": f"river {name}"} if name else {}
         table.row(
-            "updates a second of a core, one series",
+            "updates per second of one core, one series",
             own_speed,
             "/s",
             peer=speeds.get(name or ""),
             goal=f"≥ {UPDATES_PER_S_GOAL:,}",
             note=missing or COST_NOTE,
-            **whose,
+            **peer,
         )
         table.row(
-            "memory of a thousand series",
+            "memory of 1,000 series",
             own_mb,
             "MB",
             peer=memory_mb.get(name or ""),
             goal=f"≤ {MEMORY_MB_GOAL}",
-            note=missing or f"resident, each fed with {FED_DAYS} days of values",
-            **whose,
+            note=missing or f"resident, after {STREAM_DAYS} days of values each",
+            **peer,
         )
+
+
+class Measured(NamedTuple):
+    """Results of all jobs.
+
+    Attributes:
+        stationary: False drifts, months, spikes, detected spikes and anomalies of each stream, by
+            detector and family.
+        delays: Delay of each shift in values, by detector and shift; None if missed.
+        reports: Number of reports of each shift, by detector and shift.
+        noise: Delay of each 2 % step in values, by sigma and phi of the noise.
+    """
+
+    stationary: dict[tuple[str, str], list[tuple[float, ...]]]
+    delays: dict[tuple[str, str], list[int | None]]
+    reports: dict[tuple[str, str], list[int]]
+    noise: dict[tuple[float, float], list[int | None]]
+
+    def false_drift_rate(self, name: str, families: set[str]) -> float:
+        """Return the false drifts of a detector per series and month."""
+        rows = [row for family in families for row in self.stationary[name, family]]
+        return float(sum(row[0] for row in rows) / sum(row[1] for row in rows))
 
 
 def main() -> None:
@@ -230,159 +280,172 @@ def main() -> None:
     parser.add_argument("--other-seeds", type=int, default=4, help="for the other detectors")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ours-only", action="store_true")
-    parser.add_argument("--cost", action="store_true", help="speed and memory alone: a minute")
+    parser.add_argument("--cost", action="store_true", help="only speed and memory, about a minute")
     add_json(parser)
     options = parser.parse_args()
     table = Table(issue_line=7)
-    cost(table, alone=options.ours_only)
+    add_cost_rows(table, only_own=options.ours_only)
     code = finish(table, options.json)
     if options.cost:
         sys.exit(code)
     print()
-    names = list(detectors(alone=options.ours_only))
+    names = list(builders_of(only_own=options.ours_only))
 
     def seeds(name: str) -> range:
         count = options.seeds if name == "costprobe" else min(options.seeds, options.other_seeds)
         return range(options.base_seed, options.base_seed + count)
 
-    quiet: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
-    delays: dict[tuple[str, str], list[int | None]] = defaultdict(list)
-    reports: dict[tuple[str, str], list[int]] = defaultdict(list)
-    noise: dict[tuple[float, float], list[int | None]] = defaultdict(list)
+    measured = Measured(defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list))
     with multiprocessing.Pool(options.jobs) as pool:
         for name in names:
             jobs = [(name, seed, name == "costprobe") for seed in seeds(name)]
-            for rows in pool.imap_unordered(quiet_job, jobs):
+            for rows in pool.imap_unordered(run_stationary_job, jobs):
                 for family, *numbers in rows:
-                    quiet[name, family].append(tuple(numbers))
-            more = [(name, seed, name == "costprobe") for seed in range(3 * len(jobs))]
-            for found in pool.imap_unordered(change_job, more):
-                for kind, delay, told in found:
-                    delays[name, kind].append(delay)
-                    reports[name, kind].append(told)
+                    measured.stationary[name, family].append(tuple(numbers))
+            shift_jobs = [(name, seed, name == "costprobe") for seed in range(3 * len(jobs))]
+            for shifts in pool.imap_unordered(run_shift_job, shift_jobs):
+                for shift, delay, reports in shifts:
+                    measured.delays[name, shift].append(delay)
+                    measured.reports[name, shift].append(reports)
         cases = [
             (sigma, phi, seed)
             for sigma in (0.005, 0.01, 0.02)
             for phi in (0.0, 0.5)
             for seed in range(options.seeds)
         ]
-        for sigma, phi, delay in pool.imap_unordered(noise_job, cases):
-            noise[sigma, phi].append(delay)
-    sys.exit(code if report(names, quiet, delays, reports, noise) else 1)
+        for sigma, phi, delay in pool.imap_unordered(run_noise_job, cases):
+            measured.noise[sigma, phi].append(delay)
+    print_accuracy(names, measured)
+    is_met = print_goals(measured, only_own=len(names) == 1)
+    sys.exit(code if is_met else 1)
 
 
-def report(names, quiet, delays, reports, noise) -> bool:
-    """Prints the tables; True if every goal was met."""
-    families = list(dict.fromkeys(family for _, family in quiet))
-
-    def rate(name: str, wanted: set[str]) -> float:
-        rows = [row for family in wanted for row in quiet[name, family]]
-        return float(sum(row[0] for row in rows) / sum(row[1] for row in rows))
-
-    stationary = set(families) - APART
-    print("False drifts for each series and month\n")
+def print_accuracy(names: list[str], measured: Measured) -> None:
+    """Print the tables of false drifts, of delays, and of delays by noise."""
+    families = list(dict.fromkeys(family for _, family in measured.stationary))
+    rate = measured.false_drift_rate
+    stationary = set(families) - NON_STATIONARY
+    print("False drifts per series and month\n")
     print_table(
         ["family", *names],
         iter(
             [
                 *([f, *(f"{rate(name, {f}):.3f}" for name in names)] for f in families),
                 [
-                    "**all but weekends and wander**",
+                    "**all except weekends and wander**",
                     *(f"**{rate(name, stationary):.3f}**" for name in names),
                 ],
             ]
         ),
     )
-    print("Lasting changes: median delay in values, missed (not within 3 days) of all, reports\n")
+    print("Persistent shifts: median delay in values, missed (not within 3 days) of all, reports\n")
 
-    def cell(name: str, kind: str) -> str:
-        found = delays[name, kind]
-        mean = statistics.fmean(reports[name, kind])
-        lost = missed(found) if "ramp" not in kind else sum(delay is None for delay in found)
-        return f"{median_of(found)}, {lost} of {len(found)}, {mean:.1f}"
+    def cell(name: str, shift: str) -> str:
+        delays = measured.delays[name, shift]
+        mean_reports = statistics.fmean(measured.reports[name, shift])
+        is_ramp = "ramp" in shift
+        missed = sum(delay is None for delay in delays) if is_ramp else count_missed(delays)
+        return f"{median_text(delays)}, {missed} of {len(delays)}, {mean_reports:.1f}"
 
     print_table(
-        ["change", *names], ([kind, *(cell(name, kind) for name in names)] for kind in KINDS)
+        ["shift", *names], ([shift, *(cell(name, shift) for name in names)] for shift in SHIFTS)
     )
-    print("A 2 % step in each noise: median delay of costprobe in values, missed\n")
+    print("2 % steps by noise: median delay of costprobe in values, missed\n")
+    noise = measured.noise
     print_table(
         ["noise", "AR(1) 0", "AR(1) 0.5"],
         (
             [
                 f"{sigma * 100:g} %",
                 *(
-                    f"{median_of(noise[sigma, phi])}, {missed(noise[sigma, phi])}"
+                    f"{median_text(noise[sigma, phi])}, {count_missed(noise[sigma, phi])}"
                     for phi in (0, 0.5)
                 ),
             ]
             for sigma in (0.005, 0.01, 0.02)
         ),
     )
-    rows = [row for (name, _), found in quiet.items() if name == "costprobe" for row in found]
-    spikes, hits, told = (sum(row[i] for row in rows) for i in (2, 3, 4))
-    recall, precision = hits / spikes, hits / told
-    builders = {"costprobe": ours, **detectors_quietly(alone=len(names) == 1)}
+
+
+def print_goals(measured: Measured, *, only_own: bool) -> bool:
+    """Print the speeds and the goals; return whether every goal was met."""
+    builders = builders_without_note(only_own=only_own)
     speeds = {
-        name: speed_of(builders[name], 60_000 if name == "costprobe" else 6_000) for name in names
+        name: updates_per_s_of(build, 60_000 if name == "costprobe" else 6_000)
+        for name, build in builders.items()
     }
-    print("Updates a second on one core\n")
-    print_table(names, iter([[f"{speeds[name]:,.0f}" for name in names]]))
-    price = price_called_drift()
-    state = len(filled().state())
+    print("Updates per second of one core\n")
+    print_table(list(speeds), iter([[f"{speed:,.0f}" for speed in speeds.values()]]))
+    delays, stationary_rows = measured.delays, measured.stationary
+    stationary = {family for _, family in stationary_rows} - NON_STATIONARY
+    rows = [
+        row
+        for (name, _), of_family in stationary_rows.items()
+        if name == "costprobe"
+        for row in of_family
+    ]
+    spikes, hits, anomalies = (sum(row[column] for row in rows) for column in (2, 3, 4))
+
+    def rate(*families: str) -> float:
+        return measured.false_drift_rate("costprobe", set(families))
+
     goals = [
-        ("false drift, all stationary", rate("costprobe", stationary), "≤", 0.05),
-        ("false drift, worst family", max(rate("costprobe", {f}) for f in stationary), "≤", 0.3),
-        ("false drift, weekends and wander", max(rate("costprobe", {f}) for f in APART), "<", 1),
+        ("false drifts, all stationary", rate(*stationary), "≤", 0.05),
+        ("false drifts, worst family", max(map(rate, stationary)), "≤", 0.3),
+        ("false drifts, weekends and wander", max(map(rate, NON_STATIONARY)), "<", 1),
         *(
-            (f"median delay, {kind}", float(median_of(delays["costprobe", kind])), "≤", limit)
-            for kind, limit in zip(KINDS, (12, 4, 3, 3, 130, 480), strict=True)
+            (f"median delay, {shift}", float(median_text(delays["costprobe", shift])), "≤", limit)
+            for shift, limit in zip(SHIFTS, (12, 4, 3, 3, 130, 480), strict=True)
         ),
-        ("steps missed", sum(missed(delays["costprobe", k]) for k in KINDS[:4]), "≤", 0),
-        ("anomaly recall", recall, "≥", 0.99),
-        ("anomaly precision", precision, "≥", 0.99),
-        ("price changes called drift", price, "≤", 0),
-        ("updates a second", speeds["costprobe"], "≥", UPDATES_PER_S_GOAL),
-        ("state in bytes", state, "≤", 16_384),
+        ("missed steps", sum(count_missed(delays["costprobe", k]) for k in SHIFTS[:4]), "≤", 0),
+        ("anomaly recall", hits / spikes, "≥", 0.99),
+        ("anomaly precision", hits / anomalies, "≥", 0.99),
+        ("price changes reported as drift", count_price_drifts(), "≤", 0),
+        ("updates per second", speeds["costprobe"], "≥", UPDATES_PER_S_GOAL),
+        ("state in bytes", len(trained_detector().state()), "≤", 16_384),
     ]
     print("Goals\n")
     print_table(
-        ["goal", "measured", "wanted", "met"],
+        ["goal", "measured", "limit", "met"],
         (
-            [name, f"{value:,.4g}" if value < 1000 else f"{value:,.0f}", f"{how} {limit:,g}", met]
-            for name, value, how, limit in goals
-            for met in ["yes" if is_met(value, how, limit) else "**no**"]
+            [name, f"{value:,.4g}" if value < 1000 else f"{value:,.0f}", f"{sign} {limit:,g}", met]
+            for name, value, sign, limit in goals
+            for met in ["yes" if is_within(value, sign, limit) else "**no**"]
         ),
     )
-    return all(is_met(value, how, limit) for _, value, how, limit in goals)
+    return all(is_within(value, sign, limit) for _, value, sign, limit in goals)
 
 
-def is_met(value: float, how: str, limit: float) -> bool:
-    return {"≤": value <= limit, "<": value < limit, "≥": value >= limit}[how]
+def is_within(value: float, sign: str, limit: float) -> bool:
+    """Return whether `value sign limit` holds."""
+    return {"≤": value <= limit, "<": value < limit, "≥": value >= limit}[sign]
 
 
-def filled() -> Detector:
+def trained_detector() -> Detector:
+    """Return a detector with 20 days of history."""
     detector = Detector()
-    stream = make(Recipe(20, 0.01, daily=0.05), random.Random(3))
+    stream = generate(Recipe(20, 0.01, daily=0.05), random.Random(3))
     for time_s, value in stream.points:
         detector.update(time_s, value)
     return detector
 
 
-def price_called_drift() -> int:
-    """Drifts of the reference cost while the price doubles, falls back, and rises by a tenth.
+def count_price_drifts() -> int:
+    """Return the drifts of the reference cost when only the price changes.
 
-    The analyst watches `cost_reference`, which is time and energy at the first price.
+    The price doubles, returns, and rises by 10 %. The drift monitor watches `cost_reference`, the
+    cost at the first price.
     """
-    found = 0
+    drifts = 0
     for seed in range(10):
         rng = random.Random(300_000 + seed)
         detector = Detector()
-        for index, (time_s, time_per_inference) in enumerate(make(Recipe(30), rng).points):
-            price = (1.0, 2.0, 1.0, 1.1)[index * 4 // (30 * PER_DAY)]
+        for index, (time_s, time_per_inference) in enumerate(generate(Recipe(30), rng).points):
+            price = (1.0, 2.0, 1.0, 1.1)[index * 4 // (30 * VALUES_PER_DAY)]
             cost, reference_price = price * time_per_inference, 1.0
             reference = cost * reference_price / price
-            found += sum(f.kind == "drift" for f in detector.update(time_s, reference))
-    return found
+            drifts += sum(f.kind == "drift" for f in detector.update(time_s, reference))
+    return drifts
 
 
 if __name__ == "__main__":

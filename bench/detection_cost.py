@@ -1,8 +1,8 @@
-"""What a detector costs: updates a second of one series, and the memory of a thousand of them.
+"""Speed and memory of a detector: updates per second of one series, and bytes of 1,000 series.
 
-Memory is measured where nothing else is: a process of its own makes detectors of many series, all
-fed with the same days, and tells by how much its resident memory grew, or what Python allocated if
-that is more: small ones fit into memory that the process had before.
+Memory is measured in a separate process that builds the detectors of many series and feeds all of
+them with the same values. The result is the growth of its resident memory, or the bytes that Python
+allocated if they are more: small objects fit into memory that the process already had.
 """
 
 from __future__ import annotations
@@ -13,67 +13,68 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from streams import PER_DAY, Recipe, Stream, make
+from streams import VALUES_PER_DAY, Recipe, Stream, generate
 
 Update = Callable[[float, float], list[str]]
 PAGE_BYTES = 4096
-FED_DAYS = 4
+STREAM_DAYS = 4
 ROUNDS = 3
 SERIES = 200
-SERIES_TRACED = 10
+TRACED_SERIES = 10
 
 
-def fed(count: int) -> Stream:
-    """About so many values with a daily pattern."""
-    return make(Recipe(count / PER_DAY, 0.01, 0.3, daily=0.05), random.Random(1))
+def daily_stream(count: int) -> Stream:
+    """Return about `count` values with a daily pattern."""
+    return generate(Recipe(count / VALUES_PER_DAY, 0.01, 0.3, daily=0.05), random.Random(1))
 
 
-def speed_of(build: Callable[[], Update], count: int) -> float:
-    """Updates a second of processor time: the best of some rounds, disturbed least by neighbours."""
-    stream = fed(count)
-    best_s = float("inf")
+def updates_per_s_of(build: Callable[[], Update], count: int) -> float:
+    """Return updates per second of CPU time: the fastest round, which other load disturbed least."""
+    stream = daily_stream(count)
+    fastest_s = float("inf")
     for _ in range(ROUNDS):
         update = build()
         began_s = time.process_time()
         for time_s, value in stream.points:
             update(time_s, value)
-        best_s = min(best_s, time.process_time() - began_s)
-    return len(stream.points) / best_s
+        fastest_s = min(fastest_s, time.process_time() - began_s)
+    return len(stream.points) / fastest_s
 
 
-def memory_of(build: Callable[[], Update]) -> float:
-    """MB of resident memory that a thousand detectors take."""
+def memory_mb_of(build: Callable[[], Update]) -> float:
+    """Return the resident memory of 1,000 detectors in MB."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_grow, args=(build, theirs))
+    receiver, sender = context.Pipe()
+    child = context.Process(target=_send_bytes_per_detector, args=(build, sender))
     child.start()
-    theirs.close()
+    sender.close()
     try:
-        bytes_each = float(ours.recv())
+        bytes_per_detector = float(receiver.recv())
     finally:
         child.join()
-    return bytes_each * 1000 / 1e6
+    return bytes_per_detector * 1000 / 1e6
 
 
-def _grow(build: Callable[[], Update], answer) -> None:
-    points = fed(FED_DAYS * PER_DAY).points
-    _filled(build, points)  # what is loaded or made once is no series' own
+def _send_bytes_per_detector(build: Callable[[], Update], sender: Connection) -> None:
+    points = daily_stream(STREAM_DAYS * VALUES_PER_DAY).points
+    _trained(build, points)  # excludes what is loaded or created only once
     gc.collect()
-    before = _resident_bytes()
-    kept = [_filled(build, points) for _ in range(SERIES)]
+    before_bytes = _resident_bytes()
+    detectors = [_trained(build, points) for _ in range(SERIES)]
     gc.collect()
-    resident = (_resident_bytes() - before) / SERIES
+    resident_bytes = (_resident_bytes() - before_bytes) / SERIES
     tracemalloc.start()
-    kept += [_filled(build, points) for _ in range(SERIES_TRACED)]
+    detectors += [_trained(build, points) for _ in range(TRACED_SERIES)]
     gc.collect()
-    traced = tracemalloc.get_traced_memory()[0] / SERIES_TRACED
-    answer.send(max(resident, traced))
-    del kept
+    traced_bytes = tracemalloc.get_traced_memory()[0] / TRACED_SERIES
+    sender.send(max(resident_bytes, traced_bytes))
+    del detectors
 
 
-def _filled(build: Callable[[], Update], points: Sequence[tuple[float, float]]) -> Update:
+def _trained(build: Callable[[], Update], points: Sequence[tuple[float, float]]) -> Update:
     update = build()
     for time_s, value in points:
         update(time_s, value)

@@ -26,7 +26,9 @@ import fleet_queries  # noqa: E402 - as above
 import fleet_rows  # noqa: E402 - as above
 import fleet_stamps  # noqa: E402 - as above
 from fakes.servers import running  # noqa: E402 - as above
-from fleet_load import BATCH_ROWS, Load, Sent  # noqa: E402 - as above
+from fleet_load import BATCH_ROWS, Load  # noqa: E402 - as above
+from fleet_result import Result  # noqa: E402 - as above
+from fleet_rows import Rows  # noqa: E402 - as above
 from fleet_servers import Influx, Victoria  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - as above
 
@@ -52,53 +54,7 @@ LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, stamps_s=6, workers=2
 SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, stamps_s=2, workers=400)
 
 
-@dataclass(frozen=True)
-class Result:
-    """One fleet in one database.
-
-    Attributes:
-        server: Name of the database.
-        short: Its name in file names.
-        hosts: Number of hosts.
-        begun: Hosts that had a row of each series in time; only these sent the rounds.
-        fill: The first row of each series, in large requests.
-        each: Rounds in requests of one host each, as hosts send them.
-        packed: Rounds in requests of 5,000 rows, as a relay sends them.
-        begun_bytes: Size of its files when each series had a row.
-        disk_bytes: Size of its files at the end.
-        empty_bytes: Its resident memory before the first row.
-        series: Number of series reported by the database.
-        panel: Slowest panel of the fleet dashboard.
-        query_s: Duration of its query.
-    """
-
-    server: str
-    short: str
-    hosts: int
-    begun: int
-    fill: Sent
-    each: Sent
-    packed: Sent
-    begun_bytes: int
-    disk_bytes: int
-    empty_bytes: int
-    series: int
-    panel: str
-    query_s: float
-
-    @property
-    def rows(self):
-        """All acknowledged rows."""
-        return self.fill.rows + self.each.rows + self.packed.rows
-
-    @property
-    def row_bytes(self):
-        """Disk bytes of a row of an existing series."""
-        rows = self.each.rows + self.packed.rows
-        return max(0, self.disk_bytes - self.begun_bytes) / rows if rows else float("nan")
-
-
-def measured(server, rows, hosts, times):
+def measured(server: Influx | Victoria, rows: Rows, hosts: int, times: Times) -> Result:
     """Return a fleet's result on an empty server."""
     _, empty_bytes = server.usage()
     server.begin()
@@ -114,7 +70,7 @@ def measured(server, rows, hosts, times):
         server, rows, begun, times.send_s, request_rows=BATCH_ROWS, from_round=from_round
     ).run()
     disk_bytes = server.settled_bytes(times.settle_s)
-    panel, query_s = fleet_queries.heaviest(server, from_round + packed.rounds, times.query_s)
+    panel, query_s = fleet_queries.slowest_panel(server, from_round + packed.rounds, times.query_s)
     return Result(
         server=server.name,
         short=server.short,
@@ -132,7 +88,9 @@ def measured(server, rows, hosts, times):
     )
 
 
-def run(times):
+def run(
+    times: Times,
+) -> tuple[Rows, list[Result], dict[str, float], dict[tuple[str, bool], float]]:
     """Measure everything: rows of a host, the fleets, timestamps, arrivals."""
     rows = fleet_rows.captured()
     print(f"a host: {rows.series} series, {rows.fields} fields, {rows.per_s:.3f} rows/s")
@@ -145,14 +103,14 @@ def run(times):
                     results.append(measured(server, rows, hosts, times))
                 print(fleet_page.line(results[-1], rows), flush=True)
         with running(Influx, Path(name) / "stamps", Influx.program) as server:
-            stamps = fleet_stamps.saved(server, rows, times.stamps_s, rounds=2_000)
+            stamps = fleet_stamps.row_bytes(server, rows, times.stamps_s, rounds=2_000)
     arrivals = fleet_arrivals.table(times.workers, rows.per_s)
     return rows, results, stamps, arrivals
 
 
-def main():
+def main() -> int:
     """Measure, print, and write the results that the options request."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Load of a fleet on a database.")
     parser.add_argument("--short", action="store_true", help="about a minute")
     parser.add_argument("--keep", action="store_true", help="write the tables of docs/sizing.md")
     add_json(parser)

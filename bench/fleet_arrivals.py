@@ -36,49 +36,49 @@ CONFIG = SinkConfig.model_validate(
 class SimulatedClock:
     """Wall clock and monotonic clock of all hosts."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now_s = 0.0
 
-    def time_ns(self):
+    def time_ns(self) -> int:
         return START_NS + int(self.now_s * NS_PER_S)
 
-    def monotonic_ns(self):
+    def monotonic_ns(self) -> int:
         return int(self.now_s * NS_PER_S)
 
 
 class Lines:
     """A number of rows; their content is not stored."""
 
-    def __init__(self, waiting=0):
+    def __init__(self, waiting: int = 0) -> None:
         self.waiting = waiting
 
-    def batch(self, limit):
+    def batch(self, limit: int) -> RowBatch | None:
         points = min(limit, self.waiting)
         covered = RowRange("all", 0, points)
         return RowBatch(covered, points, points, b"x" * points) if points else None
 
-    def batch_after(self, _batch, _limit):
+    def batch_after(self, _batch: RowBatch, _limit: int) -> None:
         """Do nothing: no request is full, so nothing is prefetched."""
 
-    def done(self, _batch, _seq, sent, _rejected):
+    def done(self, _batch: RowBatch, _seq: int, sent: int, _rejected: object) -> None:
         self.waiting -= sent
 
 
 class HostOutbox:
     """Live rows at a constant rate, and a backlog."""
 
-    def __init__(self, clock, per_s, waiting):
+    def __init__(self, clock: SimulatedClock, per_s: float, waiting: int) -> None:
         self._clock, self._per_s, self._filled_s = clock, per_s, clock.now_s
         self._live, self.backlog = Lines(waiting), Lines()
 
     @property
-    def live(self):
-        came = int((self._clock.now_s - self._filled_s) * self._per_s)
-        self._filled_s += came / self._per_s
-        self._live.waiting += came
+    def live(self) -> Lines:
+        arrived = int((self._clock.now_s - self._filled_s) * self._per_s)
+        self._filled_s += arrived / self._per_s
+        self._live.waiting += arrived
         return self._live
 
-    def set_apart(self, over_points):
+    def set_apart(self, over_points: int) -> None:
         if self.live.waiting > over_points:
             self.backlog.waiting += self._live.waiting
             self._live.waiting = 0
@@ -87,25 +87,34 @@ class HostOutbox:
 class Server:
     """Counts the rows that arrive in each second."""
 
-    def __init__(self, clock, back_s=0.0):
-        self._clock, self._back_s = clock, back_s
-        self.requests, self.rows = {}, {}
+    def __init__(self, clock: SimulatedClock, reachable_s: float = 0.0) -> None:
+        self._clock, self._reachable_s = clock, reachable_s
+        self.requests: dict[int, int] = {}
+        self.rows: dict[int, int] = {}
 
-    def encode(self, points):
+    def encode(self, points: bytes) -> bytes:
         return points
 
-    def post(self, body):
-        if self._clock.now_s < self._back_s:
+    def post(self, body: bytes) -> None:
+        if self._clock.now_s < self._reachable_s:
             raise RetryLater("unreachable")
         second = int(self._clock.now_s)
         self.requests[second] = self.requests.get(second, 0) + 1
         self.rows[second] = self.rows.get(second, 0) + len(body)
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing: there is no connection."""
 
 
-def arrivals(hosts, per_s, *, with_schedule, backlog=0, back_s=0.0, seconds=60):
+def arrivals(
+    hosts: int,
+    per_s: float,
+    *,
+    with_schedule: bool,
+    backlog: int = 0,
+    reachable_s: float = 0.0,
+    seconds: int = 60,
+) -> dict[str, float]:
     """Return the row arrivals in the worst second, and the mean of the first ten seconds.
 
     Args:
@@ -113,44 +122,44 @@ def arrivals(hosts, per_s, *, with_schedule, backlog=0, back_s=0.0, seconds=60):
         per_s: Rows per second of each host.
         with_schedule: Whether each host has its own phase within the flush interval.
         backlog: Queued rows of each host at the start.
-        back_s: Time at which the server becomes reachable, in s.
+        reachable_s: Time at which the server becomes reachable, in s.
         seconds: Simulated time after that, in s.
     """
     clock = SimulatedClock()
-    server = Server(clock, back_s)
+    server = Server(clock, reachable_s)
     rng = random.Random(1)
     waiting: list[tuple[float, int, Any]] = []
     for number in range(hosts):
         clock.now_s = rng.uniform(0.0, STARTED_WITHIN_S)
         name = f"gpu-node-{number:05}.example.com"
-        own = random.Random(number)
+        host_rng = random.Random(number)
         worker = OutboxWorker(
             CONFIG,
             cast("Any", HostOutbox(clock, per_s, backlog)),
             cast("Any", server),
             Event(),
             clock,
-            rng=own,
-            schedule=FlushSchedule(name, "influxdb", FLUSH_S, own, clock)
+            rng=host_rng,
+            schedule=FlushSchedule(name, "influxdb", FLUSH_S, host_rng, clock)
             if with_schedule
             else None,
         )
         heapq.heappush(waiting, (clock.now_s, number, worker))
-    end_s = back_s + STARTED_WITHIN_S + seconds
+    end_s = reachable_s + STARTED_WITHIN_S + seconds
     while waiting and waiting[0][0] < end_s:
         clock.now_s, number, worker = heapq.heappop(waiting)
         pause_s = max(worker.step(), 0.001)
         heapq.heappush(waiting, (clock.now_s + pause_s, number, worker))
-    first = int(back_s) if backlog else int(STARTED_WITHIN_S)
+    first = int(reachable_s) if backlog else int(STARTED_WITHIN_S)
     every = [server.rows.get(second, 0) for second in range(first, first + seconds)]
     return {"peak": max(every), "first_10_s": sum(every[:10]) / 10}
 
 
-def table(hosts, per_s, outage_s=OUTAGE_S):
+def table(hosts: int, per_s: float, outage_s: float = OUTAGE_S) -> dict[tuple[str, bool], float]:
     """Return each case without and with the flush schedule, as multiples of the fleet's row rate."""
     # Two minutes of the outage are simulated: by then the back-off has reached its maximum.
     backlog = int(per_s * (outage_s - SIMULATED_OUTAGE_S))
-    found = {}
+    multiples = {}
     for with_schedule in (False, True):
         rollout = arrivals(hosts, per_s, with_schedule=with_schedule)
         outage = arrivals(
@@ -158,10 +167,10 @@ def table(hosts, per_s, outage_s=OUTAGE_S):
             per_s,
             with_schedule=with_schedule,
             backlog=backlog,
-            back_s=SIMULATED_OUTAGE_S,
+            reachable_s=SIMULATED_OUTAGE_S,
             seconds=240,
         )
-        found["rollout", with_schedule] = rollout["peak"] / (hosts * per_s)
-        found["outage", with_schedule] = outage["peak"] / (hosts * per_s)
-        found["outage, first 10 s", with_schedule] = outage["first_10_s"] / (hosts * per_s)
-    return found
+        multiples["rollout", with_schedule] = rollout["peak"] / (hosts * per_s)
+        multiples["outage", with_schedule] = outage["peak"] / (hosts * per_s)
+        multiples["outage, first 10 s", with_schedule] = outage["first_10_s"] / (hosts * per_s)
+    return multiples

@@ -5,16 +5,20 @@ rounds of ten seconds follow each other as fast as the database acknowledges the
 has its share of the hosts, so that the result is the sustained rate, not the offered rate.
 """
 
+from __future__ import annotations
+
 import random
 import threading
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from costprobe.adapters.net.errors import RetryLater
+from costprobe.adapters.sinks.influx_v1 import InfluxV1
 from costprobe.core.clock import NS_PER_MS
-from fleet_rows import NS, line
+from fleet_rows import NS, Rows, Shape, line
+from fleet_servers import Measured
 
 ROUND_S = 10
 PAUSE_S = 0.5
@@ -50,12 +54,12 @@ class Sent:
     retries: int = 0
 
     @property
-    def per_s(self):
+    def per_s(self) -> float:
         """Acknowledged rows per second."""
         return self.rows / self.seconds
 
     @property
-    def cpu_per_million_s(self):
+    def cpu_per_million_s(self) -> float:
         """CPU seconds of the database per million rows."""
         return self.cpu_s / self.rows * 1e6 if self.rows else float("nan")
 
@@ -68,15 +72,15 @@ class Sender(threading.Thread):
         number: Index of the sender.
     """
 
-    def __init__(self, load, number):
+    def __init__(self, load: Load, number: int) -> None:
         super().__init__(daemon=True)
         self._load, self._number = load, number
         self._rng = random.Random(number)
-        self.rows, self.requests, self.rounds, self.times = 0, 0, 0, []
-        self.retries = 0
-        self.error = None
+        self.rows, self.requests, self.rounds, self.retries = 0, 0, 0, 0
+        self.times_s: list[float] = []
+        self.error: Exception | None = None
 
-    def run(self):
+    def run(self) -> None:
         """Send rounds until the load is over."""
         sink = self._load.server.sink(self._load.database)
         try:
@@ -87,11 +91,11 @@ class Sender(threading.Thread):
         finally:
             sink.close()
 
-    def _round(self, sink):
+    def _round(self, sink: InfluxV1) -> None:
         load = self._load
         since_s = load.from_round * ROUND_S + self.rounds * ROUND_S
         due = load.rows.shapes if load.everything else load.rows.due(since_s, ROUND_S)
-        waiting = []
+        waiting: list[str] = []
         for host in range(self._number, load.hosts, SENDERS):
             waiting += self._host(host, due, since_s)
             if len(waiting) >= load.request_rows:
@@ -103,7 +107,7 @@ class Sender(threading.Thread):
             self._send(sink, waiting)
         self.rounds += 1
 
-    def _host(self, host, due, since_s):
+    def _host(self, host: int, due: Iterable[Shape], since_s: int) -> list[str]:
         """Return a host's rows of a round; each host has its own sampling phase."""
         rng, load = self._rng, self._load
         phase_ns = zlib.crc32(b"%d" % host) * 1_000_003 % (ROUND_S * NS)
@@ -113,7 +117,7 @@ class Sender(threading.Thread):
         time_ns -= time_ns % load.grid_ns
         return [line(shape, host, time_ns, rng) for shape in due]
 
-    def _send(self, sink, lines):
+    def _send(self, sink: InfluxV1, lines: list[str]) -> None:
         body = "\n".join(lines).encode()
         began_s = time.perf_counter()
         while True:
@@ -126,7 +130,7 @@ class Sender(threading.Thread):
                 if self._load.is_over():
                     return
                 time.sleep(PAUSE_S)
-        self.times.append(time.perf_counter() - began_s)
+        self.times_s.append(time.perf_counter() - began_s)
         self.rows += len(lines)
         self.requests += 1
 
@@ -149,32 +153,33 @@ class Load:
 
     def __init__(  # noqa: PLR0913 - a run's settings
         self,
-        server,
-        rows,
-        hosts,
-        seconds,
+        server: Measured,
+        rows: Rows,
+        hosts: int,
+        seconds: float,
         *,
-        request_rows=1,
-        from_round=0,
-        rounds=DAY_S // ROUND_S,
-        everything=False,
-        grid_ns=NS_PER_MS,
-        database="fleet",
-    ):
+        request_rows: int = 1,
+        from_round: int = 0,
+        rounds: int = DAY_S // ROUND_S,
+        everything: bool = False,
+        grid_ns: int = NS_PER_MS,
+        database: str = "fleet",
+    ) -> None:
         self.server, self.rows, self.hosts, self.seconds = server, rows, hosts, seconds
         self.request_rows, self.from_round, self.rounds = request_rows, from_round, rounds
         self.everything, self.grid_ns, self.database = everything, grid_ns, database
         self._ends_s = 0.0
-        self._senders = []
+        self._senders: list[Sender] = []
 
-    def is_over(self):
+    def is_over(self) -> bool:
         """Return whether the time or the simulated day is over, or a sender failed."""
         if time.monotonic() >= self._ends_s:
             return True
-        sender: Any = threading.current_thread()
-        return sender.rounds >= self.rounds or any(each.error for each in self._senders)
+        sender = threading.current_thread()
+        is_done = isinstance(sender, Sender) and sender.rounds >= self.rounds
+        return is_done or any(sender.error for sender in self._senders)
 
-    def run(self):
+    def run(self) -> Sent:
         """Send until the load is over, and return the result."""
         cpu_s, _ = self.server.usage()
         began_s = time.monotonic()
@@ -189,14 +194,14 @@ class Load:
             if sender.error is not None:
                 raise sender.error
         now_s, rss_bytes = self.server.usage()
-        times = sorted(took for sender in self._senders for took in sender.times)
+        times_s = sorted(time_s for sender in self._senders for time_s in sender.times_s)
         return Sent(
             rows=sum(sender.rows for sender in self._senders),
-            requests=len(times),
+            requests=len(times_s),
             seconds=seconds,
             rounds=max(sender.rounds for sender in self._senders) + 1,
             cpu_s=now_s - cpu_s,
             rss_bytes=rss_bytes,
-            slow_s=times[int(len(times) * 0.99)] if times else 0.0,
+            slow_s=times_s[int(len(times_s) * 0.99)] if times_s else 0.0,
             retries=sum(sender.retries for sender in self._senders),
         )

@@ -6,10 +6,17 @@ Measured and extrapolated figures are in separate tables.
 import math
 import os
 import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from fleet_result import Result
+from fleet_rows import Rows
 
 PAGE = Path(__file__).parents[1] / "docs" / "sizing.md"
+# Row arrivals by case and whether there is a flush schedule, in multiples of the row rate.
+Arrivals = Mapping[tuple[str, bool], float]
 FLUSH_S = 10.0
 DAY_S = 86_400
 FLEET = 10_000
@@ -24,7 +31,7 @@ TOO_SHORT = (
 )
 
 
-def line(result, rows):
+def line(result: Result, rows: Rows) -> str:
     """Format a result as one line."""
     needed = rows.per_s * result.hosts
     return (
@@ -35,7 +42,17 @@ def line(result, rows):
     )
 
 
-def entry(name, ours, unit, *, peer=None, peer_name="", goal="", met=None, note=""):  # noqa: PLR0913 - the table's columns
+def entry(  # noqa: PLR0913 - the table's columns
+    name: str,
+    ours: float,
+    unit: str,
+    *,
+    peer: float | None = None,
+    peer_name: str = "",
+    goal: str = "",
+    met: bool | None = None,
+    note: str = "",
+) -> dict[str, Any]:
     """Return a row of the table of all benchmarks."""
     return {
         "issue_line": 8,
@@ -51,14 +68,16 @@ def entry(name, ours, unit, *, peer=None, peer_name="", goal="", met=None, note=
     }
 
 
-def entries(rows, results, stamps, arrivals):
+def entries(
+    rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
+) -> list[dict[str, Any]]:
     """Return all results as rows of the table of all benchmarks."""
-    found = []
+    lines = []
     for result in results:
-        found += of_result(result, rows)
+        lines += of_result(result, rows)
     for case, goal in (("rollout", ARRIVALS_MAX), ("outage", None), ("outage, first 10 s", None)):
         ours, peer = arrivals[case, True], arrivals[case, False]
-        found.append(
+        lines.append(
             entry(
                 f"arrivals after {case}",
                 ours,
@@ -70,7 +89,7 @@ def entries(rows, results, stamps, arrivals):
                 note="worst second" if "first" not in case else "mean over them",
             )
         )
-    found.append(
+    lines.append(
         entry(
             "disk of a device row, timestamps in whole ms",
             stamps["ms"],
@@ -81,10 +100,10 @@ def entries(rows, results, stamps, arrivals):
         )
     )
     # If nothing was acknowledged in time, CPU per row is not defined.
-    return [row for row in found if math.isfinite(row["ours"])]
+    return [row for row in lines if math.isfinite(row["ours"])]
 
 
-def of_result(result, rows):
+def of_result(result: Result, rows: Rows) -> list[dict[str, Any]]:
     """Return the rows of one fleet in one database."""
     label = f"{result.short}, {result.hosts:,} hosts"
     needed = rows.per_s * result.hosts
@@ -125,7 +144,7 @@ def of_result(result, rows):
     ]
 
 
-def host_table(rows):
+def host_table(rows: Rows) -> str:
     """Format the rows of one host by measurement."""
     lines = [
         "| measurement | series | fields | interval | rows per day |",
@@ -144,7 +163,7 @@ def host_table(rows):
     return "\n".join(lines)
 
 
-def fleet_row(result, rows):
+def fleet_row(result: Result, rows: Rows) -> str:
     """Format one fleet in one database as a row of the page."""
     return (
         f"| {result.server} | {result.hosts:,} | {rows.per_s * result.hosts:,.0f}"
@@ -157,7 +176,7 @@ def fleet_row(result, rows):
     )
 
 
-def measured_table(rows, results):
+def measured_table(rows: Rows, results: Iterable[Result]) -> str:
     """Format the measured figures of each fleet."""
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     lines = [
@@ -179,7 +198,7 @@ def measured_table(rows, results):
     return "\n".join(lines)
 
 
-def arrivals_table(stamps, arrivals):
+def arrivals_table(stamps: Mapping[str, float], arrivals: Arrivals) -> str:
     """Format the arrivals and the effect of timestamp rounding."""
     lines = [
         "| row arrivals per second, as a multiple of the fleet's row rate | without flush schedule | with |",
@@ -203,7 +222,7 @@ def arrivals_table(stamps, arrivals):
     return "\n".join(lines)
 
 
-def sizing_table(rows, results):
+def sizing_table(rows: Rows, results: Sequence[Result]) -> str:
     """Format the requirements of 10,000 hosts, extrapolated from the largest fleets with all series."""
     per_s = rows.per_s * FLEET
     lines = [
@@ -260,26 +279,34 @@ def sizing_table(rows, results):
     return "\n".join(lines)
 
 
-def first(results, short):
+def first(results: Iterable[Result], short: str) -> Result:
     """Return a database's smallest fleet."""
     return next(result for result in results if result.short == short)
 
 
-def memory(result):
+def memory(result: Result) -> str:
     """Return the memory of a large fleet: that of the empty server plus that of each series."""
     per_series = (result.packed.rss_bytes - result.empty_bytes) / result.series
     all_bytes = result.empty_bytes + per_series * result.series / result.begun * FLEET
     return f"{all_bytes / 1e9:,.0f} GB"
 
 
-def row_of(name, chosen, value, how, complete):
+def row_of(
+    name: str,
+    chosen: Mapping[str, Result],
+    value: Callable[[Result], str],
+    basis: str,
+    complete: Iterable[str],
+) -> str:
     """Format a row: a value for each database, and the number of hosts it is extrapolated from."""
     hosts = ", ".join(f"{chosen[short].hosts:,}" for short in complete)
     cells = " | ".join(value(chosen[short]) for short in complete)
-    return f"| {name} | {cells} | {how} {hosts} hosts |"
+    return f"| {name} | {cells} | {basis} {hosts} hosts |"
 
 
-def keep(rows, results, stamps, arrivals):
+def keep(
+    rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
+) -> None:
     """Write the tables between the page's markers."""
     text = PAGE.read_text()
     for name, table in (

@@ -8,10 +8,13 @@ import json
 import statistics
 import time
 import urllib.error
+from collections.abc import Callable
+from functools import partial
 
 from costprobe.ui.grafana.boards import boards
 from fakes.servers import get
 from fleet_load import ROUND_S, START_S
+from fleet_servers import Influx, Victoria
 
 INTERVAL = "1m"
 TIMES = 3
@@ -23,7 +26,7 @@ METRICSQL = {
 }
 
 
-def panels():
+def panels() -> list[tuple[str, str]]:
     """Return (title, InfluxQL) of each target of the fleet dashboard."""
     board = json.loads(boards()["fleet.json"])
     return [
@@ -34,7 +37,7 @@ def panels():
     ]
 
 
-def filled(query, rounds):
+def filled(query: str, rounds: int) -> str:
     """Return a panel's query over the range of the sent rows."""
     until_s = START_S + rounds * ROUND_S
     spans = f"time >= {START_S}s AND time < {until_s}s"
@@ -48,7 +51,7 @@ def filled(query, rounds):
     return query
 
 
-def heaviest(server, rounds, seconds):
+def slowest_panel(server: Influx | Victoria, rounds: int, seconds: float) -> tuple[str, float]:
     """Return (title, median seconds) of the slowest panel.
 
     Args:
@@ -58,32 +61,34 @@ def heaviest(server, rounds, seconds):
     """
     queries = queries_of(server, rounds)
     ends_s = time.monotonic() + seconds
-    took = {}
-    for title, ask in queries:
+    durations_s = {}
+    for title, run_query in queries:
         if time.monotonic() < ends_s:
-            took[title, ask] = timed(ask)
-    (title, ask), first_s = max(took.items(), key=lambda entry: entry[1])
-    again = [timed(ask) for _ in range(TIMES - 1) if time.monotonic() < ends_s]
-    return title, statistics.median([first_s, *again])
+            durations_s[title, run_query] = duration_s(run_query)
+    (title, run_query), first_s = max(durations_s.items(), key=lambda entry: entry[1])
+    more_s = [duration_s(run_query) for _ in range(TIMES - 1) if time.monotonic() < ends_s]
+    return title, statistics.median([first_s, *more_s])
 
 
-def queries_of(server, rounds):
+def queries_of(server: Influx | Victoria, rounds: int) -> list[tuple[str, Callable[[], object]]]:
     """Return (title, function that runs the query) of each panel."""
     if server.short == "influxdb":
-        texts = [(title, filled(query, rounds)) for title, query in panels()]
-        return [(title, lambda text=text: server.query(text, db="fleet")) for title, text in texts]
+        return [
+            (title, partial(server.query, filled(query, rounds), db="fleet"))
+            for title, query in panels()
+        ]
     span = {"start": START_S, "end": START_S + rounds * ROUND_S, "step": INTERVAL}
     return [
-        (title, lambda text=text: get(f"{server.url}/api/v1/query_range", query=text, **span))
+        (title, partial(get, f"{server.url}/api/v1/query_range", query=text, **span))
         for title, text in METRICSQL.items()
     ]
 
 
-def timed(ask):
+def duration_s(run_query: Callable[[], object]) -> float:
     """Return the duration of a query in s; one that the server aborts counts until the abort."""
     began_s = time.perf_counter()
     try:
-        ask()
+        run_query()
     except urllib.error.HTTPError as error:
         print(f"  rejected: {error.code}")
     return time.perf_counter() - began_s

@@ -10,15 +10,16 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.line_protocol import field_set, series_key
+from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA
 from costprobe.daemon.lifecycle import AGENT_EVERY_S
 from fakes.daemon import DaemonProcess
@@ -29,11 +30,12 @@ from fakes.serving_engine import ServingEngine
 GPUS = 8
 NS = 1_000_000_000
 VARIANTS = 256
-PLACE = "\x1a"
-QUICK = '[telemetry]\nevery = "200ms"\naggregate = "1s"\n'
+# Stands for the host number, until the renderer has escaped the tags.
+HOST_MARK = "qplaceq"
+SHORT_INTERVALS = '[telemetry]\nevery = "200ms"\naggregate = "1s"\n'
 EVENTS_PER_DAY = 50
 # Numeric fields that are constant for a host.
-STEADY = frozenset({"price_rate_per_h", "mem_clock_mhz", "window_s"})
+CONSTANT = frozenset({"price_rate_per_h", "mem_clock_mhz", "window_s"})
 PROBE_S = float(ProbeConfig.model_fields["every_s"].default)
 WINDOW_S = float(ServiceConfig.model_fields["window_s"].default)
 EVERY_S = {
@@ -79,32 +81,32 @@ class Rows:
     jitter_ns: tuple[int, ...]
 
     @property
-    def per_s(self):
+    def per_s(self) -> float:
         """Rows per second of a host with default intervals."""
         return sum(1 / shape.every_s for shape in self.shapes)
 
     @property
-    def series(self):
+    def series(self) -> int:
         """Number of series of a host in InfluxDB."""
         return len(self.shapes)
 
     @property
-    def fields(self):
+    def fields(self) -> int:
         """Number of series of a host in VictoriaMetrics."""
         return sum(shape.fields for shape in self.shapes)
 
-    def due(self, round_s, step_s):
+    def due(self, round_s: float, step_s: float) -> list[Shape]:
         """Return the shapes with a row in the step of simulated time that starts at `round_s`."""
         return [shape for shape in self.shapes if round_s % shape.every_s < step_s]
 
 
-def line(shape, host, time_ns, rng):
+def line(shape: Shape, host: int, time_ns: int, rng: random.Random) -> str:
     """Return a row of a host in line protocol."""
     number = f"{host:05}"
     return f"{number.join(shape.key)} {rng.choice(shape.variants)} {time_ns}"
 
 
-def captured():
+def captured() -> Rows:
     """Run a daemon until each of its series has rows, and return their shapes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -116,14 +118,14 @@ def captured():
         with engine.over_http() as server:
             daemon = DaemonProcess(folder, fake.env())
             try:
-                daemon.start(QUICK + OWNED + GPU_PROBE + service(server.url))
+                daemon.start(SHORT_INTERVALS + OWNED + GPU_PROBE + service(server.url))
                 rows = gathered(daemon, engine)
             finally:
                 daemon.stop()
     return Rows(shapes_of(rows), jitter_of(rows))
 
 
-def service(url):
+def service(url: str) -> str:
     """Return the configuration of a service over all devices with short windows."""
     names = ", ".join(f'"gpu{index}"' for index in range(GPUS))
     return (
@@ -132,10 +134,10 @@ def service(url):
     )
 
 
-def gathered(daemon, engine):
+def gathered(daemon: DaemonProcess, engine: ServingEngine) -> list[Point]:
     """Return all rows of a daemon after it has sampled, probed and served."""
 
-    def is_complete():
+    def is_complete() -> bool:
         engine.serve("llama-3.1-8b", 3, tokens_in=220, tokens_out=140)
         time.sleep(0.2)
         served = daemon.points("cost", basis="serving")
@@ -145,30 +147,28 @@ def gathered(daemon, engine):
     return [row for name in SCHEMA for row in daemon.points(name)]
 
 
-def shapes_of(rows):
+def shapes_of(rows: Iterable[Point]) -> tuple[Shape, ...]:
     """Return the shape of each series, from its row with the most fields."""
-    best: dict[Any, Any] = {}
+    best: dict[tuple[str, tuple[tuple[str, str], ...]], Point] = {}
     for row in rows:
-        place = (row.measurement, tuple(sorted(row.tags.items())))
-        if place not in best or len(row.fields) > len(best[place].fields):
-            best[place] = row
+        series = (row.measurement, tuple(sorted(row.tags.items())))
+        if series not in best or len(row.fields) > len(best[series].fields):
+            best[series] = row
     return tuple(shape_of(row) for _, row in sorted(best.items()))
 
 
-def shape_of(row):
+def shape_of(row: Point) -> Shape:
     """Return the shape of a row."""
     rng = random.Random(row.measurement + row.tags.get("device", ""))
-    own = {"host": f"gpu-node-{PLACE}.example.com"}
+    host_tags = {"host": f"gpu-node-{HOST_MARK}.example.com"}
     if row.tags.get("uuid"):
-        own["uuid"] = row.tags["uuid"] + "-" + PLACE
-    # The renderer escapes control characters, so a plain marker stands for the host number.
-    mark = "qplaceq"
-    tags = {**row.tags, **{name: text.replace(PLACE, mark) for name, text in own.items()}}
+        host_tags["uuid"] = row.tags["uuid"] + "-" + HOST_MARK
+    tags = {**row.tags, **host_tags}
     every_s = EVERY_S.get(row.measurement)
     if every_s is None:
         every_s = WINDOW_S if row.tags.get("basis") == "serving" else PROBE_S
     return Shape(
-        key=tuple(series_key(row.measurement, tags).split(mark)),
+        key=tuple(series_key(row.measurement, tags).split(HOST_MARK)),
         measurement=row.measurement,
         every_s=every_s,
         fields=len(row.fields),
@@ -176,22 +176,22 @@ def shape_of(row):
     )
 
 
-def varied(fields, rng):
+def varied(fields: Mapping[str, FieldValue], rng: random.Random) -> dict[str, FieldValue]:
     """Return the fields with random variation of the measured numbers."""
-    found = {}
+    result: dict[str, FieldValue] = {}
     for name, value in fields.items():
         if name == "temp_c":
-            found[name] = float(round(value + rng.gauss(0, 2)))
+            result[name] = float(round(float(value) + rng.gauss(0, 2)))
         elif name == "mem_used_bytes":
-            found[name] = value + (rng.randrange(512) << 21)
-        elif isinstance(value, float) and name not in STEADY:
-            found[name] = value * rng.gauss(1, 0.1)
+            result[name] = int(value) + (rng.randrange(512) << 21)
+        elif isinstance(value, float) and name not in CONSTANT:
+            result[name] = value * rng.gauss(1, 0.1)
         else:
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
-def jitter_of(rows):
+def jitter_of(rows: Iterable[Point]) -> tuple[int, ...]:
     """Return the deviations of the daemon's device intervals from their median, in ns."""
     by_device: dict[str, list[int]] = {}
     for row in rows:
@@ -202,7 +202,7 @@ def jitter_of(rows):
     return tuple(step - middle for step in steps if abs(step - middle) < NS // 10)
 
 
-def only(rows, measurements):
+def only(rows: Rows, measurements: Collection[str]) -> Rows:
     """Return the rows without the series of other measurements."""
     kept = tuple(shape for shape in rows.shapes if shape.measurement in measurements)
     return Rows(kept, rows.jitter_ns)

@@ -35,7 +35,7 @@ class Measured:
         """Flush memory to files."""
         raise TypeError(f"{type(self).__name__} does not implement flush")
 
-    def usage(self):
+    def usage(self) -> tuple[float, int]:
         """Return (CPU seconds so far, resident bytes now)."""
         pid = self._process.pid
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -43,7 +43,7 @@ class Measured:
         resident = next(row for row in status.splitlines() if row.startswith("VmRSS"))
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(resident.split()[1]) * 1024
 
-    def disk_bytes(self):
+    def disk_bytes(self) -> int:
         """Return the size of its files in bytes."""
         total = 0
         # Compaction deletes files meanwhile; deleted ones are not counted.
@@ -53,19 +53,19 @@ class Measured:
                     total += (Path(folder) / name).stat().st_blocks * 512
         return total
 
-    def settled_bytes(self, seconds):
+    def settled_bytes(self, seconds: float) -> int:
         """Return the size of its files once it is stable, or after `seconds`."""
         ends_s = time.monotonic() + seconds
         self.flush()
-        before, same = -1, 0
-        while same < 4 and time.monotonic() < ends_s:
+        before, unchanged = -1, 0
+        while unchanged < 4 and time.monotonic() < ends_s:
             time.sleep(1.0)
             now = self.disk_bytes()
-            same = same + 1 if now == before else 0
+            unchanged = unchanged + 1 if now == before else 0
             before = now
         return self.disk_bytes()
 
-    def sink(self, database=DATABASE):
+    def sink(self, database: str = DATABASE) -> InfluxV1:
         """Return the product's own client of it."""
         config = InfluxV1Config.model_validate(
             {"api": "v1", "url": self.url, "database": database, "timeout": "60s"}
@@ -80,27 +80,27 @@ class Influx(Measured, InfluxDB):
     program = "influxd"
     short = "influxdb"
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         text = self._config.read_text()
         self._config.write_text(text.replace("[data]\n", SETTLING, 1))
 
-    def begin(self, *databases):
+    def begin(self, *databases: str) -> None:
         """Create the databases."""
         for database in databases or (DATABASE,):
             self.query(f'CREATE DATABASE "{database}"')
 
-    def flush(self):
+    def flush(self) -> None:
         """Do nothing: InfluxDB compacts after the configured delay."""
 
-    def compacted_bytes(self, database):
+    def compacted_bytes(self, database: str) -> int:
         """Return the size of a database's compacted rows, without log and series index."""
         return sum(path.stat().st_size for path in (self.folder / "data" / database).rglob("*.tsm"))
 
-    def series(self, database=DATABASE):
+    def series(self, database: str = DATABASE) -> int:
         """Return the number of series."""
-        found = self.query("SHOW SERIES EXACT CARDINALITY", db=database)
-        return sum(row[0] for series in found for row in series["values"])
+        counts = self.query("SHOW SERIES EXACT CARDINALITY", db=database)
+        return sum(row[0] for series in counts for row in series["values"])
 
 
 class Victoria(Measured, VictoriaMetrics):
@@ -110,15 +110,15 @@ class Victoria(Measured, VictoriaMetrics):
     program = "victoria-metrics"
     short = "victoriametrics"
 
-    def begin(self, *_):
+    def begin(self, *_: str) -> None:
         """Do nothing: databases need not be created."""
 
-    def flush(self):
+    def flush(self) -> None:
         """Flush memory to files and merge them into one part."""
         get(f"{self.url}/internal/force_flush")
         get(f"{self.url}/internal/force_merge")
 
-    def series(self):
+    def series(self) -> int:
         """Return the number of series of a day."""
         status = json.loads(get(f"{self.url}/api/v1/status/tsdb", topN="1", date=self.day))
         return int(status["data"]["totalSeries"])

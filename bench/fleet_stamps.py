@@ -4,13 +4,14 @@ VictoriaMetrics always stores milliseconds, so only InfluxDB is measured.
 """
 
 from fleet_load import Load
-from fleet_rows import only
+from fleet_rows import Rows, only
+from fleet_servers import Influx
 
 GRIDS_NS = {"ns": 1, "ms": 1_000_000}
 HOSTS = 5
 
 
-def saved(server, rows, seconds, rounds):
+def row_bytes(server: Influx, rows: Rows, seconds: float, rounds: int) -> dict[str, float]:
     """Return the disk bytes of a row by timestamp resolution.
 
     Args:
@@ -21,7 +22,7 @@ def saved(server, rows, seconds, rounds):
     """
     server.begin(*GRIDS_NS)
     devices = only(rows, {"device"})
-    found = {}
+    rows_sent = {}
     for database, grid_ns in GRIDS_NS.items():
         sent = Load(
             server,
@@ -33,6 +34,8 @@ def saved(server, rows, seconds, rounds):
             grid_ns=grid_ns,
             database=database,
         ).run()
-        found[database] = sent.rows
+        rows_sent[database] = sent.rows
     server.settled_bytes(seconds + 10)
-    return {database: server.compacted_bytes(database) / sent for database, sent in found.items()}
+    return {
+        database: server.compacted_bytes(database) / sent for database, sent in rows_sent.items()
+    }

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import footprint_peers as peers  # noqa: E402 - beside this file
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
-from proc_usage import Usage, children_of, memory_mb  # noqa: E402 - beside this file
+from proc_usage import Usage, Use, children_of, memory_mb  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
@@ -38,9 +40,10 @@ OURS = "costprobe"
 BARE = "  its packages, idle"
 PACKAGES = ("apscheduler.schedulers.background, click, pydantic, sqlite3", "json, pynvml")
 STEPS_MAX = 1800
+Process = subprocess.Popen[bytes]
 
 
-def script_power(fake, seconds):
+def script_power(fake: FakeNvml, seconds: float) -> None:
     """Change the power of each GPU every second."""
     now_ns = fake.clock.monotonic_ns()
     for step in range(min(STEPS_MAX, int(seconds + 3 * SETTLE_MAX_S))):
@@ -51,14 +54,14 @@ def script_power(fake, seconds):
         gpu.set(util_pct=60)
 
 
-def free_port():
-    """A free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+def free_port() -> int:
+    """Return a free port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def start(command, env, log):
+def start(command: list[str], env: dict[str, str], log: Path) -> Process:
     """Start a process in the background with its output in a file."""
     with log.open("wb") as out:
         return subprocess.Popen(
@@ -71,7 +74,7 @@ def start(command, env, log):
         )
 
 
-def stop(process):
+def stop(process: Process) -> None:
     """End a process and its descendants."""
     process.terminate()
     process.wait(30)
@@ -79,7 +82,9 @@ def stop(process):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def started(folder, fake, wanted):
+def started(
+    folder: Path, fake: FakeNvml, wanted: Sequence[peers.Peer]
+) -> tuple[dict[str, Process], dict[str, str]]:
     """Start ours and the peers.
 
     Returns:
@@ -88,7 +93,8 @@ def started(folder, fake, wanted):
     config = folder / "costprobe.toml"
     config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
     ours = [sys.executable, "-m", "costprobe", "--config", str(config), "run"]
-    processes, missing = {}, {}
+    processes: dict[str, Process] = {}
+    missing = {}
     for peer in wanted:
         try:
             command = peers.command_of(peer, free_port())
@@ -97,30 +103,35 @@ def started(folder, fake, wanted):
         else:
             log = folder / f"{peer.name}.log"
             processes[peer.name] = start(command, fake.env(), log)
-            if peer.script and not until(lambda log=log: b"READY" in log.read_bytes()):
+            if peer.script and not until(partial(_is_ready, log)):
                 stop(processes.pop(peer.name))
                 missing[peer.name] = f"it was not ready within {SETTLE_MAX_S:.0f} s"
     processes = {OURS: start(ours, fake.env(), folder / f"{OURS}.log"), **processes}
-    until(lambda: children_of(processes[OURS].pid) or processes[OURS].poll() is not None)
+    daemon = processes[OURS]
+    until(lambda: bool(children_of(daemon.pid)) or daemon.poll() is not None)
     time.sleep(SETTLE_S)
     settle(processes)
     return processes, missing
 
 
-def packages_alone():
-    """PSS and RSS in MB of idle processes that load the packages that ours are built on."""
+def _is_ready(log: Path) -> bool:
+    return b"READY" in log.read_bytes()
+
+
+def packages_alone() -> tuple[float, float]:
+    """Return PSS and RSS in MB of idle processes that load the packages that ours are built on."""
     idle = [
         subprocess.Popen([sys.executable, "-c", f"import {names}, time; time.sleep(600)"])
         for names in PACKAGES
     ]
     time.sleep(5.0)
-    found = [memory_mb(process.pid) for process in idle]
+    sizes = [memory_mb(process.pid) for process in idle]
     for process in idle:
         stop(process)
-    return tuple(sum(column) for column in zip(*found, strict=True))
+    return sum(pss for pss, _ in sizes), sum(rss for _, rss in sizes)
 
 
-def until(condition):
+def until(condition: Callable[[], bool]) -> bool:
     """Wait for a condition; return whether it was met in time."""
     ends_s = time.monotonic() + SETTLE_MAX_S
     while time.monotonic() < ends_s:
@@ -130,17 +141,19 @@ def until(condition):
     return False
 
 
-def settle(processes):
+def settle(processes: Mapping[str, Process]) -> None:
     """Wait until each running process uses little CPU, or for SETTLE_MAX_S."""
     ends_s = time.monotonic() + SETTLE_MAX_S
     while time.monotonic() < ends_s:
-        usages = [Usage(found.pid) for found in processes.values() if found.poll() is None]
+        usages = [Usage(one.pid) for one in processes.values() if one.poll() is None]
         time.sleep(4.0)
-        if all(usage.taken()["cpu_s_per_h"] / 36 < CALM_CPU_PCT for usage in usages):
+        if all(usage.measured()["cpu_s_per_h"] / 36 < CALM_CPU_PCT for usage in usages):
             return
 
 
-def measured(folder, seconds, wanted):
+def measured(
+    folder: Path, seconds: float, wanted: Sequence[peers.Peer]
+) -> tuple[dict[str, Use], dict[str, str]]:
     """Return the resource usage of each process by name, and the reasons of missing ones."""
     fake = FakeNvml(folder, gpus=GPUS)
     script_power(fake, seconds)
@@ -151,53 +164,61 @@ def measured(folder, seconds, wanted):
             if process.poll() is None:
                 usages[name] = Usage(process.pid)
                 continue
-            words = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
-            missing[name] = f"it ended: {words[-1] if words else process.returncode}"
+            lines = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+            missing[name] = f"it ended: {lines[-1] if lines else process.returncode}"
         if OURS in usages:
             usages |= {f"  {name}": Usage(pid) for name, pid in parts_of(processes[OURS].pid)}
         time.sleep(seconds)
-        found = {name: usage.taken() for name, usage in usages.items()}
+        uses = {name: usage.measured() for name, usage in usages.items()}
         pss_mb, rss_mb = packages_alone()
-        zeros = dict.fromkeys(("cpu_s_per_h", "wakes_per_s"), 0.0)
-        found[BARE] = zeros | {"pss_mb": pss_mb, "rss_mb": rss_mb, "processes": len(PACKAGES)}
-        return found, missing
+        uses[BARE] = {
+            "cpu_s_per_h": 0.0,
+            "wakes_per_s": 0.0,
+            "pss_mb": pss_mb,
+            "rss_mb": rss_mb,
+            "processes": len(PACKAGES),
+        }
+        return uses, missing
     finally:
         for process in processes.values():
             stop(process)
 
 
-def parts_of(daemon):
-    """The daemon's child processes, with their names."""
+def parts_of(daemon_pid: int) -> list[tuple[str, int]]:
+    """Return the names and process ids of the daemon's children."""
     return [
         (Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode(), pid)
-        for pid in children_of(daemon)
+        for pid in children_of(daemon_pid)
     ]
 
 
-def best(found, key):
-    """The peer that uses the least: (name, use); ("", None) if there is no peer."""
-    uses = [
-        (use[key], name)
-        for name, use in found.items()
-        if name != OURS and not name.startswith(" ") and use[key]
+def best_peer(uses: Mapping[str, Use]) -> tuple[str, float | None]:
+    """Return the name and the CPU seconds per hour of the cheapest peer; ("", None) without one."""
+    of_peers = [
+        (use["cpu_s_per_h"], name)
+        for name, use in uses.items()
+        if name != OURS and not name.startswith(" ") and use["cpu_s_per_h"]
     ]
-    return min(uses)[::-1] if uses else ("", None)
+    if not of_peers:
+        return "", None
+    cpu_s, name = min(of_peers)
+    return name, cpu_s
 
 
-def results(found, missing, seconds):
-    """The rows that are compared with goals."""
-    ours = found[OURS]
-    without = "".join(f"; {name} is missing: {why}" for name, why in missing.items())
+def results(uses: Mapping[str, Use], missing: Mapping[str, str], seconds: float) -> Table:
+    """Return the rows that are compared with goals."""
+    ours = uses[OURS]
+    without = "".join(f"; {name} is missing: {reason}" for name, reason in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
     table = Table(issue_line=1)
-    bare = found[BARE]
+    bare = uses[BARE]
     note += f"; the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
-    for name, value, unit, most in (
+    for name, value, unit, limit in (
         ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
         ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),
     ):
-        table.row(name, value, unit, goal=f"≤ {most:g}", note=note)
-    peer_name, peer = best(found, "cpu_s_per_h")
+        table.row(name, value, unit, goal=f"≤ {limit:g}", note=note)
+    peer_name, peer = best_peer(uses)
     table.row(
         "CPU compared with the best peer",
         ours["cpu_s_per_h"],
@@ -211,20 +232,20 @@ def results(found, missing, seconds):
     return table
 
 
-def show(found, missing):
-    """Print the use of each."""
-    head = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wake-ups/s")
-    print(f"{'':28}" + "".join(f"{word:>12}" for word in head))
-    for name, use in found.items():
+def show(uses: Mapping[str, Use], missing: Mapping[str, str]) -> None:
+    """Print the resource usage of each process."""
+    titles = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wake-ups/s")
+    print(f"{'':28}" + "".join(f"{title:>12}" for title in titles))
+    for name, use in uses.items():
         cells = (use["cpu_s_per_h"], use["cpu_s_per_h"] / 36, use["pss_mb"], use["rss_mb"])
         numbers = "".join(f"{cell:12.2f}" for cell in cells)
         print(f"{name:28}{numbers}{use['processes']:12d}{use['wakes_per_s']:12.1f}")
-    for name, why in missing.items():
-        print(f"{name:28}missing: {why}")
+    for name, reason in missing.items():
+        print(f"{name:28}missing: {reason}")
     print()
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description="CPU and memory compared with other monitors.")
     parser.add_argument("--seconds", type=float, default=600.0)
     add_json(parser)
@@ -232,11 +253,11 @@ def main():
     arguments = parser.parse_args()
     wanted = () if arguments.without_peers else peers.ALL
     with tempfile.TemporaryDirectory() as folder:
-        found, missing = measured(Path(folder), arguments.seconds, wanted)
-    if OURS not in found or found[OURS]["processes"] < 2:
+        uses, missing = measured(Path(folder), arguments.seconds, wanted)
+    if OURS not in uses or uses[OURS]["processes"] < 2:
         sys.exit(f"the daemon did not run with its sensor child: {missing.get(OURS, '')}")
-    show(found, missing)
-    return finish(results(found, missing, arguments.seconds), arguments.json)
+    show(uses, missing)
+    return finish(results(uses, missing, arguments.seconds), arguments.json)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class MissingError(Exception):
     """A peer is not available; the text gives the reason."""
 
 
-def python_of(peer):
+def python_of(peer: Peer) -> str:
     """Return the interpreter of the peer's environment; install the peer on first use.
 
     Raises:
@@ -94,29 +94,29 @@ def python_of(peer):
     return str(python)
 
 
-def version_of(peer):
+def version_of(peer: Peer) -> str:
     """Return the installed version."""
     code = f"from importlib.metadata import version; print(version({peer.package!r}))"
-    found = subprocess.run(
+    process = subprocess.run(
         [python_of(peer), "-c", code], check=True, capture_output=True, text=True
     )
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
-def command_of(peer, port):
+def command_of(peer: Peer, port: int) -> list[str]:
     """Return the peer's command; `port` replaces the argument `PORT`."""
     python = python_of(peer)
     script = PEERS / peer.name / "monitor.py"
     if peer.script:
         script.write_text(peer.script)
-    words = {PORT: str(port), SCRIPT: str(script)}
-    return [python, *(words.get(word, word) for word in peer.arguments)]
+    replacements = {PORT: str(port), SCRIPT: str(script)}
+    return [python, *(replacements.get(argument, argument) for argument in peer.arguments)]
 
 
-def _run(command):
+def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, timeout=INSTALL_S, capture_output=True, text=True)
 
 
-def _reason(error):
-    words = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    return words[-1] if words else type(error).__name__
+def _reason(error: Exception) -> str:
+    lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

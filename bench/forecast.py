@@ -14,8 +14,10 @@ import math
 import random
 import sys
 import time
+from collections.abc import Iterable, Iterator
 
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
+from costprobe.domain.costing.budgets.budget import Forecaster
 from costprobe.domain.costing.budgets.budget_forecast import HourRate, rest_of, robust_forecast
 from costprobe.domain.costing.budgets.periods import HOUR_NS
 
@@ -23,7 +25,7 @@ START_NS = 1_767_571_200_000_000_000  # Monday, 5 January 2026, 00:00 UTC
 KINDS = ("steady", "seasonal", "autocorrelated", "bursts", "gaps", "step")
 
 
-def hours_of(kind, rng, weeks):
+def hours_of(kind: str, rng: random.Random, weeks: int) -> list[float]:
     """Return the hourly costs of a seeded series."""
     values, deviation, level = [], 0.0, 10.0
     memory = 0.95 if kind == "autocorrelated" else 0.5
@@ -42,7 +44,9 @@ def hours_of(kind, rng, weeks):
     return values
 
 
-def trial(kind, rng, forecast, weeks, rest_hours):
+def trial(
+    kind: str, rng: random.Random, forecast: Forecaster, weeks: int, rest_hours: int
+) -> tuple[bool, float, float]:
     """Return whether a forecast's interval contains the actual cost, its relative width and error."""
     values = hours_of(kind, rng, weeks + math.ceil(rest_hours / 168))
     now = weeks * 168
@@ -53,27 +57,33 @@ def trial(kind, rng, forecast, weeks, rest_hours):
     ]
     rest = rest_of(START_NS + now * HOUR_NS, START_NS + (now + rest_hours) * HOUR_NS)
     actual = sum(values[now : now + rest_hours])
-    found = forecast(history, rest, "UTC")
-    holds = found.low <= actual <= found.high
-    return holds, (found.high - found.low) / actual, abs(found.expected - actual) / actual
+    result = forecast(history, rest, "UTC")
+    if result is None:
+        raise UnfitError("no forecast")
+    is_inside = result.low <= actual <= result.high
+    return is_inside, (result.high - result.low) / actual, abs(result.expected - actual) / actual
 
 
-def table(forecast, trials, seed, lengths):
+def table(
+    forecast: Forecaster, trials: int, seed: int, lengths: Iterable[tuple[int, int]]
+) -> Iterator[tuple[str, int, int, int, float, float, float]]:
     """Yield kind, weeks of history, forecast hours, forecasts, coverage, median width, median error."""
     for kind in KINDS:
         for weeks, rest_hours in lengths:
             rng = random.Random(f"{seed} {kind} {weeks} {rest_hours}")
-            found = []
+            results = []
             for _ in range(trials):
                 with contextlib.suppress(UnfitError):
-                    found.append(trial(kind, rng, forecast, weeks, rest_hours))
-            if found:
-                held = sum(holds for holds, _, _ in found) / len(found)
-                middle = [sorted(column)[len(found) // 2] for column in zip(*found, strict=True)]
-                yield kind, weeks, rest_hours, len(found), held, middle[1], middle[2]
+                    results.append(trial(kind, rng, forecast, weeks, rest_hours))
+            if results:
+                coverage = sum(is_inside for is_inside, _, _ in results) / len(results)
+                medians = [
+                    sorted(column)[len(results) // 2] for column in zip(*results, strict=True)
+                ]
+                yield kind, weeks, rest_hours, len(results), coverage, medians[1], medians[2]
 
 
-def main():
+def main() -> None:
     """Print the tables of the robust rate and of the harmonic regression."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
@@ -88,23 +98,23 @@ def main():
     ):
         began_s = time.perf_counter()
         print(f"\n{name}, {trials} trials each, nominal coverage 80 %")
-        print("series         weeks  hours  made  in interval  width  error")
-        total = []
+        print("series         weeks  hours count  in interval  width  error")
+        coverages = []
         try:
-            for kind, weeks, hours, made, held, width, error in table(
+            for kind, weeks, hours, count, coverage, width, error in table(
                 forecast, trials, options.seed, lengths
             ):
                 print(
-                    f"{kind:14s} {weeks:5d} {hours:6d} {made:5d} {held:12.0%} {width:6.1%} {error:6.1%}"
+                    f"{kind:14s} {weeks:5d} {hours:6d} {count:5d} {coverage:12.0%} {width:6.1%} {error:6.1%}"
                 )
                 if kind != "step":
-                    total.append(held)
+                    coverages.append(coverage)
         except MissingLibraryError as error:
             print(f"omitted: {error}")
             continue
-        share = sum(total) / len(total)
-        took_s = time.perf_counter() - began_s
-        print(f"without steps {share:.1%} in the interval; {took_s:.1f} s in total")
+        share = sum(coverages) / len(coverages)
+        duration_s = time.perf_counter() - began_s
+        print(f"without steps {share:.1%} in the interval; {duration_s:.1f} s in total")
         if forecast is robust_forecast:
             is_good = 0.7 <= share <= 0.95
     sys.exit(0 if is_good else 1)

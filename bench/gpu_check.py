@@ -1,4 +1,4 @@
-"""The steps of gpu_check.sh: each in a process of its own, its outcome beside its time."""
+"""Steps of gpu_check.sh; the result and the duration of each are written to files."""
 
 import argparse
 import json
@@ -8,11 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.core.clock import Clock, SystemClock
+from proc_usage import tree_of
 
 DAEMON_S = 180
 STEP_LIMIT_S = 200
@@ -21,75 +26,86 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 class Check:
-    """What was found so far, and where it is written."""
+    """Runs the steps and writes their results.
 
-    def __init__(self, folder, device):
+    Args:
+        folder: Folder of the result files and the logs.
+        device: "gpu" or "cpu".
+    """
+
+    def __init__(self, folder: Path, device: str) -> None:
         self.folder, self.device = folder, device
-        self.found: dict[str, Any] = {
+        self.report: dict[str, Any] = {
             "began": datetime.now(tz=UTC).isoformat(timespec="seconds"),
             "steps": {},
         }
 
-    def step(self, name, do):
-        """Runs a step; one that fails is recorded, and the next one runs."""
+    def step(self, name: str, function: Callable[[], dict[str, Any]]) -> None:
+        """Run a step and record its result; an error is recorded, too."""
         began_s = time.monotonic()
         print(f"{name} ...", flush=True)
         try:
-            result = {"ok": True, **do()}
+            result = {"ok": True, **function()}
         except (KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
             result = {"ok": False, "error": f"{type(error).__name__}: {error}"[:2000]}
-        result["took_s"] = round(time.monotonic() - began_s, 1)
-        self.found["steps"][name] = result
+        result["duration_s"] = round(time.monotonic() - began_s, 1)
+        self.report["steps"][name] = result
         self.write()
 
-    def run(self, name, *command, limit_s=STEP_LIMIT_S):
-        """Runs a command; its output is kept in a file, and given."""
+    def run(self, name: str, *command: str, limit_s: float = STEP_LIMIT_S) -> tuple[int, str]:
+        """Run a command, log its output to a file, and return its exit code and output.
+
+        Raises:
+            ValueError: The command failed.
+        """
         log = self.folder / f"{name}.log"
         with log.open("w") as file:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, stdout=file, stderr=subprocess.STDOUT, timeout=limit_s, check=False
             )
         text = log.read_text(errors="replace")
         # 3: `costprobe status` of a daemon that has ended.
-        if done.returncode not in (0, 1, 3):
-            raise ValueError(f"exit code {done.returncode}: {text[-500:]}")
-        return done.returncode, text
+        if process.returncode not in (0, 1, 3):
+            raise ValueError(f"exit code {process.returncode}: {text[-500:]}")
+        return process.returncode, text
 
-    def write(self):
-        (self.folder / "gpu_check.json").write_text(json.dumps(self.found, indent=1))
-        (self.folder / "gpu_check.txt").write_text(table(self.found))
+    def write(self) -> None:
+        """Write the report as JSON and as text."""
+        (self.folder / "gpu_check.json").write_text(json.dumps(self.report, indent=1))
+        (self.folder / "gpu_check.txt").write_text(report_text(self.report))
 
 
-def machine():
-    """What is measured on."""
+def machine() -> dict[str, Any]:
+    """Return the versions and the hardware of this machine."""
     import torch
 
-    found = {"torch": torch.__version__, "cuda": torch.version.cuda, "cpus": os.cpu_count()}
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cpus": os.cpu_count(),
+    }
     version = Path("/proc/driver/nvidia/version")
     if version.exists():
-        found["driver"] = version.read_text().splitlines()[0]
+        facts["driver"] = version.read_text().splitlines()[0]
     if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name(0)
-        found["l2_bytes"] = torch.cuda.get_device_properties(0).L2_cache_size
-    return found
+        facts["gpu"] = torch.cuda.get_device_name(0)
+        facts["l2_bytes"] = torch.cuda.get_device_properties(0).L2_cache_size
+    return facts
 
 
-def sensor_pass():
-    """Every metric of the first GPU, how long each sample took, and the counter's step."""
-    from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-    from costprobe.adapters.sensors.child.nvml import Library
-    from costprobe.core.clock import SystemClock
-
-    clock, told = SystemClock(), []
+def check_sensor() -> dict[str, Any]:
+    """Return every metric of the first GPU, the sampling times, and the counter's step."""
+    clock = SystemClock()
+    faults: list[object] = []
     library = Library()
     driver = library.open()
-    sensor = NvidiaSensor(0, library, clock, lambda _, fault: told.append(fault))
+    sensor = NvidiaSensor(0, library, clock, lambda _, fault: faults.append(fault))
     device = sensor.discover()
-    took_ms, sample = [], None
+    durations_ms, sample = [], None
     for _ in range(20):
         began_ns = clock.monotonic_ns()
         sample = sensor.sample()
-        took_ms.append((clock.monotonic_ns() - began_ns) / 1e6)
+        durations_ms.append((clock.monotonic_ns() - began_ns) / 1e6)
         time.sleep(0.1)
     if sample is None:
         raise ValueError("the sensor returned no sample")
@@ -97,40 +113,41 @@ def sensor_pass():
     return {
         "driver": driver.driver_version,
         "model": device.model,
-        "mig_devices": [part.name for part in sensor.slices()],
-        "sample_ms_max": max(took_ms),
-        "sample_ms_median": sorted(took_ms)[len(took_ms) // 2],
+        "mig_devices": [mig_device.name for mig_device in sensor.slices()],
+        "sample_ms_max": max(durations_ms),
+        "sample_ms_median": sorted(durations_ms)[len(durations_ms) // 2],
         "metrics": {name: value for name, value in values.items() if value is not None},
         "absent": [name for name, value in values.items() if value is None],
         "reports_process_use": sensor.util_by_pid_pct(clock.monotonic_ns() - 2 * 10**9) is not None,
         "buffers_samples": sensor.read_power_samples() is not None,
         "counter_step_ms": counter_step_ms(sensor, clock),
-        "told": [str(fault) for fault in told],
+        "faults": [str(fault) for fault in faults],
     }
 
 
-def counter_step_ms(sensor, clock):
-    """How often the energy counter advances; read fast here alone, where no energy is taken."""
-    if sensor.read_energy() is None:
+def counter_step_ms(sensor: NvidiaSensor, clock: Clock) -> float | None:
+    """Return the median time between two steps of the energy counter in ms.
+
+    The counter is read as fast as possible, which changes the power; no energy is measured here.
+    """
+    first = sensor.read_energy()
+    if first is None:
         return None
     ends_ns = clock.monotonic_ns() + 2 * 10**9
-    last, changed_ns = sensor.read_energy().energy_j, []
+    last_j, steps_ns = first.energy_j, []
     while clock.monotonic_ns() < ends_ns:
         reading = sensor.read_energy()
-        if reading is not None and reading.energy_j != last:
-            last = reading.energy_j
-            changed_ns.append(reading.t_ns)
-    gaps_ms = sorted((b - a) / 1e6 for a, b in pairwise(changed_ns))
-    return gaps_ms[len(gaps_ms) // 2] if gaps_ms else None
+        if reading is not None and reading.energy_j != last_j:
+            last_j = reading.energy_j
+            steps_ns.append(reading.t_ns)
+    intervals_ms = sorted((after - before) / 1e6 for before, after in pairwise(steps_ns))
+    return intervals_ms[len(intervals_ms) // 2] if intervals_ms else None
 
 
-def energy_pass():
-    """Idle power, then ten seconds of load: its power, and the counter against the power."""
+def check_energy() -> dict[str, Any]:
+    """Return the power when idle and under load, and the counter's ratio to the sampled power."""
     import torch
-    from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-    from costprobe.adapters.sensors.child.nvml import Library
     from costprobe.adapters.sensors.child.selftest import compare
-    from costprobe.core.clock import SystemClock
 
     clock = SystemClock()
     library = Library()
@@ -138,7 +155,7 @@ def energy_pass():
     sensor = NvidiaSensor(0, library, clock, lambda *_: None)
     sensor.discover()
 
-    def watched(seconds):
+    def sample(seconds: float) -> dict[str, float | None]:
         first, powers = sensor.read_energy(), []
         ends_ns = clock.monotonic_ns() + int(seconds * 1e9)
         while clock.monotonic_ns() < ends_ns:
@@ -147,39 +164,40 @@ def energy_pass():
                 powers.append((clock.monotonic_ns(), watts))
             time.sleep(0.1)
         last = sensor.read_energy()
-        mean_w = sum(w for _, w in powers) / len(powers)
-        counted_w = None
+        mean_w = sum(watts for _, watts in powers) / len(powers)
+        counter_w = None
         if first is not None and last is not None:
-            counted_w = (last.energy_j - first.energy_j) / ((last.t_ns - first.t_ns) / 1e9)
+            counter_w = (last.energy_j - first.energy_j) / ((last.t_ns - first.t_ns) / 1e9)
         verdict = compare(first, last, powers) if first and last else None
         return {
             "power_w": mean_w,
-            "counter_w": counted_w,
+            "counter_w": counter_w,
             "counter_to_power": None if verdict is None else verdict.ratio,
         }
 
-    idle = watched(IDLE_S)
+    idle = sample(IDLE_S)
     stop = threading.Event()
-    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
 
-    def load():
+    def multiply() -> None:
         while not stop.is_set():
             for _ in range(20):
-                torch.mm(a, a)
+                torch.mm(matrix, matrix)
             torch.cuda.synchronize()
 
-    thread = threading.Thread(target=load)
+    thread = threading.Thread(target=multiply)
     thread.start()
     try:
         time.sleep(2)
-        loaded = watched(10)
+        loaded = sample(10)
     finally:
         stop.set()
         thread.join()
     return {"idle": idle, "load": loaded}
 
 
-def agreement(check):
+def check_agreement(check: Check) -> dict[str, Any]:
+    """Return the comparison with other timers."""
     out = check.folder / "agreement.json"
     devices = "cpu" if check.device == "cpu" else "cuda:0"
     script = str(REPOSITORY / "bench" / "agreement.py")
@@ -197,7 +215,8 @@ def agreement(check):
     return {"goals_met": code == 0, "rows": json.loads(out.read_text())}
 
 
-def config_of(check, **probe):
+def write_config(check: Check, **probe: object) -> Path:
+    """Write a configuration with one probe and return its path."""
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in probe.items())
     path = check.folder / "costprobe.toml"
     path.write_text(
@@ -207,10 +226,12 @@ def config_of(check, **probe):
     return path
 
 
-def sweep(check):
-    on_cpu = check.device == "cpu"
-    more = {"max_batch": 4, "threads": 2} if on_cpu else {"dtype": "bf16", "max_batch": 1024}
-    config = config_of(check, kind="transformer", **more)
+def check_sweep(check: Check) -> dict[str, Any]:
+    """Return the stored result of a batch sweep."""
+    options: dict[str, object] = {"dtype": "bf16", "max_batch": 1024}
+    if check.device == "cpu":
+        options = {"max_batch": 4, "threads": 2}
+    config = write_config(check, kind="transformer", **options)
     command = (
         sys.executable,
         "-m",
@@ -225,60 +246,62 @@ def sweep(check):
     if code:
         raise ValueError("the sweep failed: see sweep.log")
     _, text = check.run("sweep-stored", *command, "--stored", "--json")
-    return json.loads(text.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return result
 
 
-def probes(check):
-    """One run of each way to run a pass, as the command line shows it."""
-    found = {}
-    ways = {"plain": {}, "cold": {"cold": True}, "cuda_graph": {"cuda_graph": True}}
-    for name, more in ways.items():
+def check_probes(check: Check) -> dict[str, Any]:
+    """Return the result of one probe run for each way to run a forward pass."""
+    results = {}
+    modes: dict[str, dict[str, object]] = {
+        "plain": {},
+        "cold": {"cold": True},
+        "cuda_graph": {"cuda_graph": True},
+    }
+    for name, options in modes.items():
         if check.device == "cpu" and name == "cuda_graph":
             continue
         dtype = "fp32" if check.device == "cpu" else "bf16"
-        config = config_of(check, kind="transformer", dtype=dtype, batch=8, **more)
+        config = write_config(check, kind="transformer", dtype=dtype, batch=8, **options)
         command = (sys.executable, "-m", "costprobe", "--config", str(config), "probe", "--json")
         code, text = check.run(f"probe-{name}", *command)
         if code:
             raise ValueError(f"{name}: {text[-300:]}")
-        found[name] = json.loads(text.strip().splitlines()[-1])
-    return {"ways": found}
+        results[name] = json.loads(text.strip().splitlines()[-1])
+    return {"modes": results}
 
 
-def children_of(pid):
-    """A process and all below it; each thread has children of its own."""
-    direct = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            direct += [int(text) for text in listed.read_text().split()]
-    return [pid, *(found for child in direct for found in children_of(child))]
-
-
-def rss_bytes(pid):
+def rss_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
 
 
-def kind_of(pid):
+def process_kind(pid: int) -> str:
+    """Return which of costprobe's processes this is."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
-        return "gone"
-    for sign, kind in (
+        return "ended"
+    for module, kind in (
         ("costprobe.adapters.sensors.child.main", "sensor child"),
         ("costprobe_probes.worker", "probe child"),
     ):
-        if sign in words:
+        if module in command:
             return kind
     return "daemon"
 
 
-def daemon(check, seconds):
-    """A daemon with its own store for some minutes: rows, events, and memory of all processes."""
-    dtype = {} if check.device == "cpu" else {"dtype": "bf16"}
-    config = config_of(check, kind="transformer", every="30s", when_busy="run", **dtype)
+def check_daemon(check: Check, seconds: float) -> dict[str, Any]:
+    """Run a daemon with a new store; return its rows, events, and the memory of all processes.
+
+    Raises:
+        ValueError: The daemon ended.
+    """
+    dtype: dict[str, object] = {} if check.device == "cpu" else {"dtype": "bf16"}
+    config = write_config(check, kind="transformer", every="30s", when_busy="run", **dtype)
     peaks: dict[str, int] = {}
     with (check.folder / "daemon.log").open("w") as log:
         process = subprocess.Popen(
@@ -288,12 +311,12 @@ def daemon(check, seconds):
         )
         ends_s = time.monotonic() + seconds
         while time.monotonic() < ends_s and process.poll() is None:
-            for pid in children_of(process.pid):
-                kind = kind_of(pid)
+            for pid in tree_of(process.pid):
+                kind = process_kind(pid)
                 peaks[kind] = max(peaks.get(kind, 0), rss_bytes(pid))
             time.sleep(0.5)
         if process.poll() is not None:
-            raise ValueError("the daemon ended by itself: see daemon.log")
+            raise ValueError("the daemon ended early: see daemon.log")
         process.send_signal(signal.SIGINT)
         process.wait(30)
     command = (sys.executable, "-m", "costprobe", "--config", str(config))
@@ -309,28 +332,31 @@ def daemon(check, seconds):
         "rss_peak_bytes": peaks,
         "sensor": json.loads(status)["sensor"],
         "probe_lines": [
-            x for x in (check.folder / "daemon.log").read_text().splitlines() if "inf/s" in x
+            line
+            for line in (check.folder / "daemon.log").read_text().splitlines()
+            if "inf/s" in line
         ],
         "events": [line for line in rows.splitlines() if line.startswith("event,")][:20],
     }
 
 
-def table(found):
-    """The outcome for people."""
-    lines = [f"gpu_check of {found['began']}", json.dumps(found.get("machine", {}))]
-    for name, step in found["steps"].items():
-        lines.append(f"\n== {name}: {'good' if step['ok'] else 'FAILED'}, {step['took_s']} s")
-        lines += [f"  {compared(row)}" for row in step.get("rows", []) if name == "agreement"]
+def report_text(report: dict[str, Any]) -> str:
+    """Format the report as readable text."""
+    lines = [f"gpu_check of {report['began']}", json.dumps(report.get("machine", {}))]
+    for name, step in report["steps"].items():
+        lines.append(f"\n== {name}: {'ok' if step['ok'] else 'FAILED'}, {step['duration_s']} s")
+        lines += [f"  {agreement_line(row)}" for row in step.get("rows", []) if name == "agreement"]
         lines += [f"  {json.dumps(point)}" for point in step.get("points", [])]
         lines += [f"  {line}" for line in step.get("probe_lines", [])]
-        hidden = {"ok", "took_s", "points", "probe_lines", "ways", "sensor"}
+        hidden = {"ok", "duration_s", "points", "probe_lines", "modes", "sensor"}
         hidden |= {"rows"} if name == "agreement" else set()
-        rest = {key: value for key, value in step.items() if key not in hidden}
-        lines.append(f"  {json.dumps(rest, default=str)}")
+        shown = {key: value for key, value in step.items() if key not in hidden}
+        lines.append(f"  {json.dumps(shown, default=str)}")
     return "\n".join(lines) + "\n"
 
 
-def compared(row):
+def agreement_line(row: dict[str, Any]) -> str:
+    """Format one comparison with another timer."""
     missed = "  MISSED" if row["good"] is False else ""
     return (
         f"{row['device']:7} {row['module']:12} {row['mode']:5} {row['ours_ms']:9.3f} ms"
@@ -338,28 +364,31 @@ def compared(row):
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description="What only a real GPU can show.")
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Checks that need a real GPU.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--daemon-s", type=int, default=DAEMON_S)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    asked.folder = asked.folder.resolve()
-    check = Check(asked.folder, asked.device)
-    check.found["machine"] = machine()
-    if asked.device == "gpu" and "gpu" not in check.found["machine"]:
-        print("no GPU that this torch can use; --device cpu tries the steps out", file=sys.stderr)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    options.folder = options.folder.resolve()
+    check = Check(options.folder, options.device)
+    check.report["machine"] = machine()
+    if options.device == "gpu" and "gpu" not in check.report["machine"]:
+        print(
+            "gpu_check: torch found no GPU; run the steps on the CPU with --device cpu",
+            file=sys.stderr,
+        )
         return 2
-    if asked.device == "gpu":
-        check.step("sensors", sensor_pass)
-        check.step("energy", energy_pass)
-    check.step("probes", lambda: probes(check))
-    check.step("agreement", lambda: agreement(check))
-    check.step("sweep", lambda: sweep(check))
-    check.step("daemon", lambda: daemon(check, asked.daemon_s))
-    print((asked.folder / "gpu_check.txt").read_text())
-    return int(not all(step["ok"] for step in check.found["steps"].values()))
+    if options.device == "gpu":
+        check.step("sensors", check_sensor)
+        check.step("energy", check_energy)
+    check.step("probes", lambda: check_probes(check))
+    check.step("agreement", lambda: check_agreement(check))
+    check.step("sweep", lambda: check_sweep(check))
+    check.step("daemon", lambda: check_daemon(check, options.daemon_s))
+    print((options.folder / "gpu_check.txt").read_text())
+    return int(not all(step["ok"] for step in check.report["steps"].values()))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Everything that only a real NVIDIA GPU can show, in under eight minutes:
+# Run all checks that need a real NVIDIA GPU, in less than eight minutes:
 #     bench/gpu_check.sh FOLDER
-# writes FOLDER/gpu_check.json and the readable FOLDER/gpu_check.txt, and what each step said.
-# PYTHON names the interpreter (default: .venv/bin/python). --device cpu tries the steps out where
-# there is no GPU, without those that need one.
+# writes FOLDER/gpu_check.json, the same as text in FOLDER/gpu_check.txt, and a log of each step.
+# PYTHON is the interpreter (default: .venv/bin/python). Without a GPU, --device cpu runs the steps
+# that need none.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 if [ $# -lt 1 ]; then

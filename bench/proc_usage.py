@@ -1,18 +1,38 @@
-"""What a process and all its children use, read from /proc: CPU seconds and resident memory."""
+"""CPU time and resident memory of a process and its descendants, from /proc."""
 
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TypedDict
 
-# clock_getcpuclockid(3): the CPU clock of a whole process, by its number; to the nanosecond, where
-# /proc/PID/stat counts in hundredths of a second.
+# clock_getcpuclockid(3): the CPU clock of a whole process has a resolution of 1 ns;
+# /proc/PID/stat counts in units of 10 ms.
 CPUCLOCK_SCHED = 2
 KB = 1024
 MB = 1e6
 
 
-def cpu_s(pid):
-    """CPU seconds that a process has used so far, without its children.
+class Use(TypedDict):
+    """Use of a process tree.
+
+    Attributes:
+        cpu_s_per_h: CPU seconds per hour.
+        wakes_per_s: Wake-ups per second.
+        pss_mb: Proportional set size in MB, summed over the tree.
+        rss_mb: Resident set size in MB, summed over the tree: shared pages count once for each
+            process, as if nothing were shared.
+        processes: Number of processes.
+    """
+
+    cpu_s_per_h: float
+    wakes_per_s: float
+    pss_mb: float
+    rss_mb: float
+    processes: int
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process, without its children.
 
     Raises:
         OSError: It has ended.
@@ -20,27 +40,27 @@ def cpu_s(pid):
     return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
 
 
-def children_of(pid):
-    """The processes that a process started and that live."""
-    found = []
+def children_of(pid: int) -> list[int]:
+    """Return the living children of a process."""
+    children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(word) for word in task.read_text().split()]
+            children += [int(text) for text in task.read_text().split()]
         except OSError:
             continue  # the thread has ended
-    return found
+    return children
 
 
-def tree_of(pid):
-    """A process and all that descend from it."""
+def tree_of(pid: int) -> list[int]:
+    """Return a process and all of its descendants."""
     try:
-        return [pid, *(grand for child in children_of(pid) for grand in tree_of(child))]
+        return [pid, *(descendant for child in children_of(pid) for descendant in tree_of(child))]
     except OSError:
         return [pid]
 
 
-def memory_mb(pid):
-    """Resident memory of a process in MB: (its share of what it shares, all of it)."""
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Return the proportional and the resident set size (PSS, RSS) of a process in MB."""
     kb = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -49,8 +69,8 @@ def memory_mb(pid):
     return kb["Pss"] * KB / MB, kb["Rss"] * KB / MB
 
 
-def switches(pid):
-    """How often the threads of a process went to sleep of their own accord so far."""
+def switches(pid: int) -> int:
+    """Return the voluntary context switches of all threads of a process."""
     count = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         try:
@@ -62,39 +82,33 @@ def switches(pid):
 
 
 class Usage:
-    """What a tree of processes uses from now on.
+    """Measures the use of a process tree from its construction on.
 
     Args:
-        pid: The first of them.
+        pid: Root of the tree.
     """
 
-    def __init__(self, pid):
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._before = {}
-        for found in tree_of(pid):
+        self._before: dict[int, tuple[float, int]] = {}
+        for member in tree_of(pid):
             with suppress(OSError):  # it has just ended
-                self._before[found] = (cpu_s(found), switches(found))
+                self._before[member] = (cpu_s(member), switches(member))
         self._started_s = time.monotonic()
 
-    def taken(self):
-        """Use since the start.
-
-        Returns:
-            CPU seconds an hour, wakes a second, PSS and RSS in MB summed over the tree, and the
-            number of processes. RSS counts what they share once for each of them: so much they
-            would take if nothing were shared, with each other or with the rest of the machine.
-        """
+    def measured(self) -> Use:
+        """Return the use since the start."""
         elapsed_s = time.monotonic() - self._started_s
         cpu, wakes, pss_mb, rss_mb = 0.0, 0, 0.0, 0.0
         tree = tree_of(self.pid)
         for pid in tree:
-            cpu_before, wakes_before = self._before.get(pid, (0.0, 0))
+            cpu_before_s, wakes_before = self._before.get(pid, (0.0, 0))
             try:
-                used_s, woken, (pss, rss) = cpu_s(pid), switches(pid), memory_mb(pid)
+                used_s, switched, (pss, rss) = cpu_s(pid), switches(pid), memory_mb(pid)
             except OSError:
                 continue  # it has just ended
-            cpu += used_s - cpu_before
-            wakes += woken - wakes_before
+            cpu += used_s - cpu_before_s
+            wakes += switched - wakes_before
             pss_mb, rss_mb = pss_mb + pss, rss_mb + rss
         return {
             "cpu_s_per_h": cpu / elapsed_s * 3600,

@@ -1,14 +1,14 @@
-"""How fast what is stored leaves: our sinks, influxdb-client's batching, and ready bodies alone.
+"""Delivery throughput: our sinks, influxdb-client's batching, and prepared request bodies.
 
-The same rows, such as eight GPUs at work give, go into a fresh VictoriaMetrics and a fresh
-InfluxDB 1.6.7 each time: from a store by our delivery, from `Point`s by influxdb-client's batching
-write API (making its `Point`s is not counted), and as prepared bodies in a bare loop over one
-connection. Each run is a process of its own, ends when all is acknowledged, and counts only if the
-database then holds every row.
+Each run sends the same rows, as of eight busy GPUs, to an empty VictoriaMetrics and an empty
+InfluxDB 1.6.7: from a store by our delivery worker, from `Point`s by influxdb-client's batching
+write API (without the time to create the `Point`s), or as prepared bodies in a loop over one
+connection. Each run is a separate process, ends with the last acknowledgement, and fails unless the
+database then contains every row.
 
-Ours and the peer's share all processors with the server. What the server takes at most is measured
-apart: it has the first half of the processors and who sends has the other, so that neither takes
-time from the other, as where the database is another host.
+Ours and the peer share all CPUs with the server. The maximum rate of the server is measured with
+separate CPUs: the first half for the server and the second for the sender, as if the database ran
+on another host.
 
 Usage: python bench/pushing.py [--points N] [--rounds N] [--without-peer] [--only SERVER] [--json FILE]
 """
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from table import Table, add_json, finish  # noqa: E402 - the path first
 
-# Times the peer, by server: InfluxDB 1.6.7 itself limits both.
+# Multiples of the peer's rate; InfluxDB 1.6.7 limits both.
 GOAL_RATIOS = {"VictoriaMetrics": 5.0, "InfluxDB 1.6.7": 3.0}
-# A field that each row of a measurement has, so that rows can be counted.
-COUNTED = {
+# A field of every row of a measurement, for counting rows.
+COUNTED_FIELDS = {
     "device": "power_w",
     "probe": "latency_p50_ms",
     "cost": "cost_per_inference",
@@ -41,10 +42,10 @@ COUNTED = {
 }
 DATABASE = "bench"
 SERVERS = ("VictoriaMetrics", "InfluxDB 1.6.7")
-# VictoriaMetrics shows what it has acknowledged a little later.
-COUNTED_WITHIN_S = 60.0
-# By whom, and whether apart from the server.
-RUNS_OF = {
+# VictoriaMetrics returns acknowledged rows only after a short delay.
+COUNT_TIMEOUT_S = 60.0
+# Sender of each run, and whether it has separate CPUs.
+RUNS = {
     "drained": ("ours", True),
     "limit": ("bare", True),
     "ours": ("ours", False),
@@ -55,48 +56,49 @@ WITHOUT_PEER = ("drained", "limit")
 PROGRAM = Path(__file__).with_name("pushing_runs.py")
 
 
-def in_a_process(work, folder, points, *where):
-    """What a run in a process of its own came to, with its peak memory and its CPU time."""
-    command = [sys.executable, str(PROGRAM), work, str(folder), str(points), *where]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout)
+def run_process(sender: str, folder: Path, points: int, *target: str) -> dict[str, float]:
+    """Run a sender in a separate process and return its duration, CPU time and peak memory."""
+    command = [sys.executable, str(PROGRAM), sender, str(folder), str(points), *target]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, float] = json.loads(process.stdout)
+    return result
 
 
-def rows_in_influxdb(server):
-    """How many rows it holds."""
-    text = "; ".join(f'SELECT count("{field}") FROM "{name}"' for name, field in COUNTED.items())  # noqa: S608 - our own names
-    return sum(series["values"][0][1] for series in server.query(text, db=DATABASE))
+def count_influxdb_rows(server: Any) -> int:
+    """Return the number of stored rows."""
+    queries = (f'SELECT count("{field}") FROM "{name}"' for name, field in COUNTED_FIELDS.items())  # noqa: S608 - our own names
+    return sum(series["values"][0][1] for series in server.query("; ".join(queries), db=DATABASE))
 
 
-def rows_in_victoria(server):
-    """How many rows it holds."""
+def count_victoria_rows(server: Any) -> int:
+    """Return the number of stored rows."""
     from fakes.servers import get
 
     get(f"{server.url}/internal/force_flush")
     total = 0
-    for name, field in COUNTED.items():
+    for name, field in COUNTED_FIELDS.items():
         query = f"sum(count_over_time({name}_{field}[600d]))"
         answer = json.loads(get(f"{server.url}/api/v1/query", query=query, nocache=1))
-        total += sum(int(found["value"][1]) for found in answer["data"]["result"])
+        total += sum(int(series["value"][1]) for series in answer["data"]["result"])
     return total
 
 
 @contextmanager
-def processors(half):
-    """Lets what is started meanwhile have one half of the processors, 0 or 1; None: all of them."""
-    own = sorted(os.sched_getaffinity(0))
-    if half is not None and len(own) > 1:
-        middle = len(own) // 2
-        os.sched_setaffinity(0, own[middle:] if half else own[:middle])
+def cpu_half(half: int | None) -> Iterator[None]:
+    """Restrict processes that are started within to a half of the CPUs, 0 or 1; None for all."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if half is not None and len(cpus) > 1:
+        middle = len(cpus) // 2
+        os.sched_setaffinity(0, cpus[middle:] if half else cpus[:middle])
     try:
         yield
     finally:
-        os.sched_setaffinity(0, own)
+        os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
-def started(server_kind, data, half):
-    """A fresh server on some of the processors."""
+def started_server(server_kind: str, data: str, half: int | None) -> Iterator[Any]:
+    """Start an empty server on a half of the CPUs."""
     from fakes.servers import InfluxDB, VictoriaMetrics, running
 
     kind, name = (
@@ -105,44 +107,53 @@ def started(server_kind, data, half):
         else (VictoriaMetrics, "victoria-metrics")
     )
     with ExitStack() as stack:
-        with processors(half):
+        with cpu_half(half):
             server = stack.enter_context(running(kind, Path(data), name))
         yield server
 
 
-def measured(work, server_kind, folder, points, *, apart=False):
-    """One run against a fresh server, perhaps on processors of its own: points per second and MB."""
-    server_half, sender_half = (0, 1) if apart else (None, None)
-    # What was written before, as the gigabytes of the store, is not to reach the disk meanwhile.
+def measure(
+    sender: str, server_kind: str, folder: Path, points: int, *, separate_cpus: bool = False
+) -> dict[str, float]:
+    """Run a sender against an empty server; return points per second, MB and CPU seconds.
+
+    Raises:
+        ValueError: The server does not contain every row.
+    """
+    server_half, sender_half = (0, 1) if separate_cpus else (None, None)
+    # Earlier writes, such as the gigabytes of the store, must not reach the disk during the run.
     os.sync()
     with (
         tempfile.TemporaryDirectory(dir=folder) as data,
-        started(server_kind, data, server_half) as server,
+        started_server(server_kind, data, server_half) as server,
     ):
-        api, count = ("v2", rows_in_victoria)
+        api, count = ("v2", count_victoria_rows)
         if server_kind == "InfluxDB 1.6.7":
-            api, count = ("v1", rows_in_influxdb)
+            api, count = ("v1", count_influxdb_rows)
             server.query(f"CREATE DATABASE {DATABASE}")
-        with processors(sender_half):
-            found = in_a_process(work, folder, points, api, server.url)
-        ends_s = time.monotonic() + COUNTED_WITHIN_S
-        while (there := count(server)) < points and time.monotonic() < ends_s:
+        with cpu_half(sender_half):
+            result = run_process(sender, folder, points, api, server.url)
+        ends_s = time.monotonic() + COUNT_TIMEOUT_S
+        while (rows := count(server)) < points and time.monotonic() < ends_s:
             time.sleep(1)
-    if there != points:
-        raise ValueError(f"{work}: {there} of {points} rows are in {server_kind}")
-    found["per_s"] = points / found["elapsed_s"]
+    if rows != points:
+        raise ValueError(f"{sender}: {server_kind} contains {rows} of {points} rows")
+    result["per_s"] = points / result["elapsed_s"]
     print(
-        f"  {server_kind}, {work}{' apart' if apart else ''}: {found['per_s']:,.0f}/s, {found['peak_mb']:.0f} MB,"
-        f" {found['cpu_s'] / points * 1e6:.1f} us of CPU a point",
+        f"  {server_kind}, {sender}{' on separate CPUs' if separate_cpus else ''}:"
+        f" {result['per_s']:,.0f}/s, {result['peak_mb']:.0f} MB,"
+        f" {result['cpu_s'] / points * 1e6:.1f} us of CPU per point",
         file=sys.stderr,
     )
-    return found
+    return result
 
 
-def results_of(server_kind, runs, points):
-    """The lines of the table for one server, from the medians of its runs."""
+def results_of(
+    server_kind: str, runs: Mapping[str, list[dict[str, float]]], points: int
+) -> list[dict[str, Any]]:
+    """Return the rows of the table for one server, from the medians of its runs."""
 
-    def median(name, key):
+    def median(name: str, key: str) -> float:
         return statistics.median(run[key] for run in runs[name])
 
     rate = {name: median(name, "per_s") for name in runs}
@@ -154,16 +165,16 @@ def results_of(server_kind, runs, points):
         "ours": rate["drained"],
         "unit": "points/s",
         "peer": rate["limit"],
-        "peer_name": "ready bodies in a bare loop",
+        "peer_name": "prepared bodies in a loop",
         "ratio": share,
         "goal": "",
         "met": None,
-        "note": f"{points:,} points; a share of {share:.0%} of what the server takes over one"
-        f" connection, each side on processors of its own; {peak['drained']:.0f} MB at most",
+        "note": f"{points:,} points; {share:.0%} of the server's maximum rate over one"
+        f" connection, each side on separate CPUs; at most {peak['drained']:.0f} MB",
     }
     if "peer" not in rate:
         return [draining]
-    note = f"{points:,} points; ready bodies over one connection reach {rate['ceiling']:,.0f}/s: "
+    note = f"{points:,} points; prepared bodies over one connection: {rate['ceiling']:,.0f}/s, "
     common = {"issue_line": 2, "peer_name": "influxdb-client batching"}
     return [
         common
@@ -175,7 +186,7 @@ def results_of(server_kind, runs, points):
             "ratio": rate["ours"] / rate["peer"],
             "goal": f"at least {GOAL_RATIOS[server_kind]:g}x",
             "met": rate["ours"] >= GOAL_RATIOS[server_kind] * rate["peer"],
-            "note": note + f"{rate['ceiling'] / rate['peer']:.1f}x the peer is the ceiling",
+            "note": note + f"{rate['ceiling'] / rate['peer']:.1f}x the peer",
         },
         common
         | {
@@ -184,33 +195,41 @@ def results_of(server_kind, runs, points):
             "unit": "MB",
             "peer": peak["peer"],
             "ratio": peak["ours"] / peak["peer"],
-            "goal": "no more than the peer",
+            "goal": "at most the peer",
             "met": peak["ours"] <= peak["peer"],
-            "note": "resident, of the whole process",
+            "note": "resident memory of the process",
         },
         draining,
     ]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Delivery throughput, compared with a peer.")
     parser.add_argument("--points", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--without-peer", action="store_true")
     parser.add_argument("--only", choices=SERVERS)
     add_json(parser)
     options = parser.parse_args()
-    wanted = WITHOUT_PEER if options.without_peer else tuple(RUNS_OF)
+    selected = WITHOUT_PEER if options.without_peer else tuple(RUNS)
     results = []
     with tempfile.TemporaryDirectory(prefix="costprobe-pushing-") as path:
         folder = Path(path)
-        in_a_process("fill", folder, options.points)
+        run_process("fill", folder, options.points)
         for server_kind in (options.only,) if options.only else SERVERS:
-            runs: dict[str, list[Any]] = {name: [] for name in wanted}
+            runs: dict[str, list[dict[str, float]]] = {name: [] for name in selected}
             for _ in range(options.rounds):
-                for name, found in runs.items():
-                    work, apart = RUNS_OF[name]
-                    found.append(measured(work, server_kind, folder, options.points, apart=apart))
+                for name, of_name in runs.items():
+                    sender, separate_cpus = RUNS[name]
+                    of_name.append(
+                        measure(
+                            sender,
+                            server_kind,
+                            folder,
+                            options.points,
+                            separate_cpus=separate_cpus,
+                        )
+                    )
             results += results_of(server_kind, runs, options.points)
     return finish(Table(rows=results), options.json)
 

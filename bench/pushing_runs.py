@@ -1,4 +1,4 @@
-"""The runs of `pushing.py`, each in a process of its own: filling, ours, the peer's, bare bodies.
+"""Senders of `pushing.py`, each in a separate process: fill the store, ours, the peer, bare bodies.
 
 Usage: python bench/pushing_runs.py fill|ours|peer|bare FOLDER POINTS [v1|v2 URL]
 """
@@ -11,54 +11,57 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from costprobe.core.records import Point  # noqa: E402 - the path first
+
 NS = 1_000_000_000
 BODY_POINTS = 5000
-AT_ONCE = 2000
-NEVER = 10**9
+PEER_CHUNK_POINTS = 2000
+NO_LIMIT = 10**9
 DATABASE = "bench"
+Item = TypeVar("Item")
 
 
 class Stopwatch:
-    """Wall time and CPU time of this process, without what is left out."""
+    """Wall time and CPU time of this process, except that of excluded calls."""
 
-    def __init__(self):
-        self._started = self._now()
+    def __init__(self) -> None:
+        self._started_s = self._now_s()
 
-    def leave_out(self, work):
-        """Does something that does not count."""
-        before = self._now()
-        done = work()
-        self._started = [
-            start + after - was
-            for start, was, after in zip(self._started, before, self._now(), strict=True)
+    def exclude(self, call: Callable[[], Item]) -> Item:
+        """Return the result of a call whose time is not counted."""
+        before_s = self._now_s()
+        result = call()
+        self._started_s = [
+            start + after - before
+            for start, before, after in zip(self._started_s, before_s, self._now_s(), strict=True)
         ]
-        return done
+        return result
 
-    def stopped(self):
-        """Seconds of both."""
+    def stop(self) -> dict[str, float]:
+        """Return the wall seconds and CPU seconds."""
         elapsed_s, cpu_s = (
-            now - start for now, start in zip(self._now(), self._started, strict=True)
+            now - start for now, start in zip(self._now_s(), self._started_s, strict=True)
         )
         return {"elapsed_s": elapsed_s, "cpu_s": cpu_s}
 
     @staticmethod
-    def _now():
+    def _now_s() -> list[float]:
         return [time.perf_counter(), time.process_time()]
 
 
-def rows(points):
-    """So many rows, as eight GPUs and a CPU give them at one a second, probed every 5 minutes."""
+def rows(points: int) -> Iterator[Point]:
+    """Yield a number of rows, as of eight GPUs and a CPU with one row a second and probes."""
     from store_size import GPUS, PROBE_EVERY_S, START_NS, device_row, probe_rows, rare_rows
 
-    def endless():
+    def endless() -> Iterator[Point]:
         rng = random.Random(1)
         names = [f"gpu{index}" for index in range(GPUS)]
         for second in count():
@@ -74,14 +77,14 @@ def rows(points):
     return islice(endless(), points)
 
 
-def chunks(source, size):
-    """Lists of so many, the last one shorter."""
+def chunks(source: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of `size` items; the last one may be shorter."""
     while chunk := list(islice(source, size)):
         yield chunk
 
 
-def fill(folder, points):
-    """Puts the rows into a store, and into a file of bodies with their lengths before them."""
+def fill(folder: Path, points: int) -> dict[str, float]:
+    """Write the rows to a store, and to a file of request bodies, each after its length."""
     from costprobe.adapters.storage.writer import Store
     from costprobe.core.clock import SystemClock
     from costprobe.core.line_protocol import render
@@ -96,8 +99,12 @@ def fill(folder, points):
     return {}
 
 
-def ours(folder, points, api, url):
-    """Drains the store through a sink, by the daemon's own delivery worker."""
+def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
+    """Drain the store through a sink, with the daemon's delivery worker.
+
+    Raises:
+        OSError: A request failed.
+    """
     from costprobe.adapters.sinks.outbox_worker import OutboxWorker
     from costprobe.adapters.sinks.registry import SINKS, build_sink
     from costprobe.adapters.storage.writer import Store
@@ -111,85 +118,100 @@ def ours(folder, points, api, url):
     )
     store = Store.open(folder / "store.db", clock)
     store.register_sink(config.name)
-    outbox = store.outbox_of(config.name, important_first=False, max_points=NEVER)
+    outbox = store.outbox_of(config.name, important_first=False, max_points=NO_LIMIT)
     sink = build_sink(config, clock)
-    started = Stopwatch()
+    stopwatch = Stopwatch()
     worker = OutboxWorker(config, outbox, sink, threading.Event(), clock, rng=random.Random(1))
     while worker.status()["sent"] < points:
         worker.step()
         if worker.status()["failures"]:
             raise OSError(worker.status()["last_error"])
-    found = started.stopped()
+    result = stopwatch.stop()
     store.forget_sink(config.name)
     sink.close()
     store.close()
-    return found
+    return result
 
 
-def peer(_folder, points, api, url):
-    """Gives the same points to influxdb-client's batching write API."""
+def peer(_folder: Path, points: int, api: str, url: str) -> dict[str, float]:
+    """Write the same points with influxdb-client's batching write API."""
     from influxdb_client.client.influxdb_client import InfluxDBClient
-    from influxdb_client.client.write.point import Point
+    from influxdb_client.client.write.point import Point as InfluxPoint
     from influxdb_client.client.write_api import WriteOptions
 
-    def built(row):
-        point = Point(row.measurement).time(row.time_ns)
-        for name, value in row.tags.items():
-            point.tag(name, value)
-        for name, value in row.fields.items():
-            point.field(name, value)
+    def built(row: Point) -> InfluxPoint:
+        point: InfluxPoint = InfluxPoint(row.measurement).time(row.time_ns)
+        for name, tag in row.tags.items():
+            point.tag(name, tag)
+        for name, field in row.fields.items():
+            point.field(name, field)
         return point
 
-    client = InfluxDBClient(url=url, token="t", org="o", timeout=60_000)  # noqa: S106 - of a server that asks for none
+    client = InfluxDBClient(url=url, token="t", org="o", timeout=60_000)  # noqa: S106 - the server requires none
     if api == "v1":
-        # It knows /api/v2/write alone, which came with InfluxDB 1.8; all else stays its own.
-        plain = client.api_client.call_api
+        # The client supports only /api/v2/write, which InfluxDB has since 1.8: replace the path.
+        original_call = client.api_client.call_api
 
-        def call_api(_path, method, path_params, query, *more, **options):
+        def call_api(
+            _path: str,
+            method: str,
+            path_params: object,
+            _query: object,
+            *arguments: object,
+            **options: object,
+        ) -> object:
             query = [("db", DATABASE), ("precision", "ns")]
-            return plain("/write", method, path_params, query, *more, **options)
+            return original_call("/write", method, path_params, query, *arguments, **options)
 
         # Assigned by name: mypy rejects the assignment to a method.
         vars(client.api_client)["call_api"] = call_api
-    failed = []
+    errors: list[Exception] = []
     options = WriteOptions(batch_size=BODY_POINTS, flush_interval=60_000)
-    source, watch = rows(points), Stopwatch()
-    with client.write_api(options, error_callback=lambda _, error: failed.append(error)) as writer:
-        while batch := watch.leave_out(lambda: [built(row) for row in islice(source, AT_ONCE)]):
-            writer.write(DATABASE, record=batch)
-    if failed:
-        raise failed[0]
-    return watch.stopped()
+    source, stopwatch = rows(points), Stopwatch()
+
+    def next_chunk() -> list[InfluxPoint]:
+        return [built(row) for row in islice(source, PEER_CHUNK_POINTS)]
+
+    with client.write_api(options, error_callback=lambda _, error: errors.append(error)) as writer:
+        while chunk := stopwatch.exclude(next_chunk):
+            writer.write(DATABASE, record=chunk)
+    if errors:
+        raise errors[0]
+    return stopwatch.stop()
 
 
-def bare(folder, _points, api, url):
-    """Posts bodies that are ready, over one connection, as a sink of ours has."""
+def bare(folder: Path, _points: int, api: str, url: str) -> dict[str, float]:
+    """Post prepared bodies over one connection, as our sinks do.
+
+    Raises:
+        OSError: A request failed.
+    """
     address = urllib.parse.urlsplit(url)
     path = "/write?" if api == "v1" else "/api/v2/write?"
     path += urllib.parse.urlencode({"db": DATABASE, "bucket": DATABASE, "precision": "ns"})
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-    watch = Stopwatch()
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+    stopwatch = Stopwatch()
     with (folder / "bodies").open("rb") as bodies:
         while body := bodies.read(int.from_bytes(bodies.read(8), "big")):
             connection.request("POST", path, body)
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.client.NO_CONTENT:
-                raise OSError(f"a body was answered {answer.status}")
-    return watch.stopped()
+                raise OSError(f"a request was answered with {answer.status}")
+    return stopwatch.stop()
 
 
-def main():
-    work, folder, points, *where = sys.argv[1:]
-    works: dict[str, Callable[..., dict[str, Any]]] = {
+def main() -> None:
+    sender, folder, points, *target = sys.argv[1:]
+    senders: dict[str, Callable[..., dict[str, float]]] = {
         "fill": fill,
         "ours": ours,
         "peer": peer,
         "bare": bare,
     }
-    found = works[work](Path(folder), int(points), *where)
+    result = senders[sender](Path(folder), int(points), *target)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps(found | {"peak_mb": peak_bytes / 1e6}))
+    print(json.dumps(result | {"peak_mb": peak_bytes / 1e6}))
 
 
 if __name__ == "__main__":

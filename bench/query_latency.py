@@ -26,9 +26,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
@@ -135,10 +135,10 @@ def page_of(store: Path) -> Callable[[Query, int], bytes]:
         }
         body, status = bytearray(), [0]
 
-        async def receive():
+        async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        async def send(message):
+        async def send(message: MutableMapping[str, Any]) -> None:
             status[0] = message.get("status", status[0])
             body.extend(message.get("body", b""))
 
@@ -163,13 +163,15 @@ def query_sqlite(store: Path, query: Query, days: int) -> int:
         " WHERE series_id = ? AND time_ns >= ?"
     )
     name = query.field.partition(".")[0]
-    found = connection.execute("SELECT id FROM series WHERE measurement = ?", (name,)).fetchall()
-    rows = sum(1 for (series,) in found for _ in connection.execute(sql, (series, since_ns)))
+    series_ids = connection.execute(
+        "SELECT id FROM series WHERE measurement = ?", (name,)
+    ).fetchall()
+    rows = sum(1 for (series,) in series_ids for _ in connection.execute(sql, (series, since_ns)))
     connection.close()
     return rows
 
 
-def query_influx(server, query: Query, days: int) -> object:
+def query_influx(server: Any, query: Query, days: int) -> object:
     """Query the statistics and the curve that `trend` shows."""
     name, _, field = query.field.partition(".")
     within = f"FROM {name} WHERE time >= now() - {days}d AND time <= now()"
@@ -185,7 +187,7 @@ def query_influx(server, query: Query, days: int) -> object:
 
 
 @contextlib.contextmanager
-def influx_with(store: Path, days: int):
+def influx_with(store: Path, days: int) -> Iterator[Any]:
     """Start InfluxDB 1.6.7 with the rows of the last days; None if disabled or not installed."""
     if days == 0 or not shutil.which("influxd"):
         yield None
@@ -205,16 +207,19 @@ def influx_with(store: Path, days: int):
             server.stop()
 
 
-def lines_of(store: Path, days: int):
+def lines_of(store: Path, days: int) -> Iterator[list[str]]:
     """Yield the queried fields of the last days in line protocol, in batches of lines."""
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
     (names,) = connection.execute("SELECT names FROM layouts").fetchone()
     position = json.loads(names).index("power_w")
     read = number_reader("cost_per_inference")
-    readers = {"cost": read, "device": lambda text: number_at(text, position)}
-    found = connection.execute("SELECT id, measurement, key FROM series").fetchall()
-    for series, name, key in found:
+    readers: dict[str, Callable[[str], object]] = {
+        "cost": read,
+        "device": lambda text: number_at(text, position),
+    }
+    all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
+    for series, name, key in all_series:
         query = next(one for one in QUERIES if one.field.startswith(name))
         field, text = (
             query.field.partition(".")[2],

@@ -12,8 +12,10 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CASES = ("tests/faults", "tests/alerting/test_named_causes.py")
@@ -22,7 +24,7 @@ KEPT = ROOT / "bench" / "results" / "soak.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
-def run(arguments, path):
+def run(arguments: list[str], path: Path) -> int:
     """Run pytest and return its exit code; each case appends a line to the file."""
     share = os.environ.get("COSTPROBE_SOAK") or "1"
     env = {**os.environ, "COSTPROBE_SOAK": share, "COSTPROBE_SOAK_FIGURES": str(path)}
@@ -30,24 +32,24 @@ def run(arguments, path):
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
-def read(path):
+def read(path: Path) -> dict[str, dict[str, Any]]:
     """Return the figures of a run by case."""
     lines = path.read_text().splitlines() if path.exists() else []
-    found = {}
+    by_case = {}
     for line in lines:
         figures = json.loads(line)
-        found[figures.pop("case")] = figures
-    return found
+        by_case[figures.pop("case")] = figures
+    return by_case
 
 
-def shown(value):
+def shown(value: object) -> str:
     """Format a figure."""
     if isinstance(value, dict):
         return "; ".join(f"{name} {shown(inner)}" for name, inner in sorted(value.items()))
     return f"{value:,}" if isinstance(value, int) else f"{value}"
 
 
-def table(cases):
+def table(cases: Mapping[str, Mapping[str, Any]]) -> str:
     """Format all figures as a Markdown table."""
     lines = ["| case | date, machine | result |", "| --- | --- | --- |"]
     for case, entry in sorted(cases.items()):
@@ -58,7 +60,7 @@ def table(cases):
     return "\n".join(lines)
 
 
-def keep(figures):
+def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
     """Add the figures to those of earlier runs and write all of them into the page."""
     cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
@@ -73,7 +75,7 @@ def keep(figures):
     print(table(cases))
 
 
-def main():
+def main() -> None:
     """Run the cases, record their figures, and exit with the exit code of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(os.environ.get("COSTPROBE_SOAK_FIGURES") or Path(folder) / "figures.jsonl")

@@ -1,6 +1,6 @@
 """Start times of commands and the daemon, compared with an empty interpreter.
 
-Complete processes, interleaved with `python -c pass` so that all run under the same load; medians.
+The medians of complete processes, interleaved with `python -c pass` so that all run under the same load.
 The daemon monitors eight fake GPUs and is ready when it sends READY=1 to NOTIFY_SOCKET, as under
 systemd. It must not have loaded torch until then.
 
@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -31,7 +33,7 @@ GPUS = 8
 BARE = "python -c pass"
 
 
-def spent(command, env):
+def run_times_s(command: list[str], env: dict[str, str]) -> tuple[float, float]:
     """Return wall and CPU seconds of a complete process; its output is discarded."""
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
@@ -41,21 +43,25 @@ def spent(command, env):
     return wall_s, used_s
 
 
-def interleaved(commands, env, times):
+def interleaved(
+    commands: Mapping[str, list[str]], env: dict[str, str], times: int
+) -> dict[str, tuple[float, float]]:
     """Return the median wall and CPU seconds by name, running the commands alternately."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for command in commands.values():
-        spent(command, env)  # the first run reads from disk
+        run_times_s(command, env)  # the first run reads from disk
     for _ in range(times):
         for name, command in commands.items():
-            found[name].append(spent(command, env))
-    return {
-        name: tuple(statistics.median(column) for column in zip(*rows, strict=True))
-        for name, rows in found.items()
-    }
+            runs[name].append(run_times_s(command, env))
+    return {name: medians(rows) for name, rows in runs.items()}
 
 
-def environment():
+def medians(runs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the median wall and CPU seconds."""
+    return statistics.median(wall for wall, _ in runs), statistics.median(cpu for _, cpu in runs)
+
+
+def environment() -> dict[str, str]:
     """Return the environment of an installed package, with cached byte code."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -76,7 +82,7 @@ class Daemon:
         has_torch: Whether the daemon had mapped torch's libraries by then.
     """
 
-    def __init__(self, folder, config, env):
+    def __init__(self, folder: Path, config: Path, env: dict[str, str]) -> None:
         address = str(folder / "notify")
         Path(address).unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
@@ -102,12 +108,13 @@ class Daemon:
         maps = Path(f"/proc/{self.process.pid}/maps").read_text()
         self.has_torch = "libtorch" in maps
 
-    def stop(self):
+    def stop(self) -> None:
+        """Stop the daemon."""
         self.process.terminate()
         self.process.wait(30)
 
 
-def measured(folder, times):
+def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], bool]:
     """Return the medians by name, including the daemon's, and whether it had loaded torch."""
     fake = FakeNvml(folder, gpus=GPUS)
     config = folder / "costprobe.toml"
@@ -127,23 +134,25 @@ def measured(folder, times):
         "costprobe status": [*costprobe, "--config", str(config), "status"],
     }
     try:
-        found = interleaved(commands, env, times)
+        by_name = interleaved(commands, env, times)
     finally:
         daemon.stop()
-    found["daemon ready"] = tuple(statistics.median(column) for column in zip(*starts, strict=True))
-    return found, has_torch
+    by_name["daemon ready"] = medians(starts)
+    return by_name, has_torch
 
 
-def results(found, has_torch, times):
+def results(
+    by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch: bool
+) -> list[dict[str, Any]]:
     """Return the rows of the table."""
-    bare_s, bare_cpu_s = found[BARE]
-    lines = []
+    bare_s, bare_cpu_s = by_name[BARE]
+    lines: list[dict[str, Any]] = []
     for name, goal_s in (
         ("costprobe --help", HELP_S),
         ("costprobe status", STATUS_S),
         ("daemon ready", READY_S),
     ):
-        wall_s, used_s = found[name]
+        wall_s, used_s = by_name[name]
         note = f"median of {times}; CPU {used_s * 1000:.0f} ms ({used_s / bare_cpu_s:.1f} x)"
         is_met = wall_s <= goal_s
         if name == "daemon ready":
@@ -166,14 +175,14 @@ def results(found, has_torch, times):
     return lines
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description="Start times of commands and the daemon.")
     parser.add_argument("--times", type=int, default=20)
     add_json(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found, has_torch = measured(Path(folder), arguments.times)
-    lines = results(found, has_torch, arguments.times)
+        by_name, has_torch = measured(Path(folder), arguments.times)
+    lines = results(by_name, arguments.times, has_torch=has_torch)
     return finish(Table(rows=lines), arguments.json)
 
 

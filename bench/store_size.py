@@ -1,13 +1,14 @@
-"""How large the store gets: a year of eight GPUs and a CPU at the defaults, each GPU probed.
+"""Size of the store after a year of eight GPUs and a CPU with the defaults, each GPU probed.
 
-Fills a store with rows such as the daemon writes, in simulated time and with the daemon's own
-retention at a tenth of its length, until all of it has settled; then counts what a row takes in
-each table, and how many rows the defaults hold after a year.
+Fills a store with rows as the daemon writes them, in simulated time and with a tenth of the default
+retention, until its size is constant. Then measures the bytes per row of each table and multiplies
+them with the number of rows that the defaults keep after a year.
 
 Usage: python bench/store_size.py [DAYS]
 """
 
 import random
+import sqlite3
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from costprobe.adapters.storage.settings import StoreConfig  # noqa: E402 - as a
 from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
 from costprobe.app.configuration import Config  # noqa: E402 - the path is set above
 from costprobe.app.delivery.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from costprobe.core.records import FieldValue, Point  # noqa: E402 - as above
 from costprobe.core.schema import make_point  # noqa: E402 - as above
 from costprobe.daemon.lifecycle import AGENT_EVERY_S  # noqa: E402 - as above
 
@@ -31,31 +33,32 @@ DAY_S = 86_400
 YEAR_DAYS = 365
 NS = 1_000_000_000
 START_NS = 1_780_012_800 * NS
-SHORTER = 10
+# The simulated retention is shorter than the default by this factor.
+RETENTION_DIVISOR = 10
 GOAL_MB = 1000.0
 HOST = {"host": "gpu-node-17.example.com"}
 MODEL = "NVIDIA H100 80GB HBM3"
 
 
 class SimulatedClock:
-    """UTC that is set from outside."""
+    """A clock that is set by assigning `now_ns`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now_ns = START_NS
 
-    def time_ns(self):
+    def time_ns(self) -> int:
         return self.now_ns
 
-    def monotonic_ns(self):
+    def monotonic_ns(self) -> int:
         return self.now_ns
 
 
-def device_row(rng, name, every_s, time_ns):
-    """A row of `device`: on a GPU all that NVML tells of one at work, on a CPU what RAPL does."""
+def device_row(rng: random.Random, name: str, every_s: int, time_ns: int) -> Point:
+    """Return a row of `device`: all NVML fields of a busy GPU, or the RAPL fields of a CPU."""
     uuid = f"GPU-1f2e3d4c-5b6a-7988-a0b1-{name:>012}"
-    own = {"device": name, "kind": "gpu", "uuid": uuid, "model": MODEL}
+    tags = {"device": name, "kind": "gpu", "uuid": uuid, "model": MODEL}
     power_w = rng.gauss(420, 90)
-    fields = {
+    fields: dict[str, FieldValue] = {
         "power_w": power_w,
         "power_max_w": round(power_w * rng.uniform(1, 1.3), 3),
         "energy_j": power_w * every_s * rng.uniform(0.99, 1.01),
@@ -66,7 +69,7 @@ def device_row(rng, name, every_s, time_ns):
         "cost": 2.49 / 3600 * every_s * rng.uniform(0.999, 1.001),
     }
     if name == "cpu":
-        own |= {"kind": "cpu", "uuid": "", "model": "AMD EPYC 9654 96-Core Processor"}
+        tags |= {"kind": "cpu", "uuid": "", "model": "AMD EPYC 9654 96-Core Processor"}
         fields |= {"energy_method": "rapl", "dram_energy_j": rng.uniform(100, 400)}
     else:
         throttled_s = max(0.0, rng.gauss(-1, 1)) % every_s
@@ -82,13 +85,13 @@ def device_row(rng, name, every_s, time_ns):
             "ecc_uncorrected": 0,
             "processes": rng.randrange(1, 4),
         }
-    return make_point("device", {**HOST, **own}, fields, time_ns)
+    return make_point("device", {**HOST, **tags}, fields, time_ns)
 
 
-def probe_rows(rng, name, time_ns):
-    """A probe run's rows of `probe` and `cost`."""
+def probe_rows(rng: random.Random, name: str, time_ns: int) -> list[Point]:
+    """Return the rows of `probe` and `cost` of a probe run."""
     latency_ms = rng.gauss(12, 0.2)
-    own = {"device": name, "probe": "encoder"}
+    tags = {"device": name, "probe": "encoder"}
     numbers = [
         "latency_p50_ms",
         "latency_p90_ms",
@@ -108,7 +111,7 @@ def probe_rows(rng, name, time_ns):
         "mem_used_pct",
         "latency_rel_err",
     ]
-    fields = {number: latency_ms * rng.uniform(0.5, 2) for number in numbers}
+    fields: dict[str, FieldValue] = {number: latency_ms * rng.uniform(0.5, 2) for number in numbers}
     fields |= {
         "samples": rng.randrange(300, 2000),
         "outliers": rng.randrange(9),
@@ -120,7 +123,7 @@ def probe_rows(rng, name, time_ns):
         "contended": False,
         "energy_suspect": False,
     }
-    probe = make_point("probe", {**HOST, **own, "batch": "32"}, fields, time_ns)
+    probe = make_point("probe", {**HOST, **tags, "batch": "32"}, fields, time_ns)
     amounts = ["cost_per_inference", "cost_hardware", "cost_energy", "cost_reference"]
     windows = [
         f"rolling_{window}{what}"
@@ -128,16 +131,16 @@ def probe_rows(rng, name, time_ns):
         for what in ("", "_iqr", "_coverage")
     ]
     costs = {amount: latency_ms * rng.uniform(1e-6, 2e-6) for amount in amounts + windows}
-    own |= {"basis": "probe", "plan": "on_demand", "currency": "USD"}
+    tags |= {"basis": "probe", "plan": "on_demand", "currency": "USD"}
     return [
         probe,
-        make_point("cost", {**HOST, **own}, costs | {"energy_method": "counter"}, time_ns),
+        make_point("cost", {**HOST, **tags}, costs | {"energy_method": "counter"}, time_ns),
     ]
 
 
-def rare_rows(rng, second, time_ns):
-    """A row of `agent`, and now and then one of `event`."""
-    fields = {
+def rare_rows(rng: random.Random, second: int, time_ns: int) -> list[Point]:
+    """Return a row of `agent`, and sometimes one of `event`."""
+    fields: dict[str, FieldValue] = {
         "rss_bytes": rng.randrange(58_000_000, 62_000_000),
         "cpu_s": second * 0.004,
         "outbox_points": 0,
@@ -149,70 +152,78 @@ def rare_rows(rng, second, time_ns):
     }
     rows = [make_point("agent", {**HOST, "version": "0.1.0"}, fields, time_ns)]
     if rng.random() < EVENTS_PER_DAY * AGENT_EVERY_S / DAY_S:
-        detail = {
+        detail: dict[str, FieldValue] = {
             "severity": "warning",
             "title": "x" * 120,
             "detail": "y" * 300,
             "before": "z" * 20,
         }
-        own = {"kind": "fault", "device": f"gpu{rng.randrange(GPUS)}"}
-        rows.append(make_point("event", {**HOST, **own}, detail, time_ns))
+        tags = {"kind": "fault", "device": f"gpu{rng.randrange(GPUS)}"}
+        rows.append(make_point("event", {**HOST, **tags}, detail, time_ns))
     return rows
 
 
-def filled(path, config, days):
-    """Writes rows for some days of simulated time, with the daemon's retention."""
+def filled(path: Path, config: StoreConfig, days: float) -> tuple[Store, float]:
+    """Write rows for some days of simulated time, applying the daemon's retention.
+
+    Returns:
+        The store, and the duration of the slowest retention in s.
+    """
     rng = random.Random(1)
     clock = SimulatedClock()
     store = Store.open(path, clock)
     every_s = int(Config().telemetry.aggregate_s)
     names = [f"gpu{index}" for index in range(GPUS)]
-    waiting, slowest_s = [], 0.0
+    pending: list[Point] = []
+    slowest_s = 0.0
     for second in range(0, int(days * DAY_S), every_s):
         clock.now_ns = START_NS + second * NS
-        waiting += [device_row(rng, name, every_s, clock.now_ns) for name in [*names, "cpu"]]
+        pending += [device_row(rng, name, every_s, clock.now_ns) for name in [*names, "cpu"]]
         if second % PROBE_EVERY_S == 0:
-            waiting += [row for name in names for row in probe_rows(rng, name, clock.now_ns)]
+            pending += [row for name in names for row in probe_rows(rng, name, clock.now_ns)]
         if second % int(AGENT_EVERY_S) == 0:
-            waiting += rare_rows(rng, second, clock.now_ns)
+            pending += rare_rows(rng, second, clock.now_ns)
         if second % int(RETENTION_EVERY_S) == 0:
-            store.append(waiting)
-            waiting = []
+            store.append(pending)
+            pending = []
             started_s = time.perf_counter()
             prune(store, config, clock.now_ns)
             slowest_s = max(slowest_s, time.perf_counter() - started_s)
-    store.append(waiting)
+    store.append(pending)
     return store, slowest_s
 
 
-def bytes_per_row(connection):
-    """Bytes of a row with its share of the indexes, by table, the raw ones by measurement."""
+def bytes_per_row(connection: sqlite3.Connection) -> dict[tuple[str, str], float]:
+    """Return the bytes of a row with its share of the indexes, by table and measurement."""
     sizes = dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
-    found = {}
+    bytes_by_row = {}
     for table in ("rollups_1m", "rollups_1h"):
-        for measurement, share in shares(connection, table, "cells"):
-            found[table, measurement] = sizes[table] * share
+        for measurement, share in row_shares(connection, table, "cells"):
+            bytes_by_row[table, measurement] = sizes[table] * share
     size = sizes["points"] + sizes["sqlite_autoindex_points_1"]
-    for measurement, share in shares(connection, "points", "fields"):
-        found["points", measurement] = size * share
-    return found
+    for measurement, share in row_shares(connection, "points", "fields"):
+        bytes_by_row["points", measurement] = size * share
+    return bytes_by_row
 
 
-def shares(connection, table, text):
-    """For each measurement, a row's share of its table: its text, and as much else as any."""
+def row_shares(connection: sqlite3.Connection, table: str, column: str) -> list[tuple[str, float]]:
+    """Return a row's share of its table for each measurement.
+
+    It consists of the length of the text column, and an equal part of the rest for every row.
+    """
     rows = connection.execute(
-        f"SELECT measurement, count(*), sum(length({text})) FROM {table}"  # noqa: S608 - literals
+        f"SELECT measurement, count(*), sum(length({column})) FROM {table}"  # noqa: S608 - literals
         f" JOIN series ON series.id = {table}.series_id GROUP BY measurement"
     ).fetchall()
-    taken = connection.execute(
+    payload = connection.execute(
         "SELECT sum(payload) FROM dbstat WHERE name = ?", (table,)
     ).fetchone()[0]
-    other = (taken - sum(length for _, _, length in rows)) / sum(count for _, count, _ in rows)
-    return [(name, (length / count + other) / taken) for name, count, length in rows]
+    rest = (payload - sum(length for _, _, length in rows)) / sum(count for _, count, _ in rows)
+    return [(name, (length / count + rest) / payload) for name, count, length in rows]
 
 
-def rows_after(days, config):
-    """How many rows the retention holds after some days, by table and measurement."""
+def rows_after(days: int, config: StoreConfig) -> dict[tuple[str, str], float]:
+    """Return the number of rows that the retention keeps, by table and measurement."""
     per_day = {
         "device": (GPUS + 1) * DAY_S / Config().telemetry.aggregate_s,
         "agent": DAY_S / AGENT_EVERY_S,
@@ -238,11 +249,11 @@ def rows_after(days, config):
     return rows
 
 
-def main():
+def main() -> int:
     defaults = StoreConfig()
     shorter = defaults.model_copy(
         update={
-            name: getattr(defaults, name) / SHORTER
+            name: getattr(defaults, name) / RETENTION_DIVISOR
             for name in ("retention_s", "rollup_1m_retention_s")
         }
     )
@@ -252,7 +263,7 @@ def main():
         started_s = time.perf_counter()
         store, slowest_s = filled(path, shorter, days)
         took_s = time.perf_counter() - started_s
-        with store._database.reading("measure") as connection:  # noqa: SLF001 - asks SQLite itself
+        with store._database.reading("measure") as connection:  # noqa: SLF001 - reads page sizes
             sizes = bytes_per_row(connection)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -263,12 +274,12 @@ def main():
     print(f"{'table':11} {'rows of':8} {'bytes/row':>10} {'rows/year':>11} {'MB':>8}")
     total_mb = 0.0
     for (table, name), rows in rows_after(YEAR_DAYS, defaults).items():
-        own_mb = sizes[table, name] * rows / 1e6
-        total_mb += own_mb
-        print(f"{table:11} {name:8} {sizes[table, name]:10.0f} {rows:11,.0f} {own_mb:8.1f}")
-    slack = free / pages
-    total_mb = total_mb / (1 - slack) + WAL_BYTES_KEPT / 1e6
-    print(f"with {slack:.0%} of free pages and the log: {total_mb:.0f} MB after a year", end="")
+        size_mb = sizes[table, name] * rows / 1e6
+        total_mb += size_mb
+        print(f"{table:11} {name:8} {sizes[table, name]:10.0f} {rows:11,.0f} {size_mb:8.1f}")
+    free_share = free / pages
+    total_mb = total_mb / (1 - free_share) + WAL_BYTES_KEPT / 1e6
+    print(f"with {free_share:.0%} free pages and the log: {total_mb:.0f} MB after a year", end="")
     print(f" (goal: under {GOAL_MB:.0f})" + ("" if total_mb < GOAL_MB else ": MISSED"))
     return int(total_mb >= GOAL_MB)
 

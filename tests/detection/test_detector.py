@@ -10,7 +10,15 @@ from costprobe.core.records import NS_PER_S
 from costprobe.domain.detection.detector import Detector
 from costprobe.domain.detection.findings import DetectorSettings
 from costprobe.domain.detection.profile import DAY_S
-from fakes.streams import PER_DAY, START_S, STEP_S, Recipe, changes, make, recipes
+from fakes.streams import (
+    START_S,
+    STEP_S,
+    VALUES_PER_DAY,
+    Recipe,
+    generate,
+    shifted_recipe,
+    stationary_recipes,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,10 +44,10 @@ def step(by_s, now_s):
 
 
 def delay(recipe, seed):
-    stream = make(recipe, random.Random(seed))
+    stream = generate(recipe, random.Random(seed))
     drifts, _ = findings_by_kind(stream)
-    later = [index for index, _ in drifts if index >= stream.change_at]
-    return later[0] - stream.change_at + 1 if later else math.inf
+    later = [index for index, _ in drifts if index >= stream.shift_at]
+    return later[0] - stream.shift_at + 1 if later else math.inf
 
 
 def test_stationary_streams_have_a_low_false_alarm_rate():
@@ -47,8 +55,8 @@ def test_stationary_streams_have_a_low_false_alarm_rate():
     months = 0
     for seed in range(3):
         rng = random.Random(4000 + seed)
-        for family, recipe in recipes(rng, days=40):
-            found, _ = findings_by_kind(make(recipe, rng))
+        for family, recipe in stationary_recipes(rng, days=40):
+            found, _ = findings_by_kind(generate(recipe, rng))
             drifts[family if family in APART else "all"] += len(found)
             months += family not in APART and 40 / 30
     assert drifts["all"] / months <= 0.1
@@ -62,35 +70,35 @@ def test_stationary_streams_have_a_low_false_alarm_rate():
 )
 def test_persistent_shift_is_detected_within_the_delay_limit(kind, values):
     rng = random.Random(77)
-    delays = [delay(changes(rng, kind), seed) for seed in range(15)]
+    delays = [delay(shifted_recipe(rng, kind), seed) for seed in range(15)]
     assert median(delays) <= values
     assert max(delays) < math.inf
 
 
 def test_step_is_reported_once_with_its_size_and_time():
-    recipe = Recipe(16, 0.01, change=0.1, change_day=10)
-    stream = make(recipe, random.Random(2))
+    recipe = Recipe(16, 0.01, shift=0.1, shift_day=10)
+    stream = generate(recipe, random.Random(2))
     ((index, drift),) = findings_by_kind(stream)[0]
-    assert index - stream.change_at < 4
+    assert index - stream.shift_at < 4
     assert drift.change_pct == pytest.approx(10, abs=2)
     assert drift.after / drift.before == pytest.approx(math.exp(drift.change))
     assert drift.level_pct == pytest.approx(drift.change_pct, abs=0.5)
-    assert drift.since_s == pytest.approx(stream.points[stream.change_at][0], abs=2 * STEP_S)
+    assert drift.since_s == pytest.approx(stream.points[stream.shift_at][0], abs=2 * STEP_S)
     assert drift.since_s < drift.time_s == stream.points[index][0]
 
 
 def test_ramp_is_reported_once_and_then_tracked():
-    recipe = Recipe(30, 0.01, change=0.1, change_day=12, ramp_days=10)
+    recipe = Recipe(30, 0.01, shift=0.1, shift_day=12, ramp_days=10)
     detector = Detector()
-    drifts, _ = findings_by_kind(make(recipe, random.Random(5)), detector)
+    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
     assert len(drifts) == 1
     assert math.expm1(detector.level_change) == pytest.approx(0.1, abs=0.01)
 
 
 def test_reverted_shift_restores_the_reference_level():
-    recipe = Recipe(20, 0.01, change=0.08, change_day=10, returns_days=1)
+    recipe = Recipe(20, 0.01, shift=0.08, shift_day=10, returns_days=1)
     detector = Detector()
-    drifts, _ = findings_by_kind(make(recipe, random.Random(5)), detector)
+    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
     assert 1 <= len(drifts) <= 2
     assert detector.level_change == pytest.approx(0, abs=0.005)
 
@@ -98,7 +106,7 @@ def test_reverted_shift_restores_the_reference_level():
 def test_only_outliers_are_anomalies():
     hits = spikes = found = 0
     for seed in range(3):
-        stream = make(Recipe(20, 0.01, 0.4, outliers=0.02, daily=0.05), random.Random(seed))
+        stream = generate(Recipe(20, 0.01, 0.4, outliers=0.02, daily=0.05), random.Random(seed))
         drifts, anomalies = findings_by_kind(stream)
         assert drifts == []
         indices = {index for index, _ in anomalies}
@@ -121,10 +129,10 @@ def test_nothing_is_reported_during_warmup():
 
 def test_constant_series_has_no_finding_until_it_changes():
     detector = Detector()
-    assert all(detector.update(*point) == [] for point in steady(3 * PER_DAY))
+    assert all(detector.update(*point) == [] for point in steady(3 * VALUES_PER_DAY))
     found = [
         finding
-        for point in steady(6, 1.05, start=3 * PER_DAY)
+        for point in steady(6, 1.05, start=3 * VALUES_PER_DAY)
         for finding in detector.update(*point)
     ]
     assert [finding.kind for finding in found] == ["drift"]
@@ -152,8 +160,8 @@ def test_values_with_a_non_increasing_time_are_skipped():
 
 @pytest.mark.parametrize("scale", [2.0**-30, 2.0**10])
 def test_findings_do_not_depend_on_the_unit(scale):
-    recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, change=0.05, change_day=11)
-    stream = make(recipe, random.Random(9))
+    recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, shift=0.05, shift_day=11)
+    stream = generate(recipe, random.Random(9))
     plain = [
         (index, finding.kind) for found in findings_by_kind(stream) for index, finding in found
     ]
@@ -168,9 +176,9 @@ def test_findings_do_not_depend_on_the_unit(scale):
 
 @pytest.mark.parametrize("cut_days", [0.05, 0.6, 1.5, 9.99, 11.2])
 def test_restored_detector_has_the_same_findings(cut_days):
-    recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, change=0.06, change_day=11)
-    points = make(recipe, random.Random(11)).points
-    cut = int(cut_days * PER_DAY)
+    recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, shift=0.06, shift_day=11)
+    points = generate(recipe, random.Random(11)).points
+    cut = int(cut_days * VALUES_PER_DAY)
     one = Detector(DetectorSettings(least_effect=0.03))
     for point in points[:cut]:
         one.update(*point)
@@ -197,10 +205,10 @@ def test_truncated_state_is_rejected():
         Detector.restore(detector.state()[:-800])
 
 
-@pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * PER_DAY, 9 * PER_DAY + 7])
+@pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * VALUES_PER_DAY, 9 * VALUES_PER_DAY + 7])
 @pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
 def test_an_hour_with_a_wrong_wall_clock_does_not_change_the_findings(first_wrong, by_s):
-    stream = make(Recipe(12, 0.01, change=0.1, change_day=10), random.Random(3))
+    stream = generate(Recipe(12, 0.01, shift=0.1, shift_day=10), random.Random(3))
     last_wrong = first_wrong + 12
     detector, found = Detector(), []
     for index, (time_s, value) in enumerate(stream.points):
@@ -239,4 +247,4 @@ def test_gaps_and_a_weekend_pattern_are_no_drift():
         Recipe(30, 0.01, quantum=0.02),
         Recipe(28, 0.008, weekend=0.05),
     ):
-        assert len(findings_by_kind(make(recipe, random.Random(21)))[0]) <= 1
+        assert len(findings_by_kind(generate(recipe, random.Random(21)))[0]) <= 1

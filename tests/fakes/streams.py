@@ -10,10 +10,10 @@ _MODULE = importlib.util.module_from_spec(_SPEC)
 sys.modules["bench_streams"] = _MODULE
 _SPEC.loader.exec_module(_MODULE)
 
-PER_DAY, START_S, STEP_S = _MODULE.PER_DAY, _MODULE.START_S, _MODULE.STEP_S
-Recipe, make, recipes, changes = (
+VALUES_PER_DAY, START_S, STEP_S = _MODULE.VALUES_PER_DAY, _MODULE.START_S, _MODULE.STEP_S
+Recipe, generate, stationary_recipes, shifted_recipe = (
     _MODULE.Recipe,
-    _MODULE.make,
-    _MODULE.recipes,
-    _MODULE.changes,
+    _MODULE.generate,
+    _MODULE.stationary_recipes,
+    _MODULE.shifted_recipe,
 )

@@ -4,9 +4,10 @@ import importlib
 from pathlib import Path
 
 import pytest
-from costprobe.core.records import Reading
+from costprobe.core.records import Device, Reading
 
 S = 10**9
+DEVICES = [Device(f"gpu{gpu}", "gpu", f"GPU-{gpu}", "NVIDIA H100") for gpu in range(2)]
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_simulated_fleet_uses_the_delivery_worker_of_the_product(bench):
 def test_ticks_accept_the_readings_of_the_supervisor(bench):
     ticks = bench("committing").Ticks()
     for second in range(1, 201):
-        ticks.take([Reading(f"gpu{gpu}", 0, second * S, {}) for gpu in range(2)])
+        ticks.take([(Reading(device.name, 0, second * S, {}), device) for device in DEVICES])
     ((late, *_),) = ticks.lateness_ms([(0, 201 * S)])
     assert late == pytest.approx(0, abs=1e-6)
     assert len(ticks.receive_delays_ms(0, 201 * S)) == 400
