@@ -51,6 +51,7 @@ class ProbeRunner:
         self._stop = stop
         self._keep_alive = keep_alive
         self._child: ProbeChild | None = None
+        self._phase = ""
         self._lock = Lock()
 
     def run(
@@ -107,6 +108,7 @@ class ProbeRunner:
             except OSError as error:
                 title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
                 return ProbeFault("spawn", title, ())
+        self._phase = ""
         self._child.send(request.to_wire())
         curve: list[Mapping[str, float]] = []
         ends_s = time.monotonic() + self._deadline_s
@@ -123,7 +125,9 @@ class ProbeRunner:
                 on_edge()
                 self._child.send('{"cmd": "continue"}')
             elif message["type"] == "progress":
-                on_progress(read_progress(message))
+                progress = read_progress(message)
+                self._phase = f"{progress.phase} {progress.note}".strip()
+                on_progress(progress)
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
                 curve.append(read_batch_point(message))
 
@@ -161,8 +165,8 @@ class ProbeRunner:
             if left_s <= 0:
                 child.dump_stack()
                 title = (
-                    f"no result in {self._deadline_s:g} s: killed; if its stderr shows no hang,"
-                    " set a longer deadline"
+                    f"no result in {self._deadline_s:g} s, last phase {self._phase or 'start'}:"
+                    " killed; if its stderr shows no hang, set a longer deadline"
                 )
                 return _fault("deadline", title, child)
             try:

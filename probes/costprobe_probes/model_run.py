@@ -1,0 +1,264 @@
+"""One run of a model on a device: choose the batch, time passes, keep a steady-state window."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
+
+import torch
+
+from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
+from costprobe_probes.compiled import SHAPES, CompiledModule
+from costprobe_probes.device import TorchDevice
+from costprobe_probes.digest import fingerprint
+from costprobe_probes.errors import ProbeConfigError, describe, is_too_large, kind_of
+from costprobe_probes.fingerprint import software
+from costprobe_probes.inputs import Inputs
+from costprobe_probes.replay import capture
+from costprobe_probes.stats import StopRule, outliers, quantile, summary
+from costprobe_probes.steady_window import run_steady_window
+from costprobe_probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
+from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings
+from costprobe_probes.wire import Wire
+from costprobe_probes.workload import Workload
+
+SEARCH_STEP_MS = 300.0
+SEARCH_STEP_MAX_RUNS = 1000
+SEARCH_CAP_S = 30.0
+# Switches of a request that change how a pass runs; each is a tag of the result.
+EXECUTION_MODES = ("cold", "compile", "cuda_graph")
+
+
+class LoadedModel(NamedTuple):
+    """A model on the device.
+
+    Attributes:
+        workload: The model and its inputs.
+        facts: What identifies it.
+        compiled: Its module for torch.compile; None if it is not compiled.
+    """
+
+    workload: Workload
+    facts: dict[str, str]
+    compiled: Optional[CompiledModule] = None  # noqa: UP045 - evaluated on Python 3.9
+
+
+class ModelProbeRun:
+    """One request on a loaded model.
+
+    Args:
+        wire: Pipe to the daemon.
+        request: The request, as parsed JSON.
+        device: Device to run on.
+        loaded: The model.
+        started_s: Start of the request, CLOCK_MONOTONIC s.
+        search_cap_s: Longest time in s that a batch search runs passes, compilation excluded.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        request: dict[str, Any],
+        device: TorchDevice,
+        loaded: LoadedModel,
+        started_s: float,
+        search_cap_s: float = SEARCH_CAP_S,
+    ) -> None:
+        self._wire = wire
+        self._request = request
+        self._device = device
+        self._workload = loaded.workload
+        self._compiled = loaded.compiled
+        # Execution modes that differ from the default, as tags.
+        self._modes = {name: "true" for name in EXECUTION_MODES if request.get(name)}
+        tags = {"weights": "random"} if loaded.workload.weights == "random" else {}
+        self._tags = {**self._modes, **tags}
+        self._software = {**software(device.torch_device), **loaded.facts, **self._modes}
+        if loaded.compiled is not None:
+            self._software["compile_shapes"] = SHAPES
+        self._fingerprint = fingerprint(self._software)
+        self._started_s = started_s
+        self._search_cap_s = search_cap_s
+        self._searched_s = 0.0
+
+    def run(self) -> None:
+        """Choose the batch, time passes, run the steady-state window, report the result."""
+        request = self._request
+        batch = self._choose_batch()
+        run, inputs = self._forward_pass(batch)
+        flush = self._device.cache_flush() if request.get("cold") else None
+        latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
+        sampled = sample(
+            self._device,
+            run,
+            latency_ms=latency_ms,
+            rule=StopRule(request["min_runs"], request["sample_cap_s"]),
+            min_runs=request["min_runs"],
+            on_progress=lambda done: self._progress("latency", done, batch),
+            before=flush,
+        )
+        # Energy of flushing cannot be separated from that of a pass: a cold probe measures latency.
+        has_window = request["energy"] and flush is None
+        window = self._steady_window(run, batch, sampled) if has_window else None
+        h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
+        self._report(batch, sampled, window, h2d_ms)
+
+    def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
+        """Return a forward pass over inputs on the device, and the inputs on the host."""
+        inputs = self._workload.inputs(batch)
+        staged = inputs.map(lambda x: x.to(self._device.torch_device))
+        workload = self._workload
+        if self._compiled is not None:
+            self._progress("compile", 0.0, batch)
+            workload = workload._replace(module=self._compiled.for_batch(batch))
+        run = workload.forward_pass(staged)
+        if self._compiled is not None:
+            self._compile(run)
+        if self._request.get("cuda_graph"):
+            run = capture(self._device, run)
+        return run, inputs
+
+    @staticmethod
+    def _compile(run: Callable[[], object]) -> None:
+        """Run a pass once, to compile it.
+
+        Raises:
+            ProbeConfigError: It cannot be compiled.
+        """
+        try:
+            run()
+        except Exception as error:
+            if kind_of(error) in {"oom", "device"}:
+                raise
+            raise ProbeConfigError(
+                f"torch.compile failed ({describe(error, None)}); remove compile from this probe, or"
+                " give its interpreter a C++ compiler and, on a GPU, triton"
+            ) from error
+
+    def _choose_batch(self) -> int:
+        """Return the configured batch, the known batch of the same software, or the result of a search."""
+        request, workload = self._request, self._workload
+        most = workload.max_batch
+        if request["batch"] != "auto":
+            batch = int(request["batch"])
+            if batch < workload.min_batch or (most is not None and batch > most):
+                takes = (
+                    f"{workload.min_batch} to {most}" if most else f"at least {workload.min_batch}"
+                )
+                raise ProbeConfigError(f"batch {batch}: the program was exported for {takes}")
+            return batch
+        if most is not None and most <= workload.min_batch:
+            return most
+        known: int | None = request.get("known_batch")
+        if known is not None and request.get("known_fingerprint") == self._fingerprint:
+            return known
+        self._device.reset_peak()
+        search = BatchSearch(
+            self._measure_batch,
+            self._device.headroom_bytes,
+            lambda: self._searched_s >= self._search_cap_s,
+            SearchLimits(
+                base_bytes=self._device.peak_bytes(),
+                max_batch=min(request["max_batch"], most or request["max_batch"]),
+                min_batch=workload.min_batch,
+                latency_bound_ms=request.get("latency_bound_ms"),
+                memory_cap_bytes=request.get("memory_cap_bytes"),
+            ),
+        )
+        best, _ = search.run()
+        self._device.reset_peak()
+        return best
+
+    def _measure_batch(self, batch: int) -> BatchPoint | None:
+        self._progress("batch", min(batch / self._request["max_batch"], 1.0), batch)
+        self._device.reset_peak()
+        try:
+            point = self._time_batch(batch)
+        except Exception as error:
+            # Another process may have allocated memory since free memory was read.
+            if batch == self._workload.min_batch or not is_too_large(error):
+                raise
+            return None
+        self._wire.report(
+            "batch_point",
+            batch=point.batch,
+            latency_ms=point.latency_ms,
+            throughput_per_s=point.throughput_per_s,
+            peak_memory_bytes=point.peak_bytes,
+        )
+        return point
+
+    def _time_batch(self, batch: int) -> BatchPoint:
+        share = min(batch / self._request["max_batch"], 1.0)
+        run, _ = self._forward_pass(batch)
+        # From here on: a cold cache of compiled kernels must not end the search at a small batch.
+        started_s = time.monotonic()
+        latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
+        runs = max(block_runs(latency_ms), int(SEARCH_STEP_MS / max(latency_ms, 1e-3)))
+        latencies_ms = self._device.time_block(run, min(runs, SEARCH_STEP_MAX_RUNS))
+        self._searched_s += time.monotonic() - started_s
+        median_ms = quantile(sorted(latencies_ms), 0.5)
+        return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
+
+    def _steady_window(
+        self, run: Callable[[], object], batch: int, sampled: Sampled
+    ) -> tuple[ProbeWindow, int]:
+        request = self._request
+        return run_steady_window(
+            self._device,
+            run,
+            latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
+            settings=WindowSettings(
+                window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
+                tail_s=request["tail_s"],
+                marked=self._wire.marked,
+                on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
+            ),
+            on_progress=lambda done: self._progress("energy", done, batch),
+        )
+
+    def _progress(self, phase: str, done: float, batch: int) -> None:
+        self._wire.progress(phase, done, f"batch {batch}")
+
+    def _report(
+        self,
+        batch: int,
+        sampled: Sampled,
+        measured: tuple[ProbeWindow, int] | None,
+        h2d_ms: float | None,
+    ) -> None:
+        on_cpu = self._device.torch_device.type == "cpu"
+        is_cold = bool(self._request.get("cold"))
+        inference_s = None
+        if measured is None:
+            start_ns, end_ns = sampled.start_ns, sampled.end_ns
+            window = ProbeWindow(start_ns, start_ns, end_ns, end_ns)
+            passes = len(sampled.latencies_ms)
+            # Cache flushes between the passes are not part of an inference.
+            inference_s = sum(sampled.latencies_ms) / 1000 if is_cold else None
+        else:
+            window, passes = measured
+        self._wire.report(
+            "result",
+            probe=self._request["probe"],
+            batch=batch,
+            latency_ms=summary(sampled.latencies_ms),
+            samples=len(sampled.latencies_ms),
+            stop_reason=sampled.stop_reason,
+            latency_rel_err=sampled.rel_err,
+            outliers=outliers(sampled.latencies_ms),
+            tags=self._tags,
+            steady_start_ns=window.steady_start_ns,
+            window_start_ns=window.start_ns,
+            window_end_ns=window.end_ns,
+            steady_end_ns=window.steady_end_ns,
+            inferences=passes * batch,
+            inference_s=inference_s,
+            has_energy_window=bool(self._request["energy"]) and not is_cold,
+            h2d_ms=h2d_ms,
+            busy_s=time.monotonic() - self._started_s,
+            fingerprint=self._fingerprint,
+            software=self._software,
+            threads=torch.get_num_threads() if on_cpu else None,
+        )
