@@ -29,13 +29,13 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from costprobe.adapters.sensors.protocol.messages import SensorSettings  # noqa: E402 - as above
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor  # noqa: E402 - as above
 from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as above
 from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.records import Device, Point, Reading  # noqa: E402 - as above
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
+from fakes.sensing import sensor_settings  # noqa: E402 - as above
 from pushing_runs import chunks, rows  # noqa: E402 - the path is set above
 from store_size import START_NS, device_row  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - as above
@@ -219,8 +219,8 @@ def ticks(folder: Path, seconds: float) -> tuple[Ticks, list[tuple[int, int]], f
     os.environ.update(fake.env())
     store = fill(folder / "ticks.db")
     recorded = Ticks()
-    settings = SensorSettings(
-        sample_every_s=SAMPLE_EVERY_S, aggregate_every_s=SAMPLE_EVERY_S, cpu=False, selftest_s=0
+    settings = sensor_settings(
+        every_s=SAMPLE_EVERY_S, aggregate_s=SAMPLE_EVERY_S, cpu=False, selftest_s=0
     )
     sensor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
     sensor.deliver_to(recorded.take)

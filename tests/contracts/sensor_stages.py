@@ -7,10 +7,10 @@ from typing import Any
 from costprobe.adapters.sensors.child.cpu import cpu_sensors
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml
 from fakes.page_examples import example_module
+from fakes.sensing import sensor_settings
 
 NOON_NS = 1_780_000_000 * 10**9
 POWER_W = 100.0
@@ -36,7 +36,7 @@ class Stage:
 
 
 def context_of(clock, root="/nonexistent"):
-    settings = SensorSettings(sysfs_root=str(root), selftest_s=0.0)
+    settings = sensor_settings(sysfs_root=str(root), selftest_s=0.0)
     return SensorContext(settings, clock, lambda *_: None)
 
 

@@ -10,11 +10,11 @@ import pytest
 from contracts.sensor_stages import POWER_W, STAGES, acme_files
 from costprobe.adapters.sensors.child.registry import SENSORS
 from costprobe.adapters.sensors.child.worker import DeviceWorker
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.protocol.sample import Sample
 from costprobe.core.device_kinds import DEVICE_KINDS
 from fakes.daemon import DaemonProcess
 from fakes.page_examples import PAGES
+from fakes.sensing import sensor_settings
 
 PACKAGE = PAGES.parents[1] / "agent/costprobe"
 ADVANCE_S = 5.0
@@ -121,7 +121,7 @@ def test_optional_methods_answer_for_every_device(stage):
 def test_worker_makes_rows_of_the_sensors_samples(stage):
     messages, clock = [], stage.clock
     worker = DeviceWorker(
-        stage.sensor, SensorSettings(selftest_s=0.0), clock, messages.append, clock.monotonic_ns()
+        stage.sensor, sensor_settings(selftest_s=0.0), clock, messages.append, clock.monotonic_ns()
     )
     for _ in range(31):
         worker.work()

@@ -3,10 +3,10 @@
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.worker import DeviceWorker
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.records import NS_PER_S
+from fakes.sensing import sensor_settings
 
-SETTINGS = SensorSettings(sample_every_s=5.0, aggregate_every_s=10.0, quarantine_first_s=30.0)
+SETTINGS = sensor_settings(every_s=5.0, aggregate_s=10.0, quarantine_first_s=30.0)
 STEP_S, REQUEST_EVERY_S = 2, 10
 
 

@@ -6,10 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.sensors.protocol.messages import Quarantined, settings_message
 from fakes.nvml import FakeNvml
+from fakes.sensing import sensor_settings
 
 REPOSITORY = Path(__file__).parents[2]
-QUICK = {"sample_every_s": 0.05, "aggregate_every_s": 0.25, "deadline_s": 1.0, "cpu": False}
+QUICK = {"every_s": 0.05, "aggregate_s": 0.25, "deadline_s": 1.0, "cpu": False}
 
 
 class ChildSession:
@@ -27,7 +29,8 @@ class ChildSession:
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        self.send(settings)
+        quarantined = [Quarantined(**entry) for entry in settings.pop("quarantined", ())]
+        self.send(settings_message(sensor_settings(**settings), quarantined))
 
     def _read(self):
         for line in self.process.stdout:

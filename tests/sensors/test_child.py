@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.sensors.child.cpu import CpuSensor, cpu_sensors
 from costprobe.adapters.sensors.child.sensor import SensorContext
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.clock import SystemClock
+from fakes.sensing import sensor_settings
 
 NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
@@ -111,7 +111,7 @@ def test_hung_call_ends_the_child_after_the_other_devices_wrote_their_readings(
     start_child, fake_nvml
 ):
     fake = fake_nvml(gpus=3)
-    child = start_child(fake.env(), aggregate_every_s=1e6)
+    child = start_child(fake.env(), aggregate_s=1e6)
     child.wait_for("handshake")
     child.wait_for("heartbeat", since=len(child.messages))
     hang = fake.hang("nvmlDeviceGetClockInfo", gpu=2)
@@ -173,7 +173,7 @@ def test_processors_are_read_beside_gpus_only_if_configured():
         (True, found, 1),
         (False, [], 0),
     ):
-        context = SensorContext(SensorSettings(cpu=cpu), SystemClock(), lambda *_: None, others)
+        context = SensorContext(sensor_settings(cpu=cpu), SystemClock(), lambda *_: None, others)
         if len(cpu_sensors(context)) != expected:
             wrong.append((cpu, len(others)))
     assert wrong == []

@@ -10,8 +10,8 @@ import pytest
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.worker import DeviceWorker
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from fakes.nvml import FakeNvml
+from fakes.sensing import sensor_settings
 
 S = 10**9
 MS = 10**6
@@ -57,7 +57,7 @@ class Board:
         library.open()
         sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
         self.worker = DeviceWorker(
-            sensor, SensorSettings(), self.clock, self.messages.append, self.clock.monotonic_ns()
+            sensor, sensor_settings(), self.clock, self.messages.append, self.clock.monotonic_ns()
         )
 
     def until(self, end_ns):

@@ -8,13 +8,13 @@ from costprobe.adapters.sensors.child.sensor import SensorContext
 from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import Device
 from costprobe.domain.advice.mig_slice import slices_of
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from fakes.nvml import FakeNvml
+from fakes.sensing import sensor_settings
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ NOON_NS = 1_780_000_000 * S
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
-FAST = {"sample_every_s": 0.05, "aggregate_every_s": 0.15}
+FAST = {"every_s": 0.05, "aggregate_s": 0.15}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def opened(fake):
 def sensors_of(fake):
     """The sensors of all GPUs, and the faults that they reported."""
     faults = []
-    context = SensorContext(SensorSettings(), fake.clock, lambda _, fault: faults.append(fault))
+    context = SensorContext(sensor_settings(), fake.clock, lambda _, fault: faults.append(fault))
     return nvidia_sensors(context), faults
 
 
@@ -55,7 +55,7 @@ class Worker:
         self.clock = fake.clock
         self._worker = DeviceWorker(
             sensor,
-            SensorSettings(**settings),
+            sensor_settings(**settings),
             fake.clock,
             self.messages.append,
             fake.clock.monotonic_ns(),

@@ -6,7 +6,6 @@ from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.process_time import MAX_PROCESSES, ProcessTime
 from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.adapters.sensors.protocol.messages import (
-    SensorSettings,
     decode,
     encode,
     parse_reading,
@@ -14,6 +13,7 @@ from costprobe.adapters.sensors.protocol.messages import (
 )
 from costprobe.core.records import NS_PER_S, Reading
 from fakes.nvml import FakeNvml, require_gcc
+from fakes.sensing import sensor_settings
 
 S = NS_PER_S
 START_NS = 1_780_000_000 * S
@@ -61,7 +61,7 @@ def test_worker_reads_process_time_only_if_configured(tmp_path, is_configured):
         library = Library()
         library.open()
         sensor = NvidiaSensor(0, library, fake.clock, lambda *_: None)
-        settings = SensorSettings(aggregate_every_s=5.0, selftest_s=0.0, processes=is_configured)
+        settings = sensor_settings(aggregate_s=5.0, selftest_s=0.0, processes=is_configured)
         now_ns = fake.clock.monotonic_ns()
         worker = DeviceWorker(sensor, settings, fake.clock, messages.append, now_ns)
         fake.gpus[0].keep_busy({7: 30, 8: 10})

@@ -1,7 +1,8 @@
 import pytest
-from costprobe.adapters.sensors.protocol.messages import Quarantined, SensorSettings
+from costprobe.adapters.sensors.protocol.messages import Quarantined
 from costprobe.adapters.sensors.supervisor.device_registry import DeviceRegistry
 from costprobe.adapters.sensors.supervisor.events import FaultLog, of_end, of_fault
+from fakes.sensing import sensor_settings
 
 S = 10**9
 LOST = {
@@ -85,14 +86,14 @@ def test_fault_log_is_bounded():
 
 class TestDeviceRegistry:
     def test_devices_are_in_natural_order_with_the_cpu_last(self):
-        registry = DeviceRegistry(SensorSettings())
+        registry = DeviceRegistry(sensor_settings())
         cpu = {**device_of(0), "name": "cpu", "kind": "cpu"}
         for message in (cpu, device_of(2), device_of(0)):
             assert registry.add(message) is False
         assert [device.name for device in registry.devices()] == ["gpu0", "gpu2", "cpu"]
 
     def test_hung_gpu_stays_quarantined_for_the_rest_of_its_time(self):
-        registry = DeviceRegistry(SensorSettings())
+        registry = DeviceRegistry(sensor_settings())
         registry.add(device_of(2))
         assert registry.quarantine_hung("gpu2", 0) == 60
         assert registry.quarantined(20 * S) == (Quarantined("gpu2", 40.0),)
@@ -103,7 +104,7 @@ class TestDeviceRegistry:
         assert registry.quarantine_hung("gpu2", 61 * S) == 120
 
     def test_quarantined_gpu_that_was_never_discovered_is_in_the_status(self):
-        registry = DeviceRegistry(SensorSettings())
+        registry = DeviceRegistry(sensor_settings())
         registry.quarantine("gpu7", 5.0, 0)
         assert registry.status(0)["gpu7"] == {
             "kind": None,

@@ -7,9 +7,9 @@ from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.selftest import SelfTest, compare
 from costprobe.adapters.sensors.child.worker import DeviceWorker
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.protocol.sample import EnergyReading
 from fakes.nvml import FakeNvml
+from fakes.sensing import sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,7 +80,7 @@ class Board:
         sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
         self.worker = DeviceWorker(
             sensor,
-            SensorSettings(**settings),
+            sensor_settings(**settings),
             self.clock,
             self.messages.append,
             self.clock.monotonic_ns(),

@@ -24,7 +24,7 @@ def window(start_child, fake_nvml):
     """A window of 5 s on three GPUs: with a counter, without, and with one that is reset."""
     fake = fake_nvml(gpus=3)
     fake.fail("nvmlDeviceGetTotalEnergyConsumption", NOT_SUPPORTED, gpu=1)
-    child = start_child(fake.env(), sample_every_s=1.0, aggregate_every_s=10.0, cpu=True)
+    child = start_child(fake.env(), every_s=1.0, aggregate_s=10.0, cpu=True)
     child.wait_for("handshake")
     steady_start_ns = time.monotonic_ns()
     for gpu, watts in zip(fake.gpus, (310.0, 250.0, 170.0), strict=True):

@@ -5,7 +5,6 @@ from costprobe.adapters.sensors.protocol.activity import UNKNOWN, Activity
 from costprobe.adapters.sensors.protocol.messages import (
     LineSplitter,
     Quarantined,
-    SensorSettings,
     activity_message,
     decode,
     device_message,
@@ -17,21 +16,22 @@ from costprobe.adapters.sensors.protocol.messages import (
     settings_message,
 )
 from costprobe.core.records import Device
+from fakes.sensing import sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def test_settings_round_trip():
-    settings = SensorSettings(sample_every_s=0.5, cpu=True, cpu_idle_w=3.0, sysfs_root="/host")
+    settings = sensor_settings(every_s=0.5, cpu=True, cpu_idle_w=3.0, sysfs_root="/host")
     quarantined = (Quarantined("gpu3", 60.0), Quarantined("gpu0", 1.5))
     line = encode(settings_message(settings, quarantined))
     assert parse_settings(decode(line)) == (settings, quarantined)
 
 
 def test_unknown_settings_of_another_version_are_ignored():
-    settings, quarantined = parse_settings({"gpus": False, "colour": "green"})
-    assert settings == SensorSettings(gpus=False)
-    assert quarantined == ()
+    settings = sensor_settings(gpus=False)
+    message = {**settings_message(settings, ()), "colour": "green"}
+    assert parse_settings(message) == (settings, ())
 
 
 @pytest.mark.parametrize(

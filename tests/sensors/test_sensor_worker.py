@@ -10,14 +10,14 @@ from costprobe.adapters.sensors.child.worker import (
 )
 from costprobe.adapters.sensors.protocol.activity import Activity
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
 from costprobe.core.records import Device
+from fakes.sensing import sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 S = 10**9
-SETTINGS = SensorSettings(sample_every_s=1.0, aggregate_every_s=10.0, selftest_s=0.0)
+SETTINGS = sensor_settings(every_s=1.0, aggregate_s=10.0, selftest_s=0.0)
 
 
 class ManualClock:

@@ -10,16 +10,16 @@ import time
 
 import pytest
 from costprobe.adapters.sensors.protocol.activity import UNKNOWN, Activity
-from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.protocol.sample import Absent
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Energy
+from fakes.sensing import sensor_settings
 
 S = 10**9
 QUICK = {
-    "sample_every_s": 0.05,
-    "aggregate_every_s": 0.25,
+    "every_s": 0.05,
+    "aggregate_s": 0.25,
     "deadline_s": 0.5,
     "startup_s": 5.0,
     "cpu": False,
@@ -44,7 +44,7 @@ class Watched:
         self.wait_until = wait_until
         self.supervisor = SensorSupervisor(
             command,
-            SensorSettings(**{**QUICK, **settings}),
+            sensor_settings(**{**QUICK, **settings}),
             self.events.append,
             SystemClock(),
             restart_first_s=0.05,
@@ -109,7 +109,7 @@ def test_devices_and_readings_arrive(watch, fake_nvml):
 
 
 def test_stop_delivers_the_current_interval(watch, fake_nvml):
-    watched = watch(fake_nvml(gpus=2), aggregate_every_s=1e6)
+    watched = watch(fake_nvml(gpus=2), aggregate_s=1e6)
     watched.supervisor.wait_for_devices(10)
     watched.wait_until(lambda: len(watched.status["devices"]) == 2)
     time.sleep(0.2)
@@ -302,7 +302,9 @@ def test_too_short_window_is_answered_by_the_child(watch, fake_nvml):
 
 
 def test_request_without_a_child_is_answered_at_once():
-    supervisor = SensorSupervisor(["/nonexistent"], SensorSettings(), lambda _: None, SystemClock())
+    supervisor = SensorSupervisor(
+        ["/nonexistent"], sensor_settings(), lambda _: None, SystemClock()
+    )
     assert supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S) == Absent(
         "the sensor process is not running"
     )
@@ -392,7 +394,7 @@ def test_repeated_failures_of_the_child_are_reported_at_powers_of_two(watch):
 
 def test_command_that_cannot_be_started_is_a_fault(wait_until):
     events = []
-    supervisor = SensorSupervisor(["/nonexistent"], SensorSettings(), events.append, SystemClock())
+    supervisor = SensorSupervisor(["/nonexistent"], sensor_settings(), events.append, SystemClock())
     supervisor.start()
     wait_until(lambda: events)
     assert "cannot be started" in events[0].title
@@ -410,7 +412,7 @@ def test_failing_consumer_does_not_stop_sampling_nor_the_next_consumer(
 
     variables = {**fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
     command = ["env", *(f"{name}={value}" for name, value in variables.items()), *CHILD_COMMAND]
-    settings = SensorSettings(**QUICK)
+    settings = sensor_settings(**QUICK)
     supervisor = SensorSupervisor(command, settings, lambda _: None, SystemClock())
     supervisor.deliver_to(consume, seen.extend)
     supervisor.start()
@@ -425,9 +427,11 @@ from costprobe.core.clock import SystemClock
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
 
-supervisor = SensorSupervisor(
-    CHILD_COMMAND, SensorSettings(), lambda _: None, SystemClock()
+settings = SensorSettings(
+    every_s=1.0, aggregate_s=10.0, deadline_s=5.0, gpus=True, cpu="auto", cpu_idle_w=None,
+    cpu_max_w=None, processes=False,
 )
+supervisor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
 supervisor.start()
 devices = supervisor.wait_for_devices(20)
 maps = open("/proc/self/maps").read()

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from costprobe.adapters.notifiers.registry import NOTIFIERS
 from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
+from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.serving.device_checks import service_problems
 from costprobe.adapters.serving.settings import ServiceConfig
@@ -162,6 +163,12 @@ class Config(RootSection):
     maintenance: tuple[MaintenanceConfig, ...] = ()
     notifier: tuple[AnyNotifier, ...] = ()
     http: HttpConfig = HttpConfig()
+
+    @property
+    def sensor_settings(self) -> SensorSettings:
+        """What the sensor child reads; the time of processes only if a service names its own."""
+        has_processes = any(service.processes for service in self.service)
+        return self.telemetry.sensor_settings(processes=has_processes)
 
     def cross_field_problems(self) -> Iterator[str]:
         """Errors across the tables, one line each: `key.path: what is wrong and how to fix it`."""

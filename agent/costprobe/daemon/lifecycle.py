@@ -29,7 +29,6 @@ from costprobe.daemon.reload import ReloadError, needs_new_sensor, refusal_event
 from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts, host_name
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.daemon.self_observation import agent_point
-from costprobe.daemon.sensing import sensor_settings
 from costprobe.daemon.status import STATUS_EVERY_S, StatusWriter
 from costprobe.daemon.store_opening import open_store
 from costprobe.daemon.watchdog import Watchdog, job_lives
@@ -252,7 +251,7 @@ class Daemon:
         logger.info("%s: reloaded", self._config_path)
 
     def _new_sensor(self) -> SensorSupervisor:
-        settings = sensor_settings(self._config.telemetry, self._config.service)
+        settings = self._config.sensor_settings
         return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
 
     def _on_event(self, event: Event) -> None:

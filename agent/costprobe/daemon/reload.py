@@ -7,7 +7,6 @@ from pathlib import Path
 from costprobe.app.configuration import Config, load
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Event
-from costprobe.daemon.sensing import sensor_settings
 
 
 class ReloadError(Exception):
@@ -35,9 +34,7 @@ def reloaded(path: Path, current: Config) -> Config:
 
 def needs_new_sensor(before: Config, after: Config) -> bool:
     """Return whether the sensor child has to be restarted for another configuration."""
-    return sensor_settings(before.telemetry, before.service) != sensor_settings(
-        after.telemetry, after.service
-    )
+    return before.sensor_settings != after.sensor_settings
 
 
 def refusal_event(reason: str, time_ns: int) -> Event:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.config.fields import Duration, Section, key
 
 
@@ -39,3 +40,11 @@ class TelemetryConfig(Section):
         description="Power of all CPUs at full load in W, where it cannot be measured.",
         examples=[180],
     )
+
+    def sensor_settings(self, *, processes: bool) -> SensorSettings:
+        """Return the section as the sensor child receives it.
+
+        Args:
+            processes: Whether to read how busy each process keeps a device.
+        """
+        return SensorSettings(**dict(self), processes=processes)

@@ -77,7 +77,7 @@ class SensorChild:
         self._writer = MessageWriter(write_fd)
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
-        rows_ns = int(settings.aggregate_every_s * NS_PER_S)
+        rows_ns = int(settings.aggregate_s * NS_PER_S)
         self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
         self._workers: dict[str, DeviceWorker] = {}
         # Vendors without a device, and when to try them again in CLOCK_MONOTONIC ns.

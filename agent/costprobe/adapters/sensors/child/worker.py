@@ -98,8 +98,8 @@ class DeviceWorker:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._deadline_ns = int(settings.deadline_s * NS_PER_S)
         self._startup_ns = int(max(settings.startup_s, settings.deadline_s) * NS_PER_S)
-        self._every_ns = int(settings.sample_every_s * NS_PER_S)
-        self._aggregate_ns = int(settings.aggregate_every_s * NS_PER_S)
+        self._every_ns = int(settings.every_s * NS_PER_S)
+        self._aggregate_ns = int(settings.aggregate_s * NS_PER_S)
         self._start_ns = start_ns
         self._next_sample_ns = start_ns
         self._next_aggregate_ns = start_ns + self._aggregate_ns

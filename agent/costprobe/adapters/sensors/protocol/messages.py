@@ -39,40 +39,40 @@ COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SensorSettings:
-    """How the sensor child reads this host's devices.
+    """How the sensor child reads this host's devices: the section [telemetry], and what is fixed.
 
     Attributes:
-        sample_every_s: Time between the samples of a device in s.
-        aggregate_every_s: Length of an aggregate in s.
+        every_s: Time between the samples of a device in s.
+        aggregate_s: Length of an aggregate in s.
         deadline_s: A driver call that takes longer, in s, counts as hung.
-        startup_s: Longest discovery of a device in s: without the driver's persistence mode each
-            GPU is initialized first.
-        sysfs_root: Root of the file system that holds /proc and /sys.
         gpus: Whether to read GPUs.
         cpu: Whether to read the processors; "auto": if no GPU is found.
         cpu_idle_w: Modelled power of all idle processors in W; None for an average processor.
         cpu_max_w: Modelled power of all busy processors in W; None likewise.
+        processes: Whether to read how busy each process keeps a device.
+        startup_s: Longest discovery of a device in s: without the driver's persistence mode each
+            GPU is initialized first.
+        sysfs_root: Root of the file system that holds /proc and /sys.
         quarantine_first_s: How long a device that failed is not accessed at first, in s.
         quarantine_max_s: How long at most, after doubling each time, in s.
         selftest_s: Time in s for which a GPU's energy counter is compared with its power; 0: never.
-        processes: Whether to read how busy each process keeps a device.
     """
 
-    sample_every_s: float = 1.0
-    aggregate_every_s: float = 10.0
-    deadline_s: float = 5.0
+    every_s: float
+    aggregate_s: float
+    deadline_s: float
+    gpus: bool
+    cpu: bool | Literal["auto"]
+    cpu_idle_w: float | None
+    cpu_max_w: float | None
+    processes: bool
     startup_s: float = 60.0
     sysfs_root: str = "/"
-    gpus: bool = True
-    cpu: bool | Literal["auto"] = "auto"
-    cpu_idle_w: float | None = None
-    cpu_max_w: float | None = None
     quarantine_first_s: float = 60.0
     quarantine_max_s: float = 3600.0
     selftest_s: float = 10.0
-    processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device, Event
-from costprobe.daemon.sensing import sensor_settings
 
 TIMEOUT_S = 15.0
 
@@ -22,9 +21,8 @@ def ignore_event(event: Event) -> None:
 @contextmanager
 def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
     """Start a sensor child, wait for its devices, and stop it at the end of the block."""
-    sensor = SensorSupervisor(
-        CHILD_COMMAND, sensor_settings(telemetry), ignore_event, SystemClock()
-    )
+    settings = telemetry.sensor_settings(processes=False)
+    sensor = SensorSupervisor(CHILD_COMMAND, settings, ignore_event, SystemClock())
     sensor.start()
     try:
         sensor.wait_for_devices(TIMEOUT_S)
