@@ -33,7 +33,7 @@ CONFIG = SinkConfig.model_validate(
 )
 
 
-class SimulatedClock:
+class FleetClock:
     """Wall clock and monotonic clock of all hosts."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class SimulatedClock:
         return int(self.now_s * NS_PER_S)
 
 
-class Lines:
+class WaitingLines:
     """A number of rows; their content is not stored."""
 
     def __init__(self, waiting: int = 0) -> None:
@@ -67,12 +67,12 @@ class Lines:
 class HostOutbox:
     """Live rows at a constant rate, and a backlog."""
 
-    def __init__(self, clock: SimulatedClock, per_s: float, waiting: int) -> None:
+    def __init__(self, clock: FleetClock, per_s: float, waiting: int) -> None:
         self._clock, self._per_s, self._filled_s = clock, per_s, clock.now_s
-        self._live, self.backlog = Lines(waiting), Lines()
+        self._live, self.backlog = WaitingLines(waiting), WaitingLines()
 
     @property
-    def live(self) -> Lines:
+    def live(self) -> WaitingLines:
         arrived = int((self._clock.now_s - self._filled_s) * self._per_s)
         self._filled_s += arrived / self._per_s
         self._live.waiting += arrived
@@ -87,7 +87,7 @@ class HostOutbox:
 class Server:
     """Counts the rows that arrive in each second."""
 
-    def __init__(self, clock: SimulatedClock, reachable_s: float = 0.0) -> None:
+    def __init__(self, clock: FleetClock, reachable_s: float = 0.0) -> None:
         self._clock, self._reachable_s = clock, reachable_s
         self.requests: dict[int, int] = {}
         self.rows: dict[int, int] = {}
@@ -125,7 +125,7 @@ def arrivals(
         reachable_s: Time at which the server becomes reachable, in s.
         seconds: Simulated time after that, in s.
     """
-    clock = SimulatedClock()
+    clock = FleetClock()
     server = Server(clock, reachable_s)
     rng = random.Random(1)
     waiting: list[tuple[float, int, Any]] = []

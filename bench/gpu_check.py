@@ -25,7 +25,7 @@ IDLE_S = 10
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-class Check:
+class StepReport:
     """Runs the steps and writes their results.
 
     Args:
@@ -196,7 +196,7 @@ def check_energy() -> dict[str, Any]:
     return {"idle": idle, "load": loaded}
 
 
-def check_agreement(check: Check) -> dict[str, Any]:
+def check_agreement(check: StepReport) -> dict[str, Any]:
     """Return the comparison with other timers."""
     out = check.folder / "agreement.json"
     devices = "cpu" if check.device == "cpu" else "cuda:0"
@@ -215,7 +215,7 @@ def check_agreement(check: Check) -> dict[str, Any]:
     return {"goals_met": code == 0, "rows": json.loads(out.read_text())}
 
 
-def write_config(check: Check, **probe: object) -> Path:
+def write_config(check: StepReport, **probe: object) -> Path:
     """Write a configuration with one probe and return its path."""
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in probe.items())
     path = check.folder / "costprobe.toml"
@@ -226,7 +226,7 @@ def write_config(check: Check, **probe: object) -> Path:
     return path
 
 
-def check_sweep(check: Check) -> dict[str, Any]:
+def check_sweep(check: StepReport) -> dict[str, Any]:
     """Return the stored result of a batch sweep."""
     options: dict[str, object] = {"dtype": "bf16", "max_batch": 1024}
     if check.device == "cpu":
@@ -250,7 +250,7 @@ def check_sweep(check: Check) -> dict[str, Any]:
     return result
 
 
-def check_probes(check: Check) -> dict[str, Any]:
+def check_probes(check: StepReport) -> dict[str, Any]:
     """Return the result of one probe run for each way to run a forward pass."""
     results = {}
     modes: dict[str, dict[str, object]] = {
@@ -294,7 +294,7 @@ def process_kind(pid: int) -> str:
     return "daemon"
 
 
-def check_daemon(check: Check, seconds: float) -> dict[str, Any]:
+def check_daemon(check: StepReport, seconds: float) -> dict[str, Any]:
     """Run a daemon with a new store; return its rows, events, and the memory of all processes.
 
     Raises:
@@ -372,7 +372,7 @@ def main() -> int:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     options.folder = options.folder.resolve()
-    check = Check(options.folder, options.device)
+    check = StepReport(options.folder, options.device)
     check.report["machine"] = machine()
     if options.device == "gpu" and "gpu" not in check.report["machine"]:
         print(

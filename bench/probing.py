@@ -28,9 +28,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from costprobe.adapters.probing.duty import DutyBudget  # noqa: E402 - as above
 from costprobe.adapters.probing.model_settings import ProbeConfig  # noqa: E402 - as above
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
+from costprobe.adapters.probing.request import model_request  # noqa: E402 - as above
 from costprobe.adapters.probing.runner import ProbeRunner  # noqa: E402 - as above
 from costprobe.app.configuration import Config  # noqa: E402 - as above
-from costprobe.app.measuring.probe_requests import model_request  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.records import Device  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
@@ -81,7 +81,7 @@ def first_device() -> Device:
     return Device("cpu", "cpu", "cpu", "CPU")
 
 
-class Bench:
+class DeviceRuns:
     """Runs of a probe on one device.
 
     Args:
@@ -279,7 +279,7 @@ def main() -> int:
     options = parser.parse_args()
     device = first_device()
     probe = ProbeConfig(name="transformer")
-    bench = Bench(device, probe)
+    bench = DeviceRuns(device, probe)
     bench.search()
     count = 9 if options.long else options.runs
     runs = {

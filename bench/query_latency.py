@@ -53,7 +53,7 @@ LINES_AT_ONCE = 20_000
 BUCKETS = 200
 
 
-class Query(NamedTuple):
+class MeasuredQuery(NamedTuple):
     """A measured query.
 
     Attributes:
@@ -68,12 +68,12 @@ class Query(NamedTuple):
 
 
 QUERIES = (
-    Query("one series at 5 min", "cost.cost_per_inference", "points"),
-    Query("eight devices at 1 min", "device.power_w", "rollups_1m"),
+    MeasuredQuery("one series at 5 min", "cost.cost_per_inference", "points"),
+    MeasuredQuery("eight devices at 1 min", "device.power_w", "rollups_1m"),
 )
 
 
-class Latency(NamedTuple):
+class QueryLatency(NamedTuple):
     """Latency of a query, in ms.
 
     Attributes:
@@ -87,7 +87,7 @@ class Latency(NamedTuple):
     cpu: float
 
 
-def timed(work: Callable[[], object], repeats: int) -> Latency:
+def timed(work: Callable[[], object], repeats: int) -> QueryLatency:
     """Measure repeated calls, after one that is not counted."""
     work()
     wall_ms: list[float] = []
@@ -102,10 +102,10 @@ def timed(work: Callable[[], object], repeats: int) -> Latency:
         cpu_ms.append((time.process_time() - cpu_s) * 1000)
     wall_ms.sort()
     p90 = wall_ms[math.ceil(len(wall_ms) * 0.9) - 1]
-    return Latency(statistics.median(wall_ms), p90, statistics.median(cpu_ms))
+    return QueryLatency(statistics.median(wall_ms), p90, statistics.median(cpu_ms))
 
 
-def query_trend(config: Path, query: Query, days: int, *more: str) -> str:
+def query_trend(config: Path, query: MeasuredQuery, days: int, *more: str) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         arguments = ["--since", f"{days}d", "--field", query.field, *more]
@@ -113,7 +113,7 @@ def query_trend(config: Path, query: Query, days: int, *more: str) -> str:
     return output.getvalue()
 
 
-def page_of(store: Path) -> Callable[[Query, int], bytes]:
+def page_of(store: Path) -> Callable[[MeasuredQuery, int], bytes]:
     """Return a function that calls the page's ASGI application without a socket."""
     app = dashboard(store, SystemClock()).app
     loop = asyncio.new_event_loop()
@@ -147,13 +147,13 @@ def page_of(store: Path) -> Callable[[Query, int], bytes]:
             raise SystemExit(f"the page responded with {status[0]}: {body.decode()}")
         return bytes(body)
 
-    def fetch(query: Query, days: int) -> bytes:
+    def fetch(query: MeasuredQuery, days: int) -> bytes:
         return loop.run_until_complete(get(f"field={query.field}&since={days}d"))
 
     return fetch
 
 
-def query_sqlite(store: Path, query: Query, days: int) -> int:
+def query_sqlite(store: Path, query: MeasuredQuery, days: int) -> int:
     """Fetch every row of the query as text; return the number of rows."""
     text = "fields" if query.table == "points" else "cells"
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
@@ -171,7 +171,7 @@ def query_sqlite(store: Path, query: Query, days: int) -> int:
     return rows
 
 
-def query_influx(server: Any, query: Query, days: int) -> object:
+def query_influx(server: Any, query: MeasuredQuery, days: int) -> object:
     """Query the statistics and the curve that `trend` shows."""
     name, _, field = query.field.partition(".")
     within = f"FROM {name} WHERE time >= now() - {days}d AND time <= now()"
@@ -278,7 +278,7 @@ def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_day
     )
 
 
-def add_growth(table: Table, query: Query, growth: dict[str, list[float]]) -> None:
+def add_growth(table: Table, query: MeasuredQuery, growth: dict[str, list[float]]) -> None:
     """Add the exponent with which each interface's latency grows with the length of the history."""
     for interface, took_ms in growth.items():
         exponent = math.log(took_ms[-1] / took_ms[0]) / math.log(DAYS[-1] / DAYS[0])

@@ -33,7 +33,7 @@ LIMIT_S = 3600
 LONG_LIMIT_S = 6 * 3600
 
 
-class Bench(NamedTuple):
+class Benchmark(NamedTuple):
     """A benchmark's script.
 
     Attributes:
@@ -47,14 +47,14 @@ class Bench(NamedTuple):
 
 # In the order of the issue lines.
 BENCHES = (
-    Bench("footprint", ("--seconds", "120")),
-    Bench("pushing", ("--points", "200000")),
-    Bench("committing", ("--seconds", "30")),
-    Bench("query_latency"),
-    Bench("starting"),
-    Bench("probing"),
-    Bench("detection", ("--cost",)),
-    Bench("fleet", ("--short",)),
+    Benchmark("footprint", ("--seconds", "120")),
+    Benchmark("pushing", ("--points", "200000")),
+    Benchmark("committing", ("--seconds", "30")),
+    Benchmark("query_latency"),
+    Benchmark("starting"),
+    Benchmark("probing"),
+    Benchmark("detection", ("--cost",)),
+    Benchmark("fleet", ("--short",)),
 )
 
 
@@ -63,7 +63,7 @@ def takes(script: Path, option: str) -> bool:
     return f'"{option}"' in script.read_text("utf-8")
 
 
-def rows_of(bench: Bench, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
+def rows_of(bench: Benchmark, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
     """Return a benchmark's rows, and the reason if there are none."""
     script = BENCH / f"{bench.name}.py"
     if not script.exists():

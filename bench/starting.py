@@ -68,7 +68,7 @@ def environment() -> dict[str, str]:
     return env
 
 
-class Daemon:
+class StartedDaemon:
     """A started daemon that has sent READY=1.
 
     Args:
@@ -122,11 +122,11 @@ def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], 
     env = environment()
     starts, has_torch = [], False
     for _ in range(max(1, times // 2)):
-        daemon = Daemon(folder, config, {**env, **fake.env()})
+        daemon = StartedDaemon(folder, config, {**env, **fake.env()})
         daemon.stop()
         starts.append((daemon.ready_s, daemon.cpu_s))
         has_torch |= daemon.has_torch
-    daemon = Daemon(folder, config, {**env, **fake.env()})
+    daemon = StartedDaemon(folder, config, {**env, **fake.env()})
     costprobe = [sys.executable, "-m", "costprobe"]
     commands = {
         BARE: [sys.executable, "-c", "pass"],

@@ -31,14 +31,14 @@ class SearchLimits(NamedTuple):
     Attributes:
         base_bytes: Memory of the process with the model loaded, before its first pass.
         max_batch: Largest batch to try.
-        latency_bound_ms: A batch with a higher latency is not chosen.
+        latency_bound_s: A batch with a higher latency, in s, is not chosen.
         memory_cap_bytes: The operator's bound on peak memory.
         min_batch: Batch to begin with.
     """
 
     base_bytes: int
     max_batch: int
-    latency_bound_ms: Optional[float] = None  # noqa: UP045 - evaluated on Python 3.9
+    latency_bound_s: Optional[float] = None  # noqa: UP045 - evaluated on Python 3.9
     memory_cap_bytes: Optional[int] = None  # noqa: UP045 - as above
     min_batch: int = 1
 
@@ -142,8 +142,8 @@ class BatchSearch:
         if point is None:
             return None
         self._curve.append(point)
-        bound_ms = limits.latency_bound_ms
-        return None if bound_ms is not None and point.latency_ms > bound_ms else point
+        bound_s = limits.latency_bound_s
+        return None if bound_s is not None and point.latency_ms > bound_s * 1000 else point
 
 
 class _Beyond(NamedTuple):

@@ -93,8 +93,8 @@ class ModelProbeRun:
             self._device,
             run,
             latency_ms=latency_ms,
-            rule=StopRule(request["min_runs"], request["sample_cap_s"]),
-            min_runs=request["min_runs"],
+            rule=StopRule(request["min_samples"], request["sample_cap_s"]),
+            min_runs=request["min_samples"],
             on_progress=lambda done: self._progress("latency", done, batch),
             before=flush,
         )
@@ -162,7 +162,7 @@ class ModelProbeRun:
                 base_bytes=self._device.peak_bytes(),
                 max_batch=min(request["max_batch"], most or request["max_batch"]),
                 min_batch=workload.min_batch,
-                latency_bound_ms=request.get("latency_bound_ms"),
+                latency_bound_s=request.get("latency_bound_s"),
                 memory_cap_bytes=request.get("memory_cap_bytes"),
             ),
         )
@@ -241,7 +241,6 @@ class ModelProbeRun:
             window, passes = measured
         self._wire.report(
             "result",
-            probe=self._request["probe"],
             batch=batch,
             latency_ms=summary(sampled.latencies_ms),
             samples=len(sampled.latencies_ms),

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import warnings
 from importlib.util import find_spec
 
@@ -12,12 +13,15 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch
 
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.request import model_request
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.inputs import checked_inputs
 from costprobe_probes.sources.model_source import SourcedModel
-from costprobe_probes.sources.registry import SOURCES, source_of
+from costprobe_probes.sources.registry import SOURCES, SourceKind, source_of
 from costprobe_probes.spec import Spec
 from fakes.page_examples import example_module
+from fakes.probe_requests import CPU
 
 SEED = 3
 
@@ -131,3 +135,17 @@ def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
     check(source, Spec("linear", model="8"))
     with pytest.raises(ProbeConfigError, match="set linear:512"):
         source.load(Spec("linear", model="wide"))
+
+
+def test_a_kind_is_added_through_its_table_alone(tmp_path, monkeypatch):
+    source = example_module("model-sources.md", "linear.py", tmp_path)
+    monkeypatch.setitem(sys.modules, "linear", source)
+    monkeypatch.setitem(SOURCES, "linear", SourceKind("linear", example="512"))
+    probe = ProbeConfig(name="p", kind="linear:8", inputs=[{"shape": [8]}])
+    request = model_request(probe, CPU, {}, energy=False)
+    check(source_of("linear"), Spec.of(request.document))
+    for kind, problem in (("linear", "such as .linear:512."), ("quadratic", "linear:512")):
+        with pytest.raises(ValueError, match=problem):
+            ProbeConfig(name="p", kind=kind)
+    with pytest.raises(ValueError, match="weights are not for"):
+        ProbeConfig(name="p", kind="linear:8", weights="/w.pt")

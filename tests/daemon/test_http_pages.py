@@ -7,8 +7,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+from costprobe.adapters.net.http_settings import HttpConfig
 from costprobe.adapters.storage.writer import Store
-from costprobe.app.configuration import Config, HttpConfig, parse
+from costprobe.app.configuration import Config, parse
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, make_point

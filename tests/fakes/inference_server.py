@@ -223,7 +223,6 @@ def request(url, kind="openai", **more):
     """A worker request for a short run."""
     return {
         "cmd": "probe",
-        "probe": "p",
         "kind": kind,
         "url": url,
         "api": "chat",
@@ -237,7 +236,7 @@ def request(url, kind="openai", **more):
         "concurrency": 2,
         "timeout_s": 10.0,
         "ca_file": None,
-        "token_path": None,
+        "token_file": None,
         "energy": False,
         "window_s": 0.5,
         "tail_s": 1.0,

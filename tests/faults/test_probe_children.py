@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.probing.outcome import ProbeFault
-from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.runner import ProbeRunner
+from fakes.probe_requests import probe_request
 from fakes.sizes import TIMEOUT_S, sized
 
-REQUEST = ProbeRequest("p", "transformer", "cpu", "fp32", 1, energy=True)
+REQUEST = probe_request("transformer", energy=True)
 GIGABYTE = 1 << 30
 FLOOD_BYTES = sized(GIGABYTE // 4, 8 * GIGABYTE)
 GROWTH_BYTES_MAX = 32 << 20

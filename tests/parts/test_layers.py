@@ -12,6 +12,8 @@ LAYERS = ("core", "domain", "adapters", "app", "daemon", "ui")
 TOP_MODULES = {"__init__", "__main__", "client"}
 # Packages of a layer that its other packages may import.
 SHARED = {"adapters": {"net", "system"}, "ui": set()}
+# The kinds of probe; neither module imports torch.
+PROBE_TABLES = ("costprobe_probes.served.registry.", "costprobe_probes.sources.registry.")
 THIRD_PARTY = {"core": {"pydantic"}, "domain": {"pydantic"}}
 
 
@@ -141,11 +143,12 @@ def _circles(parent, links):
                 yield f"circle in {parent}: {name} -> {other}: {', '.join(why)}"
 
 
-def test_costprobe_imports_neither_torch_nor_probes_and_nvml_in_the_sensor_child_only():
+def test_costprobe_imports_no_torch_of_probes_its_tables_and_nvml_in_the_sensor_child_only():
     offenders = []
     for name, path in modules("costprobe").items():
         allowed = {"pynvml"} if name.startswith("costprobe.adapters.sensors.child.") else set()
-        roots = {imported.split(".")[0] for imported in imports_of(path)}
+        names = {imported for imported in imports_of(path) if not imported.startswith(PROBE_TABLES)}
+        roots = {imported.split(".")[0] for imported in names}
         found = (roots & {"torch", "costprobe_probes", "numpy", "pynvml"}) - allowed
         offenders += [f"{name} imports {root}" for root in found]
     assert not offenders, "\n".join(offenders)
@@ -161,4 +164,17 @@ def test_lower_layers_and_probes_import_few_third_party_packages():
             roots = {imported.split(".")[0] for imported in imports_of(path)}
             found = roots - set(sys.stdlib_module_names) - allowed - {package}
             offenders += [f"{name} imports {root}" for root in found]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_class_names_occur_once():
+    places = {}
+    for folder in ("agent", "bench", "probes", "scripts"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(
+                        f"{path.relative_to(ROOT)}:{node.lineno}"
+                    )
+    offenders = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
     assert not offenders, "\n".join(offenders)

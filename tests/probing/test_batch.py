@@ -54,7 +54,7 @@ def test_max_batch_is_respected():
 
 def test_batch_above_the_latency_bound_is_not_chosen():
     device = Scripted()
-    best, _ = run(device, latency_bound_ms=20.0)
+    best, _ = run(device, latency_bound_s=0.02)
     # Batch 8 takes 16 ms and batch 16 takes 24 ms; between them 12 takes just 20 ms.
     assert best == 12
 

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 import pytest
 import torch
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
-from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.runner import ProbeRunner
 from costprobe_probes.device import CpuDevice, last_level_cache_bytes
 from costprobe_probes.errors import is_too_large, kind_of
@@ -16,12 +15,13 @@ from costprobe_probes.hostmemory import HostMemory
 from costprobe_probes.replay import capture
 from costprobe_probes.stats import outliers
 from fakes.kept_worker import KeptWorker
+from fakes.probe_requests import probe_request
 
-QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 30, "sample_cap_s": 0.5, "threads": 1}
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.5, "threads": 1}
 
 
 def request_for(kind="cnn", **more):
-    return ProbeRequest("p", kind, "cpu", **{"energy": False, **QUICK, **more})
+    return probe_request(kind, **{**QUICK, **more})
 
 
 def run(kind="cnn", **more):
@@ -189,7 +189,7 @@ def test_outliers_are_counted_and_stay_in_the_statistics(kept):
 
 
 def test_precision_of_the_latency_is_reported(kept):
-    result = kept(sample_cap_s=2.0, min_runs=200).result
+    result = kept(sample_cap_s=2.0, min_samples=200).result
     assert result.latency_rel_err is None or 0 <= result.latency_rel_err < 1
     short = kept(sample_cap_s=0.05).result
     assert short.stop_reason == "time_cap"

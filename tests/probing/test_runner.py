@@ -16,12 +16,12 @@ from costprobe.adapters.probing.outcome import (
     read_outcome,
     read_progress,
 )
-from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.runner import ProbeRunner
+from fakes.probe_requests import probe_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-REQUEST = ProbeRequest("p", "transformer", "cpu", "fp32", 1, energy=True)
+REQUEST = probe_request("transformer", energy=True)
 RESULT = {
     "type": "result",
     "batch": 4,

@@ -225,7 +225,7 @@ def test_token_is_sent_and_never_reported(tmp_path):
 
     with InferenceServer(echoing) as server:
         notes = Notes()
-        ServedSession(notes).run(request(server.url, token_path=str(path)))
+        ServedSession(notes).run(request(server.url, token_file=str(path)))
     (result,) = notes.of("served_result")
     assert result["samples"] == 6
     assert token not in repr(notes.lines)
@@ -244,7 +244,7 @@ def test_no_error_contains_a_token_that_the_server_repeats(tmp_path, status):
         )
 
     with InferenceServer(answer) as server, pytest.raises(Exception, match=str(status)) as raised:
-        run(server, token_path=str(path))
+        run(server, token_file=str(path))
     assert all(call.headers["Authorization"] == f"Bearer {token}" for call in server.calls)
     shown = f"{raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r}"
     assert token not in shown
@@ -258,7 +258,7 @@ def test_token_invalid_in_a_header_is_rejected_without_being_shown(tmp_path, con
     path.write_bytes(content)
     with InferenceServer(generating()) as server:
         with pytest.raises(ProbeConfigError, match="must hold a token of one line") as raised:
-            run(server, token_path=str(path))
+            run(server, token_file=str(path))
         assert server.calls == []
     assert content == b"" or content.decode() not in str(raised.value)
 

@@ -56,8 +56,8 @@ def test_unresolvable_host_name_is_a_server_error():
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, ProbeConfigError, "set token_path to a file that holds the server's token"),
-        (403, ProbeConfigError, "set token_path"),
+        (401, ProbeConfigError, "set token_file to a file that holds the server's token"),
+        (403, ProbeConfigError, "set token_file"),
         (404, ProbeConfigError, r"set model to one of its models \(m, other\)"),
         (400, ProbeConfigError, "no such thing"),
         (307, ProbeConfigError, "it redirects, and redirects are not followed"),
@@ -133,7 +133,7 @@ def test_half_open_connection_times_out():
         ({"requests": 0}, "requests must be from 1"),
         ({"kind": "grpc"}, "known kinds: kserve, openai"),
         ({"api": "edits"}, "known: chat, completions"),
-        ({"token_path": "/nowhere/token"}, "cannot be read"),
+        ({"token_file": "/nowhere/token"}, "cannot be read"),
         ({"url": "https://h", "ca_file": "/nowhere/ca"}, "cannot be used"),
         ({"url": "https://h", "ca_file": __file__}, "contains no certificates"),
     ],

@@ -71,7 +71,7 @@ def test_rejected_request_and_missing_torch_are_both_reported(worker):
         send(worker, request(server.url))
         refused = lines_until(worker, {"served_result", "error"})[-1]
     assert (refused["type"], refused["kind"]) == ("error", "config")
-    assert "http_401: set token_path" in refused["message"]
+    assert "http_401: set token_file" in refused["message"]
     send(worker, {"cmd": "probe", "probe": "p", "kind": "cnn", "torch_device": "cpu"})
     missing = lines_until(worker, {"result", "error"})[-1]
     assert "torch cannot be imported" in missing["message"]

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
-from costprobe.adapters.probing.request import ProbeRequest
 from fakes.kept_worker import KeptWorker
+from fakes.probe_requests import probe_request
 from fakes.serving_python import torch_alone, with_model_libraries
 
 # The first test creates the environments and downloads their packages.
 pytestmark = pytest.mark.timeout(900)
 
 REPOSITORY = Path(__file__).parents[2]
-QUICK = {"batch": 2, "min_runs": 30, "sample_cap_s": 0.3, "threads": 1}
+QUICK = {"batch": 2, "min_samples": 30, "sample_cap_s": 0.3, "threads": 1}
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +52,7 @@ def models(models_python, torch_home):
 
 
 def request_for(kind, model=None, **more):
-    return ProbeRequest(
-        "p", kind, "cpu", energy=False, model=model, **{"dtype": None, **QUICK, **more}
-    )
+    return probe_request(kind, model=model, **{"dtype": None, **QUICK, **more})
 
 
 def run(worker, kind, model=None, **more):
@@ -228,13 +226,6 @@ def test_missing_package_is_named_with_the_interpreter(bare, bare_python, tmp_pa
     for kind in ("torchvision", "timm", "transformers"):
         model = str(tmp_path) if kind == "transformers" else "resnet18"
         refused(run(bare, kind, model), kind, str(bare_python), "set python")
-
-
-def test_dtype_of_a_program_cannot_be_changed(bare, programs):
-    path = str(programs / "static.pt2")
-    refused(run(bare, "pt2", path, batch=4, dtype="bf16"), path, "remove dtype")
-    inputs, path = ({"shape": [8]},), str(programs / "net.pt")
-    refused(run(bare, "torchscript", path, inputs=inputs, dtype="fp16"), "remove dtype")
 
 
 def test_torchvision_model_with_random_weights_is_tagged(models):

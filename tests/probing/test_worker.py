@@ -7,16 +7,15 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from costprobe.adapters.probing.child import worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
-from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.runner import ProbeRunner
 from fakes.kept_worker import KeptWorker
+from fakes.probe_requests import probe_request
 
-QUICK = {"dtype": "fp32", "batch": 2, "min_runs": 70, "sample_cap_s": 0.6, "threads": 1}
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.6, "threads": 1}
 # Operator modules without a valid factory, the configured path, and the error's text.
 WRONG = (
     ("", "nowhere:make", "set python"),
@@ -50,7 +49,7 @@ FULL_FROM_FOUR = (
 
 
 def request_for(kind="cnn", *, energy=False, **more):
-    return ProbeRequest("p", kind, "cpu", energy=energy, **{**QUICK, **more})
+    return probe_request(kind, energy=energy, **{**QUICK, **more})
 
 
 def run(kind="cnn", *, on_edge=lambda: None, **more):
@@ -171,9 +170,7 @@ def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(factory):
         "    sys.stderr.write('made\\n')\n"
         "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
     )
-    request = ProbeRequest(
-        "p", "module", "cpu", **{**QUICK, "batch": "auto"}, energy=False, module="own:make"
-    )
+    request = request_for("module", batch="auto", module="own:make")
     with subprocess.Popen(
         worker_command(sys.executable),
         stdin=subprocess.PIPE,
@@ -208,7 +205,7 @@ def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
 )
 def test_stack_of_a_hung_or_crashed_factory_is_in_the_stderr_tail(factory, body, kind, words):
     factory("import ctypes, time\n" + body)
-    request = ProbeRequest("p", "module", "cpu", energy=False, module="own:make", **QUICK)
+    request = request_for("module", module="own:make")
     # The deadline includes the import of torch beside other tests.
     runner = ProbeRunner(sys.executable, 10.0, threading.Event())
     fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
@@ -225,7 +222,7 @@ def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
         f"    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
         "    return torch.nn.Linear(512, 512), torch.ones(64, 512)\n"
     )
-    request = ProbeRequest("p", "module", "cpu", energy=True, module="own:make", **QUICK)
+    request = request_for("module", energy=True, module="own:make")
     runner = ProbeRunner(sys.executable, 100.0, threading.Event(), keep_alive=True)
 
     def kill(progress):
@@ -235,7 +232,7 @@ def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
     fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=kill)
     assert isinstance(fault, ProbeFault)
     assert (fault.kind, "SIGKILL" in fault.title) == ("died", True)
-    clean = replace(request, energy=False)
+    clean = request_for("module", module="own:make")
     again = runner.run(clean, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
     assert isinstance(again, ProbeOutcome), again
     runner.close()
@@ -243,7 +240,7 @@ def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
 
 def test_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    request = ProbeRequest("p", "cnn", "cuda:0", "fp32", 1, energy=False)
+    request = request_for(torch_device="cuda:0")
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
     fault = runner.run(request, "gpu0", on_edge=lambda: None, on_progress=lambda _: None)
     assert fault.kind == "device"
@@ -255,7 +252,7 @@ def test_isolated_worker_reports_missing_torch():
     isolated = (program[0], "-I", "-S", *program[1:])
     # Without site-packages there is no torch.
     with subprocess.Popen(isolated, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
-        request = ProbeRequest("p", "cnn", "cpu", energy=False, **QUICK)
+        request = request_for()
         worker.stdin.write(request.to_wire().encode() + b"\n")
         worker.stdin.flush()
         message = json.loads(worker.stdout.readline())
@@ -270,7 +267,7 @@ def test_worker_ends_when_its_stdin_closes():
     with subprocess.Popen(
         worker_command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as worker:
-        request = ProbeRequest("p", "cnn", "cpu", energy=False, **QUICK)
+        request = request_for()
         worker.stdin.write(request.to_wire().encode() + b"\n")
         worker.stdin.flush()
         assert json.loads(worker.stdout.readline())["type"] == "handshake"

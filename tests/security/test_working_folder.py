@@ -24,9 +24,9 @@ print(list(torch_checks(DEMO.probe)))
 """,
     "a probe": """
 from costprobe.adapters.probing.child import ProbeChild, worker_command
-from costprobe.adapters.probing.request import ProbeRequest
+from fakes.probe_requests import probe_request
 child = ProbeChild(worker_command(sys.executable), {})
-child.send(ProbeRequest("p", "module", "cpu", None, 1, energy=False, module="own:make").to_wire())
+child.send(probe_request("module", dtype=None, module="own:make").to_wire())
 print(child.receive(60))
 child.kill()
 """,

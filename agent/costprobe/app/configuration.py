@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
+from costprobe.adapters.net.http_settings import HttpConfig
 from costprobe.adapters.notifiers.registry import NOTIFIERS
 from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
@@ -24,16 +24,10 @@ from costprobe.app.configuration_checks import (
     notifier_problems,
     plan_problems,
 )
-from costprobe.core.config.fields import (
-    Duration,
-    Name,
-    Section,
-    key,
-)
 from costprobe.core.config.kinds import union_of_kinds
 from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.root import RootSection
-from costprobe.core.schema import SCHEMA
+from costprobe.core.host import HostConfig
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
@@ -44,16 +38,6 @@ from costprobe.domain.pricing.carbon import CarbonConfig
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.registry import PLANS
 from costprobe.domain.pricing.tariff import ElectricityConfig
-
-MAX_PORT = 65535
-_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
-
-
-def _label(name: str) -> str:
-    if name in _OWN_TAGS:
-        raise ValueError("is a tag of costprobe's own; choose another name")
-    return name
-
 
 # The tables of several kinds, as the registries list them when this module is imported.
 if TYPE_CHECKING:
@@ -66,81 +50,6 @@ else:
     AnyPlan = union_of_kinds(PLANS, "plan")
     AnyRule = union_of_kinds({name: kind.config for name, kind in RULES.items()}, "kind")
     AnySinkConfig = union_of_kinds({api: kind.config for api, kind in SINKS.items()}, "api")
-
-
-class HostConfig(Section):
-    """How this host appears in the series."""
-
-    name: str | None = Field(
-        None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
-    )
-    labels: dict[Annotated[Name, AfterValidator(_label)], str] = Field(
-        default_factory=dict,
-        description="Further tags on every row, such as rack or team.",
-        examples=[{"rack": "a1"}],
-    )
-
-
-class HttpConfig(Section):
-    """The daemon's own HTTP listener for `/healthz` and `/metrics`; off by default."""
-
-    listen: str | None = Field(
-        None,
-        max_length=80,
-        description="IP address and port; port 0 selects a free one.",
-        examples=["127.0.0.1:9101"],
-    )
-    allow_remote: bool = Field(
-        False,
-        description=(
-            "Whether `listen` may be an address that other hosts reach; there is no authentication."
-        ),
-    )
-    window_s: Duration = key(
-        "window",
-        900.0,
-        le=86400,
-        description="How far back `/metrics` looks for the newest value of each series.",
-    )
-    max_series: int = Field(
-        5000,
-        ge=100,
-        le=50_000,
-        description="Most series that `/metrics` shows; the rest is counted.",
-    )
-
-    @model_validator(mode="after")
-    def _listens_where_it_may(self) -> HttpConfig:
-        address = self.address
-        if address is not None and not (self.allow_remote or ip_address(address[0]).is_loopback):
-            raise ValueError(
-                f"listen = {self.listen!r} is open to other hosts; write a loopback address, or"
-                " allow_remote = true"
-            )
-        return self
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """IP address and port to listen on; None for not at all.
-
-        Raises:
-            ValueError: `listen` is no such thing.
-        """
-        if self.listen is None:
-            return None
-        host, _, port = self.listen.rpartition(":")
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        try:
-            is_good = ip_address(bare).version == (4 if bare == host else 6)
-        except ValueError:
-            is_good = False
-        if not (is_good and "%" not in bare and port.isascii() and port.isdigit()) or (
-            int(port) > MAX_PORT
-        ):
-            raise ValueError(
-                'listen is an IP address and a port, such as "127.0.0.1:9101" or "[::1]:9101"'
-            )
-        return bare, int(port)
 
 
 class Config(RootSection):

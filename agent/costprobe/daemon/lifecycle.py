@@ -26,7 +26,7 @@ from costprobe.daemon.control.requests import ControlRequests
 from costprobe.daemon.control.server import ControlServer
 from costprobe.daemon.http.http_pages import HttpPages, Sources
 from costprobe.daemon.reload import ReloadError, needs_new_sensor, refusal_event, reloaded
-from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts, host_name
+from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.daemon.self_observation import agent_point
 from costprobe.daemon.status import STATUS_EVERY_S, StatusWriter
@@ -291,7 +291,7 @@ class Daemon:
             "state": "running",
             "version": __version__,
             "pid": os.getpid(),
-            "host": host_name(self._config),
+            "host": self._config.host.tag,
             "started_ns": self._started_ns,
             "config": str(self._config_path) if self._config_path else None,
             "config_fault": self._config_fault,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,11 +29,11 @@ from costprobe.app.schedule import Schedule, stagger_offset_s
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
-from costprobe.core.config.source import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.domain.pricing.source import SourceConfig
 
 if TYPE_CHECKING:  # a daemon without a service or a budget shall not carry these
     from costprobe.app.accounting.serving import Serving
@@ -94,7 +93,7 @@ class Runtime:
     ) -> None:
         self._parts = parts
         self._stop = Flag()
-        self.tags = {"host": host_name(config), **config.host.labels}
+        self.tags = config.host.tags
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
         cpus = os.cpu_count() or 1
@@ -295,8 +294,3 @@ class Runtime:
             for series in found
             for time_ns, value in zip(series.times_ns, series.values, strict=True)
         )
-
-
-def host_name(config: Config) -> str:
-    """Return the tag `host`: as configured, else the host's own name."""
-    return config.host.name or socket.gethostname()

@@ -38,7 +38,7 @@ def explain(
     status = common[len("http_") :] if common.startswith("http_") else ""
     if common in _CREDENTIALS:
         had = "a valid token" if target.token is not None else "the server's token"
-        return ProbeConfigError(f"{summary}: set token_path to a file that holds {had}")
+        return ProbeConfigError(f"{summary}: set token_file to a file that holds {had}")
     if common == "http_404":
         return ProbeConfigError(f"{summary}: {_unknown_model(client, connection)}")
     if status.startswith("3"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.served.outcome import ServerClient
+
+if TYPE_CHECKING:  # the daemon, which reads the table, does not need the clients' HTTP
+    from costprobe_probes.served.outcome import ServerClient
 
 # Probe kind -> module and class that implements ServerClient, imported on first use.
 SERVERS: Mapping[str, tuple[str, str]] = {

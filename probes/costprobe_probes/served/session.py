@@ -80,7 +80,7 @@ class ServedProbeRun:
         for name, most in (("concurrency", MAX_CONCURRENCY), ("requests", MAX_REQUESTS)):
             if not 1 <= request[name] <= most:
                 raise ProbeConfigError(f"{name} must be from 1 to {most}")
-        self._target = parse_target(request["url"], request["ca_file"], request["token_path"])
+        self._target = parse_target(request["url"], request["ca_file"], request["token_file"])
         self._client = client_of(request, self._target.path)
 
     def run(self) -> None:
@@ -209,7 +209,6 @@ class ServedProbeRun:
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
         self._wire.report(
             "served_result",
-            probe=request["probe"],
             requests=len(timed.replies) + len(timed.failed),
             concurrency=request["concurrency"],
             **figures(timed.replies, tokens_out),

@@ -53,13 +53,13 @@ class ServerTarget:
         return " ".join(printable.split())
 
 
-def parse_target(url: str, ca_file: str | None, token_path: str | None) -> ServerTarget:
+def parse_target(url: str, ca_file: str | None, token_file: str | None) -> ServerTarget:
     """Parse the address of a server and read its files.
 
     Args:
         url: http:// or https://, host, port, and the base path of its API.
         ca_file: Certificates to trust instead of the system's.
-        token_path: File with a bearer token.
+        token_file: File with a bearer token.
 
     Raises:
         ProbeConfigError: The URL is malformed, or a file cannot be used.
@@ -73,12 +73,12 @@ def parse_target(url: str, ca_file: str | None, token_path: str | None) -> Serve
         raise ProbeConfigError("url must be http://HOST:PORT or https://HOST:PORT")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ProbeConfigError(
-            "url must not have a user, query or fragment: set token_path for a token"
+            "url must not have a user, query or fragment: set token_file for a token"
         )
     if not _is_plain(host) or not _is_plain(parts.path or "/"):
         raise ProbeConfigError("url must be printable ASCII without spaces")
     context = _tls_context(ca_file) if scheme == "https" else None
-    token = None if token_path is None else _read_token(token_path)
+    token = None if token_file is None else _read_token(token_file)
     return ServerTarget(host, port or PORTS[scheme], parts.path.rstrip("/"), context, token)
 
 
@@ -95,11 +95,11 @@ def _read_token(path: str) -> str:
         with open(path, "rb") as file:  # noqa: PTH123 - one small read
             content = file.read(MAX_TOKEN_CHARS + 3)
     except OSError as error:
-        raise ProbeConfigError(f"token_path {path}: cannot be read ({error.strerror})") from None
+        raise ProbeConfigError(f"token_file {path}: cannot be read ({error.strerror})") from None
     # A library would quote a token that is not a valid header in its error.
     token = content.decode("latin-1").rstrip("\r\n")
     if not token or len(token) > MAX_TOKEN_CHARS or not _is_plain(token):
-        raise ProbeConfigError(f"token_path {path}: must hold a token of one line of ASCII")
+        raise ProbeConfigError(f"token_file {path}: must hold a token of one line of ASCII")
     return token
 
 

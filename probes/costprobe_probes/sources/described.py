@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.spec import Spec
 
 FLOATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 INTEGERS = {"int64": torch.int64, "int32": torch.int32}
@@ -35,19 +34,6 @@ def described(inputs: Sequence[Mapping[str, Any]]) -> Callable[[int], Any]:
 def image(channels: int, height: int, width: int) -> Callable[[int], torch.Tensor]:
     """Return a function that makes a batch of images of random noise."""
     return lambda batch: torch.randn(batch, channels, height, width)
-
-
-def refuse_dtype(spec: Spec) -> None:
-    """Check that no dtype is configured for a program, whose types are fixed.
-
-    Raises:
-        ProbeConfigError: A dtype is configured.
-    """
-    if spec.dtype is not None:
-        raise ProbeConfigError(
-            f"{spec.model}: a {spec.kind} program runs in the types that it was saved with; remove"
-            " dtype, or save the program in that type"
-        )
 
 
 def _tensor(given: Mapping[str, Any], batch: int) -> torch.Tensor:

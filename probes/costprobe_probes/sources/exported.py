@@ -18,7 +18,7 @@ from torch import nn
 
 from costprobe_probes.errors import ProbeConfigError, kind_of
 from costprobe_probes.inputs import repeat_rows
-from costprobe_probes.sources.described import described, refuse_dtype
+from costprobe_probes.sources.described import described
 from costprobe_probes.sources.files import checked_file
 from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
@@ -33,9 +33,8 @@ def load(spec: Spec) -> SourcedModel:
     """Load a program, with the batch sizes that it was exported for.
 
     Raises:
-        ProbeConfigError: The file is not a program, no inputs are known, or a dtype is configured.
+        ProbeConfigError: The file is not a program, or no inputs are known.
     """
-    refuse_dtype(spec)
     path = checked_file(spec.model, "exported program")
     try:
         with _tensors_only():

@@ -1,24 +1,52 @@
-"""The kinds of model source: a new kind is a module in this folder and a line in SOURCES."""
+"""The kinds of model source: a new kind is a module in this folder and a line in SOURCES.
+
+The daemon validates configurations with this table: this module does not import torch.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.sources.model_source import ModelSource
 
-# Probe kind -> module that implements ModelSource, imported on first use.
-SOURCES: Mapping[str, str] = {
-    "transformer": "costprobe_probes.sources.builtin",
-    "cnn": "costprobe_probes.sources.builtin",
-    "module": "costprobe_probes.sources.factory",
-    "torchscript": "costprobe_probes.sources.torchscript",
-    "pt2": "costprobe_probes.sources.exported",
-    "torchvision": "costprobe_probes.sources.vision",
-    "timm": "costprobe_probes.sources.timm_models",
-    "transformers": "costprobe_probes.sources.hub_folder",
+if TYPE_CHECKING:  # the contract names classes of torch
+    from costprobe_probes.sources.model_source import ModelSource
+
+
+class SourceKind(NamedTuple):
+    """A kind of model source, and what a `[[probe]]` of this kind may contain.
+
+    Attributes:
+        module: Module that implements ModelSource, imported on first use.
+        example: An example of what to load, which follows the kind and a colon; empty for a kind
+            that needs no name.
+        is_built_in: True for a model of this package.
+        takes_weights: True if `weights` may name a file.
+        is_program: True for files that hold a program: it keeps its types, and is compiled already.
+    """
+
+    module: str
+    example: str = ""
+    is_built_in: bool = False
+    takes_weights: bool = False
+    is_program: bool = False
+
+
+SOURCES: Mapping[str, SourceKind] = {
+    "transformer": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
+    "cnn": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
+    "module": SourceKind("costprobe_probes.sources.factory"),
+    "torchscript": SourceKind(
+        "costprobe_probes.sources.torchscript", "/models/ranker.pt", is_program=True
+    ),
+    "pt2": SourceKind("costprobe_probes.sources.exported", "/models/ranker.pt2", is_program=True),
+    "torchvision": SourceKind("costprobe_probes.sources.vision", "resnet50", takes_weights=True),
+    "timm": SourceKind(
+        "costprobe_probes.sources.timm_models", "vit_base_patch16_224", takes_weights=True
+    ),
+    "transformers": SourceKind("costprobe_probes.sources.hub_folder", "/models/bert-base"),
 }
 
 
@@ -30,6 +58,6 @@ def source_of(kind: str) -> ModelSource:
     """
     if kind not in SOURCES:
         raise ProbeConfigError(f"no probe kind {kind!r}; known kinds: {', '.join(SOURCES)}")
-    source: Any = importlib.import_module(SOURCES[kind])
+    source: Any = importlib.import_module(SOURCES[kind].module)
     found: ModelSource = source
     return found

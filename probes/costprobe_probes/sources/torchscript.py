@@ -10,7 +10,7 @@ import warnings
 import torch
 
 from costprobe_probes.errors import ProbeConfigError, kind_of
-from costprobe_probes.sources.described import described, refuse_dtype
+from costprobe_probes.sources.described import described
 from costprobe_probes.sources.files import checked_file
 from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
@@ -20,9 +20,8 @@ def load(spec: Spec) -> SourcedModel:
     """Load a program.
 
     Raises:
-        ProbeConfigError: The file is not a program, no inputs are configured, or a dtype is configured.
+        ProbeConfigError: The file is not a program, or no inputs are configured.
     """
-    refuse_dtype(spec)
     path = checked_file(spec.model, "TorchScript file")
     if not spec.inputs:
         raise ProbeConfigError(

@@ -18,7 +18,7 @@ from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
-from costprobe.core.config.source import SourceConfig
+from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0

@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from costprobe_probes.served.registry import SERVERS
+from costprobe_probes.sources.registry import SOURCES
 from pydantic import Field, field_validator, model_validator
 
 from costprobe.adapters.probing.common_settings import CommonProbeConfig
 from costprobe.core.config.fields import Duration, Section, Share, Size, key, matching
 from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
 
-BUILT_IN = ("transformer", "cnn")
-
-
-# Kinds that are written with what they load: "torchvision:resnet50", "pt2:/models/ranker.pt2".
-SOURCES = ("torchscript", "pt2", "torchvision", "timm", "transformers")
-
-
 DEFER_AT_MOST_S = 30.0
-
-
+BUILT_IN_MODELS = tuple(kind for kind, source in SOURCES.items() if source.is_built_in)
 _MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 
@@ -147,27 +141,27 @@ class ProbeConfig(CommonProbeConfig):
     @classmethod
     def _known_kind(cls, kind: str) -> str:
         source, _, what = kind.partition(":")
-        if kind in (*BUILT_IN, "module") or (source in SOURCES and what):
+        if source in SOURCES and bool(what) == bool(SOURCES[source].example):
             return kind
         if kind in SOURCES:
-            raise ValueError(f'write what to load behind it, such as "{kind}:{_EXAMPLES[kind]}"')
-        named = ", ".join(f'"{name}:{_EXAMPLES[name]}"' for name in SOURCES)
-        raise ValueError(
-            f'no probe kind {kind!r}; there are "transformer", "cnn", "module", {named},'
-            ' "openai", "kserve"'
-        )
+            example = SOURCES[kind].example
+            raise ValueError(f'write what to load behind it, such as "{kind}:{example}"')
+        known = [f"{name}:{of.example}" if of.example else name for name, of in SOURCES.items()]
+        named = ", ".join(f'"{name}"' for name in (*known, *SERVERS))
+        raise ValueError(f"no probe kind {kind!r}; there are {named}")
 
     @model_validator(mode="after")
     def _keys_go_with_the_kind(self) -> ProbeConfig:
         if (self.kind == "module") != (self.module is not None):
             raise ValueError('kind = "module" and module = "package.mod:factory" go together')
-        if self.inputs and self.source not in SOURCES:
+        source = SOURCES[self.source]
+        if self.inputs and not source.example:
             raise ValueError(f'inputs are not for kind = "{self.kind}", which brings its own')
-        if self.weights is not None and self.source not in ("torchvision", "timm"):
+        if self.weights is not None and not source.takes_weights:
             raise ValueError(f'weights are not for kind = "{self.kind}"')
-        if self.dtype is not None and self.source in ("torchscript", "pt2"):
+        if self.dtype is not None and source.is_program:
             raise ValueError(f"a {self.source} program runs as it was made; remove dtype")
-        if self.compile and self.source in ("torchscript", "pt2"):
+        if self.compile and source.is_program:
             raise ValueError(f"a {self.source} program is compiled already; remove compile")
         if (self.defer_at_most_s or 0.0) > self.every_s:
             raise ValueError("defer_at_most must not be longer than every")
@@ -191,7 +185,7 @@ class ProbeConfig(CommonProbeConfig):
     @property
     def measured_dtype(self) -> str | None:
         """As configured; else fp32 for a built-in model, and any other as it was made."""
-        return self.dtype or ("fp32" if self.kind in BUILT_IN else None)
+        return self.dtype or ("fp32" if SOURCES[self.source].is_built_in else None)
 
     @property
     def carries_energy(self) -> bool:
@@ -206,12 +200,3 @@ class ProbeConfig(CommonProbeConfig):
     def busy_share(self, device_kind: DeviceKind) -> float:
         """The share of time above which a device of a kind counts as busy."""
         return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
-
-
-_EXAMPLES = {
-    "torchscript": "/models/ranker.pt",
-    "pt2": "/models/ranker.pt2",
-    "torchvision": "resnet50",
-    "timm": "vit_base_patch16_224",
-    "transformers": "/models/bert-base",
-}

@@ -17,7 +17,7 @@ from costprobe.adapters.probing.outcome import (
     read_outcome,
     read_progress,
 )
-from costprobe.adapters.probing.request import ProbeRequest, ServedRequest
+from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.served_outcome import read_served_outcome
 
 POLL_S = 0.2
@@ -56,7 +56,7 @@ class ProbeRunner:
 
     def run(
         self,
-        request: ProbeRequest | ServedRequest,
+        request: ProbeRequest,
         device: str,
         *,
         on_edge: Callable[[], None],
@@ -97,7 +97,7 @@ class ProbeRunner:
 
     def _run(
         self,
-        request: ProbeRequest | ServedRequest,
+        request: ProbeRequest,
         device: str,
         on_edge: Callable[[], None],
         on_progress: Callable[[ProbeProgress], None],
@@ -185,7 +185,7 @@ class ProbeRunner:
             child.kill()
 
 
-def _environment(request: ProbeRequest | ServedRequest) -> dict[str, str]:
+def _environment(request: ProbeRequest) -> dict[str, str]:
     """Return the environment that shows the child its one GPU, whatever CUDA's order."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if request.gpu_uuid is not None:

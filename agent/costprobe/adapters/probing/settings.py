@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from costprobe_probes.served.registry import SERVERS
 from pydantic import Discriminator, Field, Tag
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
@@ -23,7 +24,7 @@ class ProbingConfig(Section):
 
 def _probe_kind(value: object) -> str:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return str(kind) if kind in ("openai", "kserve") else "[torch]"
+    return str(kind) if kind in SERVERS else "[torch]"
 
 
 AnyProbeConfig = Annotated[

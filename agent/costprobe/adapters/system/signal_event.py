@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from queue import Empty, SimpleQueue
 from threading import Event
+from typing import Final
 
-from costprobe.adapters.system.queue_timeout import LEAST_WAIT_S
+# CPython's `SimpleQueue.get` recomputes the remaining time after a spurious wake-up. With a shorter
+# timeout the remainder may be negative, which means to wait indefinitely (seen with 3.11).
+LEAST_WAIT_S: Final = 0.001
 
 
 class SignalFlag(Event):

@@ -11,8 +11,8 @@ from typing import Any
 from costprobe.adapters.feeds.source import SourceError, read_source
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
-from costprobe.core.config.source import SourceConfig
 from costprobe.core.records import Event
+from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.timed import TimedValue, TimedValues
 
 logger = logging.getLogger(__name__)

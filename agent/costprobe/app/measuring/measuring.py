@@ -12,14 +12,18 @@ from costprobe.adapters.probing.lock import device_lock
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import DeviceLoad
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress
-from costprobe.adapters.probing.request import ProbeRequest, ServedRequest
+from costprobe.adapters.probing.request import (
+    ProbeRequest,
+    batch_name,
+    model_request,
+    served_request,
+)
 from costprobe.adapters.probing.runner import ProbeRunner
 from costprobe.adapters.sensors.protocol.activity import Activity, worst_of
 from costprobe.adapters.sensors.protocol.sample import Absent
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
-from costprobe.app.measuring.probe_requests import batch_name, model_request, served_request
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.records import NS_PER_S, Device, Energy, EnergyMethod
 from costprobe.domain.costing.probe.run import MeasuredRun
@@ -151,7 +155,7 @@ class Measurer:
 
     def _request(
         self, probe: AnyProbe, target: ProbeTarget, *, energy: bool, search_anew: bool
-    ) -> ProbeRequest | ServedRequest:
+    ) -> ProbeRequest:
         if not isinstance(probe, ProbeConfig):
             return served_request(probe, energy=energy)
         device = target.devices[0]

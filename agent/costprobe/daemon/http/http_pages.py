@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from costprobe.adapters.net.http_settings import HttpConfig
+from costprobe.adapters.net.page_response import PageResponse
 from costprobe.adapters.storage.errors import StoreError
-from costprobe.app.configuration import HttpConfig
 from costprobe.app.watching.faults import disk_of, present_faults
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Fault
 from costprobe.core.records import Point
-from costprobe.daemon.http.page_response import PageResponse
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Sources(NamedTuple):
 
 
 class PageServer(Protocol):
-    """The server of the pages: costprobe.daemon.http.http_server.HttpServer."""
+    """The server of the pages: costprobe.adapters.net.http_server.HttpServer."""
 
     @property
     def port(self) -> int:
@@ -80,7 +80,7 @@ class HttpPages:
         if address is None:
             return
         # Imported here: a daemon that serves no page does not need the memory.
-        from costprobe.daemon.http.http_server import HttpServer  # noqa: PLC0415 - as above
+        from costprobe.adapters.net.http_server import HttpServer  # noqa: PLC0415 - as above
         from costprobe.daemon.http.metrics import CONTENT_TYPE, AgentNow, Metrics  # noqa: PLC0415 - as above
 
         def now() -> AgentNow:

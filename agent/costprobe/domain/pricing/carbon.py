@@ -16,11 +16,11 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import ClockTime, Section, Weekday, Zone
-from costprobe.core.config.source import SourceConfig
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
 from costprobe.core.weekly_hours import is_within
 from costprobe.domain.pricing.book import TOGETHER
+from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
 from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 

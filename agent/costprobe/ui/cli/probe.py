@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from costprobe.adapters.probing.model_settings import BUILT_IN, ProbeConfig
+from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConfig
 from costprobe.adapters.probing.outcome import ProbeFault
 from costprobe.adapters.system.signal_event import SignalFlag
 from costprobe.app.accounting.accounts import Accounts
@@ -21,7 +21,6 @@ from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device
-from costprobe.daemon.runtime import host_name
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.support.discovery import short_lived_sensor
@@ -156,7 +155,7 @@ def _bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Itera
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
         book = price_book(settings, devices)
-        tags = {"host": host_name(config), **config.host.labels}
+        tags = config.host.tags
         carbon = carbon_book(settings, devices)
         accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
         folder = settings.store_path.parent
@@ -171,12 +170,12 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
     configured = {probe.name: probe for probe in config.probe}
     if name is None and configured:
         return next(iter(configured.values()))
-    name = name or BUILT_IN[0]
+    name = name or BUILT_IN_MODELS[0]
     if name in configured:
         return configured[name]
-    if name in BUILT_IN:
+    if name in BUILT_IN_MODELS:
         return ProbeConfig.model_validate({"name": name, "kind": name})
-    known = ", ".join(dict.fromkeys([*configured, *BUILT_IN]))
+    known = ", ".join(dict.fromkeys([*configured, *BUILT_IN_MODELS]))
     raise bad_input(f"no probe is called {name!r}; there are: {known}")
 
 

@@ -19,7 +19,6 @@ from costprobe.app.configuration import Config
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
-from costprobe.daemon.runtime import host_name
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
@@ -104,7 +103,7 @@ def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replay
         rule.model_copy(update={"notify": None})
         for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
     ]
-    tags = {"host": host_name(config), **config.host.labels}
+    tags = config.host.tags
     engine = AlertEngine(rules, config.alerting, (), (collector,), tags)
     monitor = DriftMonitor(config.detection, history)
     return replay(rows, engine, monitor, config.alerting.evaluate_every_s)

@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Name
-from costprobe.core.config.source import SourceConfig
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.rate import Quote
+from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
 
 

@@ -16,8 +16,8 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
 from costprobe.adapters.storage.settings import StoreConfig
-from costprobe.app.configuration import HostConfig
 from costprobe.core.config.sample import SampleTable, render_table
+from costprobe.core.host import HostConfig
 from costprobe.core.records import Device
 from costprobe.domain.alerting.rules.slo import SloRuleConfig
 from costprobe.domain.costing.budgets.settings import BudgetConfig

@@ -51,9 +51,9 @@ def _of_tag(tag: str) -> _Names:
 
 
 def _probes(path: str | None) -> Iterator[str]:
-    from costprobe.adapters.probing.model_settings import BUILT_IN  # noqa: PLC0415 - as above
+    from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS  # noqa: PLC0415 - as above
 
-    yield from BUILT_IN
+    yield from BUILT_IN_MODELS
     yield from _of_config("probe")(path)
 
 

@@ -16,11 +16,11 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.carbon_feed import KIND as CARBON
 from costprobe.app.accounting.spot_feeds import kind_of
 from costprobe.app.accounting.timed_feed import FeedKind
-from costprobe.core.config.source import SourceConfig
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import Spots
 from costprobe.domain.pricing.timed import TimedValues
 from costprobe.ui.cli.support.loaded_config import LoadedConfig

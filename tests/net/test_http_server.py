@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from costprobe.daemon.http.http_server import HttpLimits, HttpServer, host_is_local
-from costprobe.daemon.http.page_response import TEXT, PageResponse
+from costprobe.adapters.net.http_server import HttpLimits, HttpServer, host_is_local
+from costprobe.adapters.net.page_response import TEXT, PageResponse
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, Final, NamedTuple
 
-from costprobe.daemon.http.page_response import TEXT, PageResponse
+from costprobe.adapters.net.page_response import TEXT, PageResponse
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,42 @@
+"""The section [host], and the tags of every row of this host."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from costprobe.core.config.fields import Name, Section
+from costprobe.core.schema import SCHEMA
+
+_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+
+
+def _label(name: str) -> str:
+    if name in _OWN_TAGS:
+        raise ValueError("is a tag of costprobe's own; choose another name")
+    return name
+
+
+class HostConfig(Section):
+    """How this host appears in the series."""
+
+    name: str | None = Field(
+        None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
+    )
+    labels: dict[Annotated[Name, AfterValidator(_label)], str] = Field(
+        default_factory=dict,
+        description="Further tags on every row, such as rack or team.",
+        examples=[{"rack": "a1"}],
+    )
+
+    @property
+    def tag(self) -> str:
+        """The tag `host`: as configured, else the host's own name."""
+        return self.name or socket.gethostname()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of every row."""
+        return {"host": self.tag, **self.labels}

@@ -1,0 +1,62 @@
+"""What a probe child reads: the section of the configuration, and the run's own keys."""
+
+import json
+from pathlib import Path
+
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.request import model_request, served_request
+from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
+from costprobe.core.records import Device
+from fakes.probe_requests import CPU
+
+GPU = Device("gpu0", "gpu", "GPU-1", "Board", 80 << 30)
+SERVER = {"name": "s", "url": "http://h", "model": "m"}
+
+
+def read(request):
+    return json.loads(request.to_wire())
+
+
+def test_request_of_a_model_is_its_section_and_the_run():
+    probe = ProbeConfig(
+        name="p", kind="timm:vit", weights=Path("/w.pt"), latency_bound="50ms", inputs=[]
+    )
+    remembered = {"batch": 8, "fingerprint": "f", "curve": []}
+    request = model_request(probe, GPU, remembered, energy=True)
+    found = read(request)
+    assert (request.gpu_uuid, request.probe) == ("GPU-1", "p")
+    expected = {
+        "cmd": "probe",
+        "kind": "timm",
+        "model": "vit",
+        "weights": "/w.pt",
+        "dtype": None,
+        "latency_bound_s": 0.05,
+        "min_samples": probe.min_samples,
+        "torch_device": "cuda:0",
+        "known_batch": 8,
+        "known_fingerprint": "f",
+        "energy": True,
+    }
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_run_on_the_processors_or_with_flushed_caches_has_its_own_keys():
+    request = model_request(ProbeConfig(name="p", cold=True), CPU, {}, energy=True)
+    assert request.gpu_uuid is None
+    found = read(request)
+    assert (found["torch_device"], found["energy"], found["dtype"]) == ("cpu", False, "fp32")
+
+
+def test_request_of_a_server_has_whole_tensors_and_the_place_of_its_token(monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/c")
+    tensor = {"name": "x", "datatype": "FP32", "shape": [2, 2]}
+    kserve = KserveProbeConfig(
+        kind="kserve", inputs=[{**tensor, "fill": 1.5}], **{**SERVER, "token_credential": "t"}
+    )
+    found = read(served_request(kserve, energy=True))
+    assert found["inputs"] == [{**tensor, "data": [1.5] * 4}]
+    assert (found["token_file"], found["energy"]) == ("/run/c/t", True)
+    chat = OpenAiProbeConfig(kind="openai", **{**SERVER, "token_file": "/t"}, energy=False)
+    found = read(served_request(chat, energy=True))
+    assert (found["token_file"], found["energy"], found["api"]) == ("/t", False, "chat")
