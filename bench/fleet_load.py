@@ -18,7 +18,7 @@ from costprobe.adapters.net.errors import RetryLater
 from costprobe.adapters.sinks.influx_v1 import InfluxV1
 from costprobe.core.clock import NS_PER_MS
 from fleet_rows import NS, Rows, Shape, line
-from fleet_servers import Measured
+from fleet_servers import MeasuredServer
 
 ROUND_S = 10
 PAUSE_S = 0.5
@@ -153,7 +153,7 @@ class Load:
 
     def __init__(  # noqa: PLR0913 - a run's settings
         self,
-        server: Measured,
+        server: MeasuredServer,
         rows: Rows,
         hosts: int,
         seconds: float,

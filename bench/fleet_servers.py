@@ -24,7 +24,7 @@ SETTLING = """[data]
 QUERY_TIMEOUT_S = 60.0
 
 
-class Measured:
+class MeasuredServer:
     """Common base of both servers."""
 
     _process: subprocess.Popen[bytes]
@@ -73,7 +73,7 @@ class Measured:
         return InfluxV1(config, SystemClock())
 
 
-class Influx(Measured, InfluxDB):
+class Influx(MeasuredServer, InfluxDB):
     """InfluxDB 1.6.7."""
 
     name = "InfluxDB 1.6.7"
@@ -103,7 +103,7 @@ class Influx(Measured, InfluxDB):
         return sum(row[0] for series in counts for row in series["values"])
 
 
-class Victoria(Measured, VictoriaMetrics):
+class Victoria(MeasuredServer, VictoriaMetrics):
     """VictoriaMetrics, single node."""
 
     name = "VictoriaMetrics"

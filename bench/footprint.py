@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import footprint_peers as peers  # noqa: E402 - beside this file
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
-from proc_usage import Usage, Use, children_of, memory_mb  # noqa: E402 - beside this file
+from proc_usage import ProcUsage, Usage, children_of, memory_mb  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
@@ -153,7 +153,7 @@ def settle(processes: Mapping[str, Process]) -> None:
 
 def measured(
     folder: Path, seconds: float, wanted: Sequence[peers.Peer]
-) -> tuple[dict[str, Use], dict[str, str]]:
+) -> tuple[dict[str, ProcUsage], dict[str, str]]:
     """Return the resource usage of each process by name, and the reasons of missing ones."""
     fake = FakeNvml(folder, gpus=GPUS)
     script_power(fake, seconds)
@@ -192,7 +192,7 @@ def parts_of(daemon_pid: int) -> list[tuple[str, int]]:
     ]
 
 
-def best_peer(uses: Mapping[str, Use]) -> tuple[str, float | None]:
+def best_peer(uses: Mapping[str, ProcUsage]) -> tuple[str, float | None]:
     """Return the name and the CPU seconds per hour of the cheapest peer; ("", None) without one."""
     of_peers = [
         (use["cpu_s_per_h"], name)
@@ -205,7 +205,7 @@ def best_peer(uses: Mapping[str, Use]) -> tuple[str, float | None]:
     return name, cpu_s
 
 
-def results(uses: Mapping[str, Use], missing: Mapping[str, str], seconds: float) -> Table:
+def results(uses: Mapping[str, ProcUsage], missing: Mapping[str, str], seconds: float) -> Table:
     """Return the rows that are compared with goals."""
     ours = uses[OURS]
     without = "".join(f"; {name} is missing: {reason}" for name, reason in missing.items())
@@ -232,7 +232,7 @@ def results(uses: Mapping[str, Use], missing: Mapping[str, str], seconds: float)
     return table
 
 
-def show(uses: Mapping[str, Use], missing: Mapping[str, str]) -> None:
+def show(uses: Mapping[str, ProcUsage], missing: Mapping[str, str]) -> None:
     """Print the resource usage of each process."""
     titles = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wake-ups/s")
     print(f"{'':28}" + "".join(f"{title:>12}" for title in titles))

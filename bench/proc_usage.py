@@ -12,7 +12,7 @@ KB = 1024
 MB = 1e6
 
 
-class Use(TypedDict):
+class ProcUsage(TypedDict):
     """Use of a process tree.
 
     Attributes:
@@ -96,7 +96,7 @@ class Usage:
                 self._before[member] = (cpu_s(member), switches(member))
         self._started_s = time.monotonic()
 
-    def measured(self) -> Use:
+    def measured(self) -> ProcUsage:
         """Return the use since the start."""
         elapsed_s = time.monotonic() - self._started_s
         cpu, wakes, pss_mb, rss_mb = 0.0, 0, 0.0, 0.0

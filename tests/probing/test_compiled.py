@@ -76,7 +76,7 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
         "batch": "auto",
         "max_batch": 8,
         "compile": True,
-        "min_runs": 5,
+        "min_samples": 5,
         "sample_cap_s": 0.0,
         "energy": False,
         "torch_device": "cpu",
