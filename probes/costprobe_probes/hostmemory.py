@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from costprobe_probes.cgroups import enclosing_groups
+
 KIB = 1024
+# By version of the cgroups: limit and usage, and the file cache in memory.stat.
+GROUP_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 class HostMemory:
@@ -48,36 +55,17 @@ class HostMemory:
     def _groups(self) -> list[tuple[int, int]]:
         """Return limit and available memory of each enclosing cgroup; file cache counts as available."""
         found = []
-        for folder, names in self._group_folders():
+        for version, folder in enclosing_groups(self._root, "memory"):
+            limit, usage, cache = GROUP_FILES[version]
             try:
-                limit_bytes = int((folder / names[0]).read_text())
-                used_bytes = int((folder / names[1]).read_text())
+                limit_bytes = int((folder / limit).read_text())
+                used_bytes = int((folder / usage).read_text())
                 stat = (folder / "memory.stat").read_text().split()
             except (OSError, ValueError):
                 continue  # not an enclosing cgroup, or one without a limit: "max"
             counters = dict(zip(stat[::2], stat[1::2]))
-            cache_bytes = int(counters.get(names[2], "0"))
+            cache_bytes = int(counters.get(cache, "0"))
             found.append((limit_bytes, limit_bytes - used_bytes + cache_bytes))
-        return found
-
-    def _group_folders(self) -> list[tuple[Path, tuple[str, str, str]]]:
-        try:
-            lines = (self._root / "proc/self/cgroup").read_text().splitlines()
-        except OSError:
-            return []
-        found = []
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                top = self._root / "sys/fs/cgroup"
-                names = ("memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                top = self._root / "sys/fs/cgroup/memory"
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            else:
-                continue
-            folder = Path(path.lstrip("/"))
-            found += [(top / above, names) for above in (folder, *folder.parents)]
         return found
 
 

@@ -10,6 +10,7 @@ import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
 from costprobe_probes.compiled import SHAPES, CompiledModule
+from costprobe_probes.contention import Contention, CpuMeter
 from costprobe_probes.device import TorchDevice
 from costprobe_probes.digest import fingerprint
 from costprobe_probes.errors import ProbeConfigError, describe, is_too_large, kind_of
@@ -89,6 +90,8 @@ class ModelProbeRun:
         run, inputs = self._forward_pass(batch)
         flush = self._device.cache_flush() if request.get("cold") else None
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
+        meter = CpuMeter() if self._device.torch_device.type == "cpu" else None
+        started = meter.read() if meter else None
         sampled = sample(
             self._device,
             run,
@@ -101,8 +104,9 @@ class ModelProbeRun:
         # Energy of flushing cannot be separated from that of a pass: a cold probe measures latency.
         has_window = request["energy"] and flush is None
         window = self._steady_window(run, batch, sampled) if has_window else None
+        contention = meter.since(started, torch.get_num_threads()) if meter and started else None
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
-        self._report(batch, sampled, window, h2d_ms)
+        self._report(batch, sampled, window, h2d_ms, contention)
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
         """Return a forward pass over inputs on the device, and the inputs on the host."""
@@ -227,6 +231,7 @@ class ModelProbeRun:
         sampled: Sampled,
         measured: tuple[ProbeWindow, int] | None,
         h2d_ms: float | None,
+        contention: Contention | None,
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
         is_cold = bool(self._request.get("cold"))
@@ -260,4 +265,5 @@ class ModelProbeRun:
             fingerprint=self._fingerprint,
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
+            contention=None if contention is None else contention._asdict(),
         )

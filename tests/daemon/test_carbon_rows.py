@@ -79,6 +79,7 @@ def test_cost_row_has_emissions_even_if_the_price_includes_electricity():
     document = report_document(report)
     assert document["carbon"]["carbon_per_inference_g"] == pytest.approx(2.5e-4)
     assert "0.25 g CO2e per 1,000" in probe_line(document)
+    assert "contended" in probe_line({**document, "contended": True})
     # A run without an energy window has the emissions of the last one, marked as such.
     bench.probe()
     assert bench.rows("cost")[1]["energy_method"] == "last_known"

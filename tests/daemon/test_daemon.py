@@ -193,13 +193,17 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     assert probe.tags["device"] == "cpu"
     assert probe.fields["energy_method"] in {"rapl", "modelled"}
     assert probe.fields["threads"] == 1
+    assert isinstance(probe.fields["contended"], bool)
+    assert 0 <= probe.fields["cpu_others_pct"] <= 100
     assert cost.tags["plan"] == "assumed"
     # Events from before the components were built are stored too.
     is_reported = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
     assert is_reported == (probe.fields["energy_method"] == "modelled")
     status = json.loads(daemon.look("status", "--json"))
     assert status["running"]
-    assert status["probes"][0]["last"]["fingerprint"] == probe.fields["fingerprint"]
+    last = status["probes"][0]["last"]
+    assert last["fingerprint"] == probe.fields["fingerprint"]
+    assert last["contended"] is probe.fields["contended"]
 
 
 def test_a_damaged_store_is_renamed_and_a_new_one_created(tmp_path):

@@ -1,6 +1,7 @@
 """Execution modes of a pass: cold, compiled, as a CUDA graph; and the priority of the worker."""
 
 import os
+import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
@@ -174,6 +175,19 @@ def test_worker_has_the_lowest_priority(kept):
     fault = kept("module", module="priority:make")
     nice = min(19, os.nice(0) + 10)
     assert f"nice {nice} disk {(2 << 13) | 7}" in fault.title
+
+
+def test_neighbour_on_every_processor_marks_a_run_as_contended(kept):
+    loop = [sys.executable, "-c", "while True: pass"]
+    neighbours = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
+    try:
+        result = kept(sample_cap_s=1.0).result
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+    assert result.contended is True
+    assert result.fields["cpu_others_pct"] > 10
 
 
 def test_outliers_are_counted_and_stay_in_the_statistics(kept):

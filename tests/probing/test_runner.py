@@ -71,6 +71,22 @@ def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
     return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
 
 
+def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():
+    shares = {"others_pct": 60.0, "steal_pct": "odd", "wait_pct": None}
+    for contended, found in ((True, True), (False, False), (None, None), ("yes", None)):
+        message = {**RESULT, "contention": {"contended": contended, **shares}}
+        result = read_outcome("p", "cpu", message, (), ()).result
+        assert result.contended is found, contended
+        assert result.fields == {
+            "cpu_others_pct": 60.0,
+            "cpu_steal_pct": None,
+            "cpu_wait_pct": None,
+        }
+    for message in (RESULT, {**RESULT, "contention": 3}):
+        result = read_outcome("p", "cpu", message, (), ()).result
+        assert (result.contended, result.fields) == (None, {})
+
+
 def test_successful_child_gives_a_result_and_its_edges():
     edges, phases = [], []
     outcome = run(runner_of(), lambda: edges.append(1), lambda p: phases.append(p.phase))

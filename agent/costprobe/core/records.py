@@ -143,6 +143,8 @@ class ProbeResult:
         inference_s: Seconds of the window spent on inferences, if not all of it.
         latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
         outliers: Number of outliers among the timed passes; all statistics include them.
+        contended: Whether other processes, virtual machines or a quota took processor time from a
+            run on a CPU; None if unknown, and on other devices, which sensors observe.
         tags: Further tags of its rows: execution modes.
         fields: Further fields of its row of `probe`.
         tokens_in: Input tokens in the window; None if unknown.
@@ -167,6 +169,7 @@ class ProbeResult:
     inference_s: float | None = None
     latency_rel_err: float | None = None
     outliers: int | None = None
+    contended: bool | None = None
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
     tokens_in: float | None = None

@@ -13,6 +13,8 @@ MAX_NOTE_CHARS = 200
 # Tags that a worker may add to its rows: how a pass was run.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
+# What takes processor time from a run on a CPU.
+CONTENTION = ("others", "steal", "wait")
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
 FaultKind = Literal[
@@ -92,6 +94,7 @@ def read_outcome(
         ValueError: A field is missing or invalid.
     """
     try:
+        contended, shares_pct = _contention(message.get("contention"))
         result = ProbeResult(
             probe=request_probe,
             device=device,
@@ -111,7 +114,9 @@ def read_outcome(
             inference_s=optional(message.get("inference_s")),
             latency_rel_err=optional(message.get("latency_rel_err")),
             outliers=None if message.get("outliers") is None else int(message["outliers"]),
+            contended=contended,
             tags=_ways(message.get("tags")),
+            fields=shares_pct,
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
     except (KeyError, OverflowError, TypeError) as error:
@@ -142,6 +147,15 @@ def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
     if not isinstance(tags, dict):
         return {}
     return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
+
+
+def _contention(found: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
+    """Return whether a run on a CPU was contended, and the fields that say by what."""
+    if not isinstance(found, dict):
+        return None, {}
+    contended = found.get("contended")
+    shares_pct = {f"cpu_{name}_pct": number(found.get(f"{name}_pct")) for name in CONTENTION}
+    return contended if isinstance(contended, bool) else None, shares_pct
 
 
 def read_progress(message: Mapping[str, Any]) -> ProbeProgress:

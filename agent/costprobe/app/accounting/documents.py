@@ -45,6 +45,7 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "h2d_ms": result.h2d_ms,
         "latency_rel_err": result.latency_rel_err,
         "outliers": result.outliers,
+        "contended": report.contended,
         "threads": result.threads,
         "tags": dict(result.tags),
         "fields": present(result.fields),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -182,6 +183,8 @@ class Measurer:
         if not isinstance(probe, ProbeConfig):
             # The server itself is the other process.
             activity = activity.without_neighbour()
+        if result.contended is not None:
+            activity = replace(activity, contended=result.contended)
         return MeasuredRun(
             result=result,
             energy=None if isinstance(energy, Absent) else energy,

@@ -50,6 +50,7 @@ class ProbeReport:
         points: The rows of `probe` and `cost`.
         time_ns: UTC in ns of the window's end.
         emitted: Grams of CO2-equivalent per inference; None where unknown.
+        contended: Whether others used the device during the run; None where unknown.
     """
 
     result: ProbeResult
@@ -61,3 +62,4 @@ class ProbeReport:
     points: tuple[Point, ...]
     time_ns: int
     emitted: Emission | None = None
+    contended: bool | None = None

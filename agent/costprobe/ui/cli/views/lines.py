@@ -22,6 +22,8 @@ def probe_line(document: dict[str, Any]) -> str:
         _cost(document),
         *_carbon(document),
     ]
+    if document.get("contended"):
+        parts.append("contended: others used the device")
     return "  ".join(parts)
 
 
@@ -46,6 +48,8 @@ def _served_line(document: dict[str, Any]) -> str:
     per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
     if per_million is not None:
         parts.append(f"{money(per_million, document['cost']['currency'])} per million tokens out")
+    if fields.get("cached"):
+        parts.append("cached: a cache of the server answered")
     if fields.get("errors"):
         parts.append(f"{fields['errors']} of {fields['requests']} failed")
     return "  ".join(parts)
