@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share: the real databases, one of each per run."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -49,6 +50,20 @@ LONG = (
 def pytest_collection_modifyitems(items):
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+# Seconds to import, in each worker: by the tests that use them, at their first use.
+HEAVY = {"apprise", "pandas", "playwright", "pyarrow", "statsmodels", "torch", "transformers"}
+
+
+def pytest_collection_finish():
+    """Collection of all tests takes a few seconds, so that one test starts quickly too."""
+    if loaded := HEAVY & sys.modules.keys():
+        names = ", ".join(sorted(loaded))
+        raise pytest.UsageError(
+            f"the collection of tests imports {names}: import it in the test, or through"
+            " fakes.lazy.LazyModule"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -7,21 +7,18 @@ import warnings
 from importlib.util import find_spec
 
 import pytest
-
-with warnings.catch_warnings():
-    # torch warns at its import where numpy is not installed, which costprobe does not need.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    import torch
-
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.request import model_request
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.inputs import checked_inputs
-from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.sources.registry import SOURCES, SourceKind, source_of
 from costprobe_probes.spec import Spec
+from fakes.lazy import LazyModule
 from fakes.page_examples import example_module
 from fakes.probe_requests import CPU
+
+torch = LazyModule("torch")
+inputs = LazyModule("costprobe_probes.inputs")
+model_source = LazyModule("costprobe_probes.sources.model_source")
 
 SEED = 3
 
@@ -84,7 +81,7 @@ def loaded(source, spec):
 def check(source, spec):
     """Every MUST of docs/contributing/model-sources.md that a loaded model shows."""
     first, second = loaded(source, spec), loaded(source, spec)
-    assert isinstance(first, SourcedModel)
+    assert isinstance(first, model_source.SourcedModel)
     assert isinstance(first.module, torch.nn.Module)
     assert first.weights in {"", "file", "random"}
     states = [model.module.state_dict() for model in (first, second)]
@@ -95,7 +92,7 @@ def check(source, spec):
         batches = []
         for model in (first, second):
             torch.manual_seed(SEED)
-            batches.append(checked_inputs(spec.name, model.inputs(batch)))
+            batches.append(inputs.checked_inputs(spec.name, model.inputs(batch)))
         assert all(len(tensor) == batch for tensor in batches[0].tensors())
         pairs = zip(batches[0].tensors(), batches[1].tensors(), strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)

@@ -1,9 +1,17 @@
 """One probe worker for many requests, so that packages are imported once."""
 
+from pathlib import Path
+
 from costprobe.adapters.probing.child import ProbeChild, worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, read_batch_point, read_outcome
 
 TIMEOUT_S = 100.0
+QUICK_WORKER = Path(__file__).with_name("quick_worker.py")
+
+
+def quick_command(python):
+    """The command line of a worker that repeats no timed pass."""
+    return (str(python), str(QUICK_WORKER))
 
 
 class KeptWorker:
@@ -14,12 +22,14 @@ class KeptWorker:
 
     Args:
         python: Its interpreter.
+        is_quick: Whether it is that of quick_worker.py, or the real one.
         env: Added to this process's environment.
     """
 
-    def __init__(self, python, **env):
-        self._command = worker_command(str(python))
-        self._env = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **env}
+    def __init__(self, python, *, is_quick=True, **env):
+        command = quick_command if is_quick else worker_command
+        self._command = command(str(python))
+        self._env = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "", **env}
         self._child = None
 
     def run(self, request):

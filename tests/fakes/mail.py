@@ -3,8 +3,6 @@
 import email
 import email.policy
 
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult
 from fakes.servers import free_port
 
 
@@ -18,6 +16,9 @@ class Mailbox:
     """
 
     def __init__(self, user, password, refusal=None):
+        from aiosmtpd.controller import Controller
+        from aiosmtpd.smtp import AuthResult
+
         self.port = free_port()
         self.messages = []
         self._refusal = refusal

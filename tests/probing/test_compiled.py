@@ -1,15 +1,20 @@
-"""Compiled models: the kernels of a batch are the same in a search and in every later run."""
+"""Compiled models, whose kernels are the same in a search and in every later run; CUDA graphs."""
 
 import time
+from contextlib import contextmanager
 
-import torch
-from costprobe_probes.compiled import CompiledModule
-from costprobe_probes.device import CpuDevice
+import pytest
+from costprobe_probes.errors import is_too_large, kind_of
 from costprobe_probes.hostmemory import HostMemory
-from costprobe_probes.inputs import Inputs
-from costprobe_probes.model_run import LoadedModel, ModelProbeRun
-from costprobe_probes.workload import Workload
 from fakes.inference_server import Notes
+from fakes.lazy import LazyModule
+
+torch = LazyModule("torch")
+compiled = LazyModule("costprobe_probes.compiled")
+model_run = LazyModule("costprobe_probes.model_run")
+probe_device = LazyModule("costprobe_probes.device")
+replay = LazyModule("costprobe_probes.replay")
+workloads = LazyModule("costprobe_probes.workload")
 
 # More than the eight shapes after which torch stops to compile a function anew.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 192)
@@ -32,10 +37,10 @@ class Compiler:
 
 def test_each_batch_has_kernels_of_its_own_static_shape():
     compiler = Compiler()
-    compiled = CompiledModule(torch.nn.GELU(), compiler)
+    module = compiled.CompiledModule(torch.nn.GELU(), compiler)
     for batch in BATCHES:
         for _ in range(2):
-            compiled.for_batch(batch)(torch.ones(batch, 3))
+            module.for_batch(batch)(torch.ones(batch, 3))
     assert compiler.graphs == [(batch, 3) for batch in BATCHES]
     assert all(type(size) is int for shape in compiler.graphs for size in shape)
 
@@ -51,23 +56,21 @@ class SlowToCompile:
         if batch != self._batch:
             time.sleep(self._compile_s)
         self._batch = batch
-        return Equal()
+        return torch.nn.Identity()
 
 
-class Equal(torch.nn.Module):
-    def forward(self, x):
-        return x
-
-
-class EqualPasses(CpuDevice):
+def equal_passes():
     """A processor on which each pass takes a millisecond of device time."""
 
-    def time_block(self, run, runs, before=None):  # noqa: ARG002 - the contract's
-        run()
-        return [1.0] * runs
+    class EqualPasses(probe_device.CpuDevice):
+        def time_block(self, run, runs, before=None):  # noqa: ARG002 - the contract's
+            run()
+            return [1.0] * runs
 
-    def headroom_bytes(self):
-        return 1 << 60
+        def headroom_bytes(self):
+            return 1 << 60
+
+    return EqualPasses(HostMemory())
 
 
 def test_compilation_does_not_count_against_the_time_of_a_search():
@@ -81,12 +84,60 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
         "energy": False,
         "torch_device": "cpu",
     }
-    workload = Workload(Equal(), lambda batch: Inputs((torch.ones(batch, 2),), {}))
+    workload = workloads.Workload(
+        torch.nn.Identity(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+    )
     notes = Notes()
-    loaded = LoadedModel(workload, {}, SlowToCompile(0.2))
-    device = EqualPasses(HostMemory())
-    ModelProbeRun(notes, request, device, loaded, time.monotonic(), search_cap_s=0.19).run()
+    loaded = model_run.LoadedModel(workload, {}, SlowToCompile(0.2))
+    run = model_run.ModelProbeRun(
+        notes, request, equal_passes(), loaded, time.monotonic(), search_cap_s=0.19
+    )
+    run.run()
     (result,) = notes.of("result")
     assert result["batch"] == 8
     assert result["software"]["compile_shapes"] == "static"
     assert [point["batch"] for point in notes.of("batch_point")] == [1, 2, 4, 8]
+
+
+class FailingCapture:
+    """In place of torch.cuda: a pass fails while it is captured, and so does the capture's end."""
+
+    CUDAGraph = object
+
+    def __init__(self, first):
+        self.torch_device = torch.device("cuda")
+        self._first = first
+        self._is_capturing = False
+
+    def synchronize(self):
+        """There is no work."""
+
+    @contextmanager
+    def graph(self, _):
+        self._is_capturing = True
+        try:
+            yield
+        finally:
+            raise RuntimeError(
+                "CUDA error: operation failed due to a previous error during capture"
+            )
+
+    def run(self):
+        if self._is_capturing and self._first:
+            raise RuntimeError(self._first)
+
+
+def test_failed_capture_is_told_from_exhausted_memory():
+    # torch replaces the first error by that of the capture's end; the allocator may hide it.
+    for first, kind in (
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "oom"),
+        ("GET was unable to find an engine to execute this computation", "oom"),
+        ("CUDA error: operation not permitted when stream is capturing", "config"),
+        ("", "config"),
+    ):
+        failing = FailingCapture(first)
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - its kind is what is tested
+            replay.capture(failing, failing.run, failing)
+        assert kind_of(raised.value) == kind, first
+        # A smaller batch was captured: this one is too large.
+        assert is_too_large(raised.value), first

@@ -128,11 +128,16 @@ def test_stderr_tail_is_bounded():
 
 def test_hung_child_is_killed_at_its_deadline_with_its_children():
     failure = (
-        "pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
+        "import faulthandler; faulthandler.register(signal.SIGUSR1);"
+        " send(type='progress', phase='load', done=0.0, note='');"
+        " pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
     )
     fault = run(runner_of(failure, deadline_s=1.5))
     assert fault.kind == "deadline"
-    grandchild = int(fault.stderr_tail[-1].split()[1])
+    assert "last phase load:" in fault.title
+    # The child was made to write its stack before it was killed.
+    assert any(line.endswith("in <module>") for line in fault.stderr_tail), fault
+    (grandchild,) = [int(line.split()[1]) for line in fault.stderr_tail if "child " in line]
     for _ in range(100):
         if not _alive(grandchild):
             break

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from fakes.kept_worker import KeptWorker
 from fakes.probe_requests import probe_request
@@ -17,16 +16,15 @@ from fakes.serving_python import torch_alone, with_model_libraries
 # The first test creates the environments and downloads their packages.
 pytestmark = pytest.mark.timeout(900)
 
-REPOSITORY = Path(__file__).parents[2]
-QUICK = {"batch": 2, "min_samples": 30, "sample_cap_s": 0.3, "threads": 1}
+QUICK = {"batch": 2, "min_samples": 30, "sample_cap_s": 0.1, "threads": 1}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bare_python():
     return torch_alone()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def models_python():
     return with_model_libraries()
 
@@ -45,9 +43,17 @@ def torch_home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(models_python, torch_home):
+def saved_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "saving.py").write_text(SAVING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(models_python, torch_home, saved_folder):
     """A worker with the libraries of a serving stack."""
-    with closing(KeptWorker(models_python, TORCH_HOME=str(torch_home))) as worker:
+    env = {"TORCH_HOME": str(torch_home), "PYTHONPATH": str(saved_folder)}
+    with closing(KeptWorker(models_python, **env)) as worker:
         yield worker
 
 
@@ -73,33 +79,48 @@ def refused(outcome, *words):
     return outcome
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 4)
+# The same small model as a TorchScript file and as exported programs, one with other weights, and a
+# weights file that contains a pickle.
+PROGRAMS = """
+import sys, warnings
+from pathlib import Path
 
-    def forward(self, x):
-        return torch.relu(self.layer(x))
+import torch
+
+warnings.simplefilter("ignore")  # torch deprecates torch.jit
+folder, place = Path(sys.argv[1]), sys.argv[2]
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory):
-    """The same small model as a TorchScript file and as exported programs."""
+def net(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+
+
+def export(name, seed, **options):
+    program = torch.export.export(net(seed), (torch.ones(4, 8),), **options)
+    torch.export.save(program, folder / name)
+
+
+class Payload:
+    def __reduce__(self):
+        return (open, (place, "w"))
+
+
+torch.jit.save(torch.jit.trace(net(3), torch.ones(2, 8)), folder / "net.pt")
+export("static.pt2", 3)
+export("other.pt2", 4)
+export("dynamic.pt2", 3, dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+torch.save({"layer": Payload()}, folder / "hostile.pth")
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(bare_python, tmp_path_factory):
+    """The files of PROGRAMS."""
     folder = tmp_path_factory.mktemp("programs")
-    torch.manual_seed(3)
-    net = Net().eval()
-    # Tracing emits deprecation warnings, so it runs in a process that ignores them.
-    torch.save(net.state_dict(), folder / "net.pth")
-    batch = torch.export.Dim("batch", min=2, max=64)
-    dynamic = torch.export.export(net, (torch.ones(4, 8),), dynamic_shapes=({0: batch},))
-    torch.export.save(dynamic, folder / "dynamic.pt2")
-    torch.export.save(torch.export.export(net, (torch.ones(4, 8),)), folder / "static.pt2")
-    script = (
-        "import torch, warnings; warnings.simplefilter('ignore')\n"
-        "net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()\n"
-        f"torch.jit.save(torch.jit.trace(net, torch.ones(2, 8)), {str(folder / 'net.pt')!r})\n"
+    subprocess.run(
+        [bare_python, "-c", PROGRAMS, folder, folder / "executed"], check=True, capture_output=True
     )
-    subprocess.run([torch_alone(), "-c", script], check=True, cwd=folder, capture_output=True)
     return folder
 
 
@@ -136,38 +157,39 @@ def gpt2_folder(folder):
     return model_folder(folder, config)
 
 
-SAVE = """
-import json, sys, torch, torchvision
+# A factory that writes files of the libraries beside it: weights of two models and the output of a
+# third. It runs in the worker that has loaded the libraries already.
+SAVING = """
+import json
 from pathlib import Path
-from transformers import AutoConfig, BertForSequenceClassification
+
+import torch, torchvision
 from costprobe_probes.spec import Spec
 from costprobe_probes.workload import load
+from transformers import AutoConfig, BertForSequenceClassification
 
-folder = Path(sys.argv[1])
-net = torchvision.models.squeezenet1_1(weights=None)
-torch.save(net.state_dict(), folder / "squeezenet.pth")
-bert = BertForSequenceClassification(AutoConfig.from_pretrained(folder / "bert"))
-bert.save_pretrained(folder / "bert")
-made = load(Spec("transformers", model=str(folder / "gpt2")), 0)
-out = made.forward_pass(made.inputs(2))()
-output = [list(out.logits.shape), out.get("past_key_values")]
-(folder / "gpt2" / "output.json").write_text(json.dumps(output))
+
+def make():
+    folder = Path(__file__).parent
+    net = torchvision.models.squeezenet1_1(weights=None)
+    torch.save(net.state_dict(), folder / "squeezenet.pth")
+    bert = BertForSequenceClassification(AutoConfig.from_pretrained(folder / "bert"))
+    bert.save_pretrained(folder / "bert")
+    made = load(Spec("transformers", model=str(folder / "gpt2")), 0)
+    out = made.forward_pass(made.inputs(2))()
+    output = [list(out.logits.shape), out.get("past_key_values")]
+    (folder / "gpt2" / "output.json").write_text(json.dumps(output))
+    return torch.nn.ReLU(), torch.ones(1, 4)
 """
 
 
 @pytest.fixture(scope="module")
-def saved(models_python, tmp_path_factory):
-    """Files from the libraries: weights of two models and the output of a third."""
-    folder = tmp_path_factory.mktemp("saved")
-    bert_folder(folder / "bert")
-    gpt2_folder(folder / "gpt2")
-    subprocess.run(
-        [models_python, "-c", SAVE, folder],
-        check=True,
-        cwd=REPOSITORY / "probes",
-        capture_output=True,
-    )
-    return folder
+def saved(models, saved_folder):
+    """The files of SAVING."""
+    bert_folder(saved_folder / "bert")
+    gpt2_folder(saved_folder / "gpt2")
+    good(run(models, "module", module="saving:make"))
+    return saved_folder
 
 
 def test_built_in_model_needs_torch_only(bare):
@@ -196,15 +218,12 @@ def test_exported_program_runs_at_its_exported_batches(bare, programs):
     refused(run(bare, "pt2", dynamic, batch=1), "exported for 2 to 64")
 
 
-def test_changed_file_changes_the_fingerprint(bare, programs, tmp_path):
+def test_changed_file_changes_the_fingerprint(bare, programs):
     first = good(run(bare, "pt2", str(programs / "static.pt2"), batch=4))
     # The worker replaces its model by another one and loads it again.
     good(run(bare, "cnn"))
     again = good(run(bare, "pt2", str(programs / "static.pt2"), batch=4))
-    torch.manual_seed(4)
-    other = tmp_path / "static.pt2"
-    torch.export.save(torch.export.export(Net().eval(), (torch.ones(4, 8),)), other)
-    changed = good(run(bare, "pt2", str(other), batch=4))
+    changed = good(run(bare, "pt2", str(programs / "other.pt2"), batch=4))
     assert first.fingerprint == again.fingerprint != changed.fingerprint
     assert first.software["file"] != changed.software["file"]
 
@@ -254,16 +273,15 @@ class Payload:
         return (open, (str(self.place), "w"))
 
 
-def test_pickled_weights_are_not_executed(models, tmp_path):
+def test_pickled_weights_are_not_executed(models, programs, tmp_path):
     place = tmp_path / "executed"
-    plain, zipped = tmp_path / "plain.pth", tmp_path / "zipped.pth"
+    plain = tmp_path / "plain.pth"
     plain.write_bytes(pickle.dumps(Payload(place)))
-    torch.save({"layer": Payload(place)}, zipped)
     place.unlink(missing_ok=True)
-    for path in (plain, zipped):
-        outcome = run(models, "torchvision", "squeezenet1_1", weights=str(path))
-        refused(outcome, str(path))
-        assert not place.exists()
+    zipped = programs / "hostile.pth"
+    for path, executed in ((plain, place), (zipped, programs / "executed")):
+        refused(run(models, "torchvision", "squeezenet1_1", weights=str(path)), str(path))
+        assert not executed.exists()
 
 
 def test_model_with_a_backbone_downloads_nothing(models, torch_home):

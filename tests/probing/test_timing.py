@@ -6,13 +6,15 @@ import threading
 import time
 
 import pytest
-import torch
-from costprobe_probes.device import CpuDevice, reserved_bytes
 from costprobe_probes.hostmemory import HostMemory
 from costprobe_probes.stats import StopRule
-from costprobe_probes.steady_window import run_steady_window
-from costprobe_probes.timing import copy_to_device_ms, garbage_collection_paused, sample, warm_up
 from costprobe_probes.window import WindowSettings
+from fakes.lazy import LazyModule
+
+torch = LazyModule("torch")
+probe_device = LazyModule("costprobe_probes.device")
+timing = LazyModule("costprobe_probes.timing")
+steady_window = LazyModule("costprobe_probes.steady_window")
 
 GIB = 1 << 30
 
@@ -44,7 +46,7 @@ def nothing():
 def test_warm_up_ends_when_two_blocks_agree():
     device = Scripted(80.0, 40.0, 20.0, 20.1, 20.1)
     shares = []
-    assert warm_up(device, nothing, shares.append) == 20.1
+    assert timing.warm_up(device, nothing, shares.append) == 20.1
     # Three runs first; then blocks of about 0.1 s, by the last median.
     assert device.blocks == [3, 5, 5, 5]
     assert all(0 <= share <= 1 for share in shares)
@@ -53,7 +55,7 @@ def test_warm_up_ends_when_two_blocks_agree():
 def test_sampling_keeps_every_run():
     device = Scripted(2.0)
     rule = StopRule(300, 60.0)
-    sampled = sample(
+    sampled = timing.sample(
         device, nothing, latency_ms=2.0, rule=rule, min_runs=300, on_progress=lambda _: None
     )
     assert device.blocks == [50] * 6
@@ -64,7 +66,7 @@ def test_sampling_keeps_every_run():
 
 def test_garbage_collection_is_paused_during_timed_blocks_and_restored():
     device = Scripted(2.0)
-    sample(
+    timing.sample(
         device,
         nothing,
         latency_ms=2.0,
@@ -76,7 +78,7 @@ def test_garbage_collection_is_paused_during_timed_blocks_and_restored():
     assert gc.isenabled()
     gc.disable()
     try:
-        with garbage_collection_paused():
+        with timing.garbage_collection_paused():
             pass
         assert not gc.isenabled()
     finally:
@@ -88,7 +90,7 @@ def test_garbage_collection_is_restored_after_an_exception():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        sample(
+        timing.sample(
             Scripted(1.0),
             fail,
             latency_ms=1.0,
@@ -110,8 +112,8 @@ def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
         edges[edge] = (t_ns, len(passes))
         marked.set()
 
-    window, completed = run_steady_window(
-        CpuDevice(HostMemory()),
+    window, completed = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
         run,
         latency_ms=2.0,
         settings=WindowSettings(window_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
@@ -130,8 +132,8 @@ def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
 
 
 def test_tail_ends_at_its_limit_if_marked_is_never_set():
-    window, _ = run_steady_window(
-        CpuDevice(HostMemory()),
+    window, _ = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
         nothing,
         latency_ms=0.001,
         settings=WindowSettings(
@@ -143,25 +145,47 @@ def test_tail_ends_at_its_limit_if_marked_is_never_set():
 
 
 def test_every_run_of_a_cpu_is_timed():
-    latencies_ms = CpuDevice(HostMemory()).time_block(nothing, 100)
+    latencies_ms = probe_device.CpuDevice(HostMemory()).time_block(nothing, 100)
     assert len(latencies_ms) == 100
     assert min(latencies_ms) >= 0
 
 
+def test_flush_before_each_pass_is_not_timed():
+    device = probe_device.CpuDevice(HostMemory())
+    calls = []
+    latencies_ms = device.time_block(lambda: calls.append("run"), 5, lambda: calls.append("flush"))
+    assert calls == ["flush", "run"] * 5
+    assert len(latencies_ms) == 5
+
+
+def test_flush_writes_more_than_the_largest_cache(tmp_path):
+    sizes = {"index0": "48K", "index1": "32K", "index2": "2048K", "index3": "36M", "index4": "odd"}
+    for name, size in sizes.items():
+        folder = tmp_path / "sys/devices/system/cpu/cpu0/cache" / name
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+    assert probe_device.last_level_cache_bytes(str(tmp_path)) == 36 << 20
+    assert probe_device.last_level_cache_bytes(str(tmp_path / "nowhere")) == 0
+    flush = probe_device.CpuDevice(HostMemory()).cache_flush()
+    written = flush()
+    assert written.numel() * 4 >= 2 * probe_device.last_level_cache_bytes()
+    assert not written.any()
+
+
 def test_cpu_has_no_copy_time():
-    assert copy_to_device_ms(CpuDevice(HostMemory()), [torch.ones(1)]) is None
+    assert timing.copy_to_device_ms(probe_device.CpuDevice(HostMemory()), [torch.ones(1)]) is None
 
 
 def test_reserve_is_a_tenth_of_memory_and_at_least_two_gib():
-    assert reserved_bytes(8 * GIB) == 2 * GIB
-    assert reserved_bytes(80 * GIB) == 8 * GIB
+    assert probe_device.reserved_bytes(8 * GIB) == 2 * GIB
+    assert probe_device.reserved_bytes(80 * GIB) == 8 * GIB
 
 
 def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
     (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
-    device = CpuDevice(HostMemory(str(tmp_path)))
+    device = probe_device.CpuDevice(HostMemory(str(tmp_path)))
     # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
     assert device.headroom_bytes() == 13 * GIB
     assert device.peak_bytes() == 2 * GIB

@@ -9,13 +9,13 @@ import threading
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.probing.child import worker_command
+from costprobe.adapters.probing.child import ProbeChild, worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.probing.runner import ProbeRunner
-from fakes.kept_worker import KeptWorker
+from fakes.kept_worker import KeptWorker, quick_command
 from fakes.probe_requests import probe_request
 
-QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.6, "threads": 1}
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
 # Operator modules without a valid factory, the configured path, and the error's text.
 WRONG = (
     ("", "nowhere:make", "set python"),
@@ -37,12 +37,20 @@ PRINTING = (
     '    print(\'{"type": "result"}\')\n'
     "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
 )
+# Raises where its factory runs a second time.
+COUNTED = (
+    "class Net(torch.nn.Module):\n"
+    "    def forward(self, *, ids, mask): return ids.sum(1) * mask.sum(1)\n"
+    "made = []\n"
+    "def make():\n"
+    "    made.append(1)\n"
+    "    assert len(made) == 1\n"
+    "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
+)
 FULL_FROM_FOUR = (
-    "import time\n"
     "class Net(torch.nn.Module):\n"
     "    def forward(self, x):\n"
     "        if len(x) >= 4: raise RuntimeError('GET was unable to find an engine to execute')\n"
-    "        time.sleep(0.002)\n"
     "        return x\n"
     "def make(): return Net(), torch.ones(1, 4)\n"
 )
@@ -52,11 +60,8 @@ def request_for(kind="cnn", *, energy=False, **more):
     return probe_request(kind, energy=energy, **{**QUICK, **more})
 
 
-def run(kind="cnn", *, on_edge=lambda: None, **more):
-    """Run one request in a new worker process."""
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
-    request = request_for(kind, **more)
-    return runner.run(request, "cpu", on_edge=on_edge, on_progress=lambda _: None)
+def run(runner, request, on_edge=lambda: None, on_progress=lambda _: None):
+    return runner.run(request, "cpu", on_edge=on_edge, on_progress=on_progress)
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +70,17 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("factories")
     bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
     bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
-    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR}
+    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR, "counted": COUNTED}
     for name, body in bodies.items():
         (folder / f"{name}.py").write_text("import torch\n" + body)
     with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+
+
+@pytest.fixture(scope="module")
+def real():
+    """Runs requests in one worker that repeats its passes."""
+    with closing(KeptWorker(sys.executable, is_quick=False)) as worker:
         yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
 
 
@@ -83,9 +95,9 @@ def factory(tmp_path, monkeypatch):
     return write
 
 
-def test_built_in_models_are_timed(kept):
+def test_built_in_models_are_timed(real):
     for kind in ("transformer", "cnn"):
-        outcome = kept(kind)
+        outcome = real(kind)
         assert isinstance(outcome, ProbeOutcome), outcome
         result = outcome.result
         assert result.samples >= 70 or result.stop_reason == "time_cap"
@@ -97,13 +109,31 @@ def test_built_in_models_are_timed(kept):
         assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
 
 
-def test_energy_window_has_its_duration_within_steady_load():
-    edges = []
-    outcome = run(energy=True, window_s=5.0, on_edge=lambda: edges.append(1))
+def test_cold_probe_measures_latency_only_without_flush_time(real):
+    outcome = real(cold=True, energy=True)
     assert isinstance(outcome, ProbeOutcome), outcome
     result = outcome.result
+    assert result.tags == {"cold": "true"}
+    assert result.software["cold"] == "true"
+    # The power of flushing cannot be separated from that of the passes.
+    assert not result.has_energy_window
+    passes_s = result.samples * result.latency_ms["mean"] / 1000
+    assert result.inference_s == pytest.approx(passes_s)
+    assert result.inference_s < result.window_s
+    assert result.throughput_per_s == pytest.approx(2000 / result.latency_ms["mean"])
+
+
+def test_energy_window_has_its_duration_within_steady_load(kept):
+    edges = []
+    runner = ProbeRunner(sys.executable, 100.0, threading.Event(), command=quick_command)
+    request = request_for(energy=True, window_s=0.3)
+    outcome = run(runner, request, on_edge=lambda: edges.append(1))
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    # The same software in another process has the same fingerprint.
+    assert result.fingerprint == kept().result.fingerprint
     assert len(edges) == 2
-    assert result.window_s >= 5.0
+    assert result.window_s >= 0.3
     assert outcome.steady_start_ns < result.window_start_ns
     assert result.window_end_ns < outcome.steady_end_ns
     # Only whole passes, of two items each, are counted.
@@ -113,8 +143,7 @@ def test_energy_window_has_its_duration_within_steady_load():
 
 
 def test_fingerprint_depends_on_software_and_dtype(kept):
-    first, second, other = kept(), run(), kept(dtype="bf16")
-    assert first.result.fingerprint == second.result.fingerprint
+    first, other = kept(), kept(dtype="bf16")
     assert other.result.fingerprint != first.result.fingerprint
     assert first.result.software["torch"]
 
@@ -154,38 +183,11 @@ def test_failing_factories_are_faults_with_their_fix(kept):
         assert text in fault.title, path
 
 
-def test_factory_that_exits_is_a_fault_with_its_exit_code(factory):
-    factory("import os\ndef make(): os._exit(3)\n")
-    fault = run("module", module="own:make")
-    assert isinstance(fault, ProbeFault)
-    assert (fault.kind, "exit code 3" in fault.title) == ("died", True)
-
-
-def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(factory):
-    factory(
-        "import sys\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, *, ids, mask): return ids.sum(1) * mask.sum(1)\n"
-        "def make():\n"
-        "    sys.stderr.write('made\\n')\n"
-        "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
-    )
-    request = request_for("module", batch="auto", module="own:make")
-    with subprocess.Popen(
-        worker_command(sys.executable),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as worker:
-        for _ in range(2):
-            worker.stdin.write(request.to_wire().encode() + b"\n")
-            worker.stdin.flush()
-            messages = iter(lambda: json.loads(worker.stdout.readline()), None)
-            result = next(m for m in messages if m["type"] in {"result", "error"})
-            assert result["type"] == "result", result
-        worker.stdin.close()
-        assert worker.stderr.read().count(b"made") == 1
-    assert result["software"]["inputs"].startswith("ids (1, 8) torch.int64")
+def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
+    for _ in range(2):
+        outcome = kept("module", module="counted:make", batch="auto")
+        assert isinstance(outcome, ProbeOutcome), outcome
+        assert outcome.result.software["inputs"].startswith("ids (1, 8) torch.int64")
 
 
 def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
@@ -196,22 +198,28 @@ def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
     assert [point["batch"] for point in outcome.curve] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "words"),
-    [
-        ("def stuck(): time.sleep(600)\ndef make(): stuck()\n", "deadline", "in stuck"),
-        ("def make(): ctypes.string_at(0)\n", "died", "in make"),
-    ],
-)
-def test_stack_of_a_hung_or_crashed_factory_is_in_the_stderr_tail(factory, body, kind, words):
-    factory("import ctypes, time\n" + body)
-    request = request_for("module", module="own:make")
-    # The deadline includes the import of torch beside other tests.
-    runner = ProbeRunner(sys.executable, 10.0, threading.Event())
-    fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
-    assert fault.kind == kind
-    assert kind != "deadline" or "last phase load:" in fault.title
-    assert any(line.endswith(words) for line in fault.stderr_tail), fault
+def test_stack_of_a_hung_factory_is_in_the_stderr_tail(factory, tmp_path, wait_until):
+    entered = tmp_path / "entered"
+    factory(
+        "import pathlib, time\n"
+        f"def stuck(): pathlib.Path({str(entered)!r}).touch(); time.sleep(600)\n"
+        "def make(): stuck()\n"
+    )
+    # The runner does the same at its deadline (test_runner.py), which includes the import of torch.
+    child = ProbeChild(worker_command(sys.executable), {})
+    child.send(request_for("module", module="own:make").to_wire())
+    wait_until(entered.exists)
+    child.dump_stack()
+    child.kill()
+    assert any(line.endswith("in stuck") for line in child.stderr_tail()), child.stderr_tail()
+
+
+def test_stack_of_a_crashed_factory_is_in_the_stderr_tail(factory):
+    factory("import ctypes\ndef make(): ctypes.string_at(0)\n")
+    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    fault = run(runner, request_for("module", module="own:make"))
+    assert (fault.kind, "SIGSEGV" in fault.title) == ("died", True)
+    assert any(line.endswith("in make") for line in fault.stderr_tail), fault
 
 
 def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
@@ -220,31 +228,22 @@ def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
         "import os\n"
         "def make():\n"
         f"    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
-        "    return torch.nn.Linear(512, 512), torch.ones(64, 512)\n"
+        "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
     )
-    request = request_for("module", energy=True, module="own:make")
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event(), keep_alive=True)
+    runner = ProbeRunner(
+        sys.executable, 100.0, threading.Event(), keep_alive=True, command=quick_command
+    )
 
     def kill(progress):
         if progress.phase == "energy":
             os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
-    fault = runner.run(request, "cpu", on_edge=lambda: None, on_progress=kill)
-    assert isinstance(fault, ProbeFault)
-    assert (fault.kind, "SIGKILL" in fault.title) == ("died", True)
-    clean = request_for("module", module="own:make")
-    again = runner.run(clean, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+    with closing(runner):
+        fault = run(runner, request_for("module", energy=True, module="own:make"), on_progress=kill)
+        assert isinstance(fault, ProbeFault)
+        assert (fault.kind, "SIGKILL" in fault.title) == ("died", True)
+        again = run(runner, request_for("module", module="own:make"))
     assert isinstance(again, ProbeOutcome), again
-    runner.close()
-
-
-def test_gpu_that_torch_cannot_use_is_a_device_fault(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    request = request_for(torch_device="cuda:0")
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
-    fault = runner.run(request, "gpu0", on_edge=lambda: None, on_progress=lambda _: None)
-    assert fault.kind == "device"
-    assert "CUDA" in fault.title
 
 
 def test_isolated_worker_reports_missing_torch():
