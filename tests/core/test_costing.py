@@ -4,7 +4,6 @@ from decimal import Decimal
 
 import pytest
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
-from costprobe.domain.costing.probe.device_basis import device_cost
 from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import RollingWindows
@@ -74,12 +73,6 @@ def test_reference_cost_is_the_sample_at_the_baseline_price():
         terms("4"), terms("2"), window_s=1, inferences=1, energy_per_inference_j=None
     )
     assert cost.reference == pytest.approx(cost.per_inference / 2)
-
-
-def test_idle_device_has_a_cost():
-    assert device_cost(terms("3.6"), 10, None) == pytest.approx(0.01)
-    assert device_cost(terms("3.6", 1e-6), 10, 1000) == pytest.approx(0.011)
-    assert device_cost(terms("3.6", 1e-6), 10, None) is None
 
 
 def test_energy_per_inference_and_its_idle_part():

@@ -187,9 +187,9 @@ def test_mig_devices_and_free_slices_cost_as_much_as_the_board():
     # The host's 14 an hour are 7 a board; the board keeps the two free slices.
     assert [t.rate.per_hour for t in terms] == [2, 3, 2, 7]
     assert terms[1].rate.source.endswith("3 of 7 slices")
-    # The energy of a MIG device's window is the board's; the device pays for the share of its slices.
-    whole = terms[0].electricity_per_j
-    assert terms[1].electricity_per_j == pytest.approx(whole * 3 / 7)
+    # Energy is the board's: each MIG device pays its slices' share, and the board the rest.
+    paid = [found.electricity_per_j for found in terms]
+    assert paid[:3] == pytest.approx([paid[3] * share / 7 for share in (2, 3, 2)])
 
 
 def test_plan_of_a_mig_device_applies_to_it():

@@ -13,16 +13,14 @@ from costprobe.core.units import KWH_J
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.comparison.change import CostFactors, split_change
 from costprobe.domain.costing.comparison.what_if import break_even_share
-from costprobe.domain.costing.probe.device_basis import device_cost
+from costprobe.domain.costing.charges import charges_of
 from costprobe.domain.costing.probe.points import per_million_tokens
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import RollingWindows
 from costprobe.domain.costing.serving.allocation import (
     Claim,
     DeviceUse,
-    Instance,
     allocate,
-    divided_board,
 )
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
@@ -92,7 +90,9 @@ def terms_of(per_hour, electricity_per_kwh):
 
 def device(example):
     terms = terms_of(example["per_hour"], example["electricity_per_kwh"])
-    return {"cost": device_cost(terms, example["duration_s"], float(example["energy_j"]))}
+    end_ns = example["duration_s"] * NS_PER_S
+    (charge,) = charges_of(lambda _: terms, 0, end_ns, lambda *_: float(example["energy_j"]))
+    return {"cost": charge.cost}
 
 
 def probe(example):
@@ -199,21 +199,16 @@ def allocation(example):
 
 
 def board(example):
-    """Return the price of each device and the board with its remainder, as in the daemon."""
-    plans = [TypeAdapter(AnyPlan).validate_python({"plan": "on_demand", "per_hour": 1})]
-    shares = PriceBook(plans, None, devices_of(example))
-    hardware = Decimal(example["hardware"])
-
-    def held(name):
-        return shares.terms(name, 0).rate.per_hour * hardware
-
-    instances = [
-        Instance(DeviceUse(f"gpu0.mig{i}", float(HOUR_S), held(f"gpu0.mig{i}"), Decimal(0)), slices)
-        for i, slices in enumerate(example["mig"])
-    ]
-    rest = DeviceUse("gpu0", float(HOUR_S), held("gpu0"), Decimal(example["energy"]))
-    uses = divided_board(rest, instances, SLICES)
-    found = {use.device.rpartition(".")[2]: use.hardware + use.energy for use in uses}
+    """Return what each MIG device and the rest of the board is charged, as in the daemon."""
+    plan = {"plan": "on_demand", "per_hour": example["hardware"], "electricity_included": False}
+    plans = [TypeAdapter(AnyPlan).validate_python(plan)]
+    tariff = ElectricityConfig(tariff_per_kwh=Decimal(example["energy"]))
+    book = PriceBook(plans, tariff, devices_of(example))
+    found = {}
+    for each in devices_of(example):
+        terms = book.terms(each.name, 0)
+        charged = charges_of(lambda _, of=terms: of, 0, int(HOUR_S) * NS_PER_S, lambda *_: KWH_J)
+        found[each.name.rpartition(".")[2]] = charged[0].cost
     found["idle"] = found.pop("gpu0")
     return found
 

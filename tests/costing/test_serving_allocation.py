@@ -8,9 +8,7 @@ from costprobe.domain.costing.money import divided, exact, total_of
 from costprobe.domain.costing.serving.allocation import (
     Claim,
     DeviceUse,
-    Instance,
     allocate,
-    divided_board,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,28 +148,10 @@ def test_device_with_unknown_cost_has_no_lines():
     assert found.problems == {"chat": "the cost of gpu0 is unknown"}
 
 
-def test_board_energy_is_divided_and_unheld_slices_are_idle():
-    # 7 slices: 3 and 2 are held, 2 are not. The price of the board without these is 0.8.
-    board = use(hardware="0.8", energy="0.7")
-    mig = [
-        Instance(use(Claim(name), hardware=price, energy="0.7", device=f"gpu0.mig{i}"), slices)
-        for i, (name, price, slices) in enumerate((("chat", "1.2", 3), ("rank", "0.8", 2)))
-    ]
-    parts = divided_board(board, mig, slices_of=7)
-    assert [part.energy for part in parts] == [Decimal("0.3"), Decimal("0.2"), Decimal("0.2")]
-    lines = [line for part in parts for line in allocate(part).lines]
-    assert total_of([line.cost for line in lines]) == Decimal("0.8") + Decimal(2) + Decimal("0.7")
-    unheld = [line for line in lines if not line.service]
-    assert [(line.device, line.part, line.cost) for line in unheld] == [("gpu0", "idle", 1)]
-
-
-def test_fully_held_board_has_no_remainder_and_unknown_energy_stays_unknown():
-    board = DeviceUse("gpu0", HOUR_S, Decimal(0), None)
-    (part,) = divided_board(board, [Instance(use(Claim("chat")), 7)], slices_of=7)
-    assert part.energy is None
-    assert allocate(part).problems
-    with pytest.raises(ValueError, match="not all 0"):
-        divided_board(use(), [], slices_of=0)
+def test_unheld_slices_are_idle_and_a_fully_held_board_has_no_line():
+    board = use(hardware="0.8", energy="0.2", is_unheld=True)
+    assert costs(allocate(board)) == {("", "idle"): Decimal(1)}
+    assert allocate(use(hardware="0", energy="0", is_unheld=True)).lines == ()
 
 
 amounts = st.one_of(
@@ -211,16 +191,6 @@ def test_lines_sum_exactly_to_the_cost_of_the_device(device):
     assert fractions(line.hardware for line in lines) == Fraction(device.hardware)
     assert fractions(line.energy for line in lines) == Fraction(device.energy)
     assert all(line.hardware >= 0 and line.energy >= 0 for line in lines)
-
-
-@given(uses, st.lists(st.tuples(uses, st.integers(0, 4)), max_size=7), st.integers(1, 8))
-def test_board_and_its_parts_sum_exactly(board, instances, slices_of):
-    parts = divided_board(board, [Instance(one, slices) for one, slices in instances], slices_of)
-    lines = [line for part in parts for line in allocate(part).lines]
-    hardware = [board.hardware, *(one.hardware for one, _ in instances)]
-    # The remainder of a single board is dropped only if it is zero.
-    assert fractions(line.hardware for line in lines) == fractions(hardware)
-    assert fractions(line.energy for line in lines) == Fraction(board.energy)
 
 
 @given(amounts, st.lists(st.fractions(min_value=0, max_value=1000), min_size=1, max_size=9))

@@ -223,7 +223,7 @@ def test_window_rows():
     assert served.fields["busy_share"] == 0.25
     assert served.fields["complete"] is True
 
-    rows = allocation_points(allocated("gpu0")["gpu0"].lines, "EUR", {}, HOUR_NS)
+    rows = allocation_points(allocated("gpu0")["gpu0"].lines, {}, HOUR_NS)
     assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
         ("busy", 1.25),
         ("idle", 3.75),

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving import grouped
@@ -13,11 +14,6 @@ from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, ProbeResult, Reading
-from costprobe.domain.costing.serving.device_window import (
-    electricity_cost,
-    hardware_cost,
-    pieces_of,
-)
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
@@ -65,10 +61,11 @@ class Bench:
         self.owners = ProcessOwners(services, proc)
         tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.36"))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
+        self.charges = DeviceCharges(self.book, 300)
         self.costs = DeviceCosts(
             devices,
             services,
-            book=self.book,
+            charges=self.charges,
             log=self.log,
             runs=self.runs,
             owners=self.owners,
@@ -81,12 +78,15 @@ class Bench:
             for at in range(10):
                 fields = {"energy_j": 3000.0, "util_pct": util_pct, "power_w": 300.0}
                 since_ns = self.start_ns + at * 10 * S
-                if device.kind != "mig":
-                    self.log.record(
-                        Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid)
-                    )
+                if device.kind == "mig":
+                    fields = {"mem_used_bytes": 1}
+                self.read(Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid), device)
         if by_pid:
             self.owners.look(by_pid)
+
+    def read(self, reading, device=BOARDS[0]):
+        self.log.record(reading)
+        return self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
 
     def bill(self):
         return self.costs.bill(self.start_ns, self.end_ns)
@@ -112,7 +112,7 @@ def test_service_is_allocated_only_its_own_device():
     assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(HELD + DRAWN)
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(0.6 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu1", part="unallocated") == pytest.approx(HELD + DRAWN)
-    assert (bill.plans["gpu0"], bill.currency) == ("on_demand", "USD")
+    assert (bill.plans["gpu0"], bill.currency_of(["gpu0"])) == ("on_demand", "USD")
     assert bill.busy_shares == pytest.approx({"gpu0": 0.4, "gpu1": 0.4})
 
 
@@ -218,10 +218,10 @@ def test_mig_devices_priced_by_slice_are_allocated_their_electricity():
     assert bill.allocations["gpu0.mig1"].problems == {}
 
 
-def test_a_device_with_unknown_energy_has_no_lines():
+def test_time_without_readings_is_a_problem_and_only_what_was_charged_is_allocated():
     bench = Bench([service("a", "gpu0")])
     bill = bench.costs.bill(bench.start_ns - 60 * S, bench.end_ns)
-    assert bill.allocations["gpu0"].lines == ()
+    assert cost_of(bill, device="gpu0") == pytest.approx(HELD + DRAWN)
     assert "was not measured all the time" in bill.allocations["gpu0"].problems["a"]
 
 
@@ -236,7 +236,7 @@ def test_idle_electricity_is_idle_power_over_idle_time():
     for at in range(10):
         fields = {"util_pct": 0.0, "power_w": 60.0, "energy_j": 600.0}
         since_ns = bench.end_ns + at * 10 * S
-        bench.log.record(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
+        bench.read(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
     (idle,) = [line for line in bench.bill().allocations["gpu0"].lines if line.part == "idle"]
     assert float(idle.hardware) == pytest.approx(0.6 * HELD)
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
@@ -271,23 +271,13 @@ def test_lines_sum_to_the_cost_of_the_device(shares, runs, util_pct, length_s, d
         bench.runs.end(name, until_ns, outcome(since_ns, until_ns, busy_s))
     end_ns = bench.start_ns + length_s * S
     bill = bench.costs.bill(bench.start_ns, end_ns)
-    offset_ns = utc_ns(bench.clock, 0)
-    wanted = Fraction(0)
-    for device in devices:
-        pieces = pieces_of(
-            lambda t_ns, device=device: bench.book.terms(device.name, t_ns + offset_ns),
-            bench.start_ns,
-            end_ns,
-        )
-        wanted += Fraction(hardware_cost(pieces))
-        if device.kind != "mig":
-            drawn = electricity_cost(
-                pieces,
-                lambda a, b, device=device: bench.log.energy_j(device.name, a, b),
-                bench.start_ns,
-                end_ns,
-            )
-            wanted += Fraction(drawn)
+    charged = [
+        charge
+        for device in devices
+        for charge in bench.charges.between(device.name, bench.start_ns, end_ns)
+    ]
+    wanted = sum(Fraction(charge.cost) for charge in charged)
+    assert float(wanted) == pytest.approx(2 * (HELD + DRAWN) * length_s / 100)
     lines = [line for found in bill.allocations.values() for line in found.lines]
     assert sum(Fraction(line.cost) for line in lines) == wanted
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving import Serving, Surroundings
 from costprobe.app.configuration import parse
+from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
 from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
@@ -47,8 +49,10 @@ class Bench:
 
     def begin(self):
         self.runs = ProbeRuns()
+        book = PriceBook(self.config.price, self.config.electricity, DEVICES)
+        self.charges = DeviceCharges(book, 300.0)
         around = Surroundings(
-            book=PriceBook(self.config.price, self.config.electricity, DEVICES),
+            charges=self.charges,
             runs=self.runs,
             clock=self.clock,
             tags={"host": "h"},
@@ -74,6 +78,7 @@ class Bench:
             for device in DEVICES:
                 fields = {"energy_j": 3000.0, "util_pct": 40.0, "power_w": 300.0}
                 reading = Reading(device.name, start_ns, end_ns, fields)
+                self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
                 self.serving.record_readings([(reading, device)])
 
     def close(self):

@@ -7,6 +7,7 @@ from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeRes
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.probe.energy import ProbeEnergy
+from costprobe.domain.costing.charges import charges_of
 from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
@@ -69,7 +70,11 @@ def _devices(rng, tags, time_ns):
         }
         reading = Reading(device.name, 0, STEP_S * NS_PER_S, fields)
         emitted = Emission(power_w * STEP_S / 3.6e6 * 380, "flat")
-        yield device_point(reading, device, TERMS, tags, time_ns, emitted)
+        energy_j = fields["energy_j"]
+        (charge,) = charges_of(
+            lambda _: TERMS, 0, reading.end_ns, lambda *_, energy_j=energy_j: energy_j
+        )
+        yield device_point(reading, device, charge, tags, time_ns, emitted)
 
 
 def _probes(rng, tags, time_ns):

@@ -117,8 +117,8 @@ def made_by_event(texts, number):
 
 
 def made_by_allocation(texts, number):
-    line = Line("gpu0", "chat", "idle", Decimal(number), Decimal(number))
-    return allocation_points([line], "EUR", HOST, START_NS + number)
+    line = Line("gpu0", "chat", "idle", Decimal(number), Decimal(number), "EUR")
+    return allocation_points([line], HOST, START_NS + number)
 
 
 @pytest.mark.parametrize(

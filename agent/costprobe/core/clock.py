@@ -40,4 +40,9 @@ def row_ns(clock: Clock, monotonic_ns: int) -> int:
     compresses the times of each field: whole milliseconds halve the disk space of a row of
     `device` (bench/fleet.py).
     """
-    return utc_ns(clock, monotonic_ns) // NS_PER_MS * NS_PER_MS
+    return whole_ms(utc_ns(clock, monotonic_ns))
+
+
+def whole_ms(time_ns: int) -> int:
+    """Return an instant in ns, rounded down to whole milliseconds."""
+    return time_ns // NS_PER_MS * NS_PER_MS

@@ -222,10 +222,13 @@ class Daemon:
             self._runtime.start()
 
     def _rebuild(self) -> None:
-        if self._runtime is not None:
-            self._runtime.stop()
+        before = self._runtime
+        if before is not None:
+            before.stop()
         self._build()
         self._start_runtime()
+        if before is not None:
+            before.close()
 
     def _reload_config(self) -> None:
         if self._config_path is None:
@@ -331,6 +334,8 @@ class Daemon:
         if self._runtime is not None:
             self._runtime.stop()
         self._sensor.stop(SENSOR_STOP_S)
+        if self._runtime is not None:
+            self._runtime.close()
         self._status_writer.write(state="stopped")
         self._runtime = None
         self._ledger.flush()

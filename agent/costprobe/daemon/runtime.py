@@ -16,6 +16,8 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.carbon_feed import CarbonFeed
+from costprobe.app.accounting.device_charges import DeviceCharges
+from costprobe.app.accounting.device_log import longest_gap_s
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.spot_feeds import SpotFeeds
@@ -103,15 +105,20 @@ class Runtime:
         )
         parts.ledger.observe(self.watching.take)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
+        charges = DeviceCharges(
+            book,
+            max((service.window_s for service in config.service), default=0.0),
+            longest_gap_s(config.telemetry.every_s),
+        )
         self.accounts = Accounts(
-            book, parts.ledger, parts.clock, self.tags, self._cost_history, carbon
+            book, parts.ledger, parts.clock, self.tags, self._cost_history, carbon, charges
         )
         self._budgets = self._budgets_of(config)
         runs = ProbeRuns()
         self._measurer = Measurer(
             parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
         )
-        self._serving = self._serving_of(config, devices, book, carbon, runs)
+        self._serving = self._serving_of(config, devices, charges, carbon, runs)
         self._probe_jobs = self._jobs_of(config, devices)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
@@ -180,17 +187,24 @@ class Runtime:
         self.schedule.start()
 
     def stop(self) -> None:
-        """Stop the parts; probe children are killed, unsent rows stay in the store."""
+        """Stop the parts; probe children are killed, unsent rows stay in the store.
+
+        Readings are stored until `close`, or until another runtime is started.
+        """
         self._stop.set()
         self._parts.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
         self._measurer.close()
-        if self._serving is not None:
-            self._serving.stop()
         self.watching.close()
         self._parts.ledger.observe(None)
         self.notifying.stop()
         self.delivery.stop()
+
+    def close(self) -> None:
+        """Store and allocate the last readings, once `stop` was called and no more come."""
+        self.accounts.close()
+        if self._serving is not None:
+            self._serving.stop()
 
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self.schedule.realign()
@@ -239,7 +253,7 @@ class Runtime:
         self,
         config: Config,
         devices: Sequence[Device],
-        book: PriceBook,
+        charges: DeviceCharges,
         carbon: CarbonBook,
         runs: ProbeRuns,
     ) -> Serving | None:
@@ -249,7 +263,7 @@ class Runtime:
         from costprobe.app.accounting.serving import Serving, Surroundings  # noqa: PLC0415
 
         around = Surroundings(
-            book=book,
+            charges=charges,
             runs=runs,
             clock=self._parts.clock,
             tags=self.tags,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.config.fields import Duration, Section, key
+
+# A row has one mean of each reading: hours and days are told apart by shorter ones.
+LONGEST_AGGREGATE_S = 300.0
 
 
 class TelemetryConfig(Section):
@@ -17,7 +20,7 @@ class TelemetryConfig(Section):
         "every", 1.0, description="Time between two samples of a sensor.", examples=["1s"]
     )
     aggregate_s: Duration = key(
-        "aggregate", 10.0, description="Time that one row of `device` covers."
+        "aggregate", 10.0, description="Time that one row of `device` covers; at most 5 minutes."
     )
     deadline_s: Duration = key(
         "deadline",
@@ -40,6 +43,13 @@ class TelemetryConfig(Section):
         description="Power of all CPUs at full load in W, where it cannot be measured.",
         examples=[180],
     )
+
+    @field_validator("aggregate_s")
+    @classmethod
+    def _is_short(cls, aggregate_s: float) -> float:
+        if aggregate_s > LONGEST_AGGREGATE_S:
+            raise ValueError('a row of device covers at most 5 minutes; write aggregate = "5m"')
+        return aggregate_s
 
     def sensor_settings(self, *, processes: bool) -> SensorSettings:
         """Return the section as the sensor child receives it.

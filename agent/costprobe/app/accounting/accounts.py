@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 
+from costprobe.app.accounting.device_charges import ChargedReading, DeviceCharges
 from costprobe.app.accounting.ledger import Ledger
-from costprobe.core.clock import Clock, row_ns
+from costprobe.core.clock import Clock, row_ns, utc_ns, whole_ms
 from costprobe.core.records import NS_PER_S, Device, Event, Point, Reading
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.news import price_events
-from costprobe.domain.costing.probe.points import device_point, event_point
+from costprobe.domain.costing.probe.points import device_point, event_point, reading_within
 from costprobe.domain.costing.probe.rolling import MAX_SAMPLES, WINDOWS_S, RollingWindows
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import PriceBook, Terms
@@ -32,6 +33,7 @@ class Accounts:
         tags: Host and static labels, on every row.
         history: Stored costs, which fill the rolling windows after a start.
         carbon: Carbon intensities.
+        charges: Prices readings, and keeps the charges for the allocation to services.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class Accounts:
         tags: Mapping[str, str],
         history: CostHistory,
         carbon: CarbonBook = NO_CARBON,
+        charges: DeviceCharges | None = None,
     ) -> None:
         self._book = book
+        self._charges = charges or DeviceCharges(book)
         self._carbon = carbon
         self._ledger = ledger
         self._clock = clock
@@ -57,12 +61,16 @@ class Accounts:
         """Store readings as priced rows of `device`, committed together.
 
         The sensor child's supervisor calls this with the readings that arrived together. Readings
-        of a device that the price book does not have yet are left out.
+        of a device that the price book does not have yet are left out. A reading in which the price
+        changed becomes a row for each price.
         """
         known = [(reading, device) for reading, device in readings if self._book.has(device.name)]
-        rows = [row for reading, device in known for row in self._rows_of(reading, device)]
-        if rows:
-            self._ledger.append(rows)
+        offset_ns = utc_ns(self._clock, 0)
+        self._store(self._charges.charge(known, offset_ns), offset_ns)
+
+    def close(self) -> None:
+        """Store the rows of MIG devices that wait for their board's reading."""
+        self._store(self._charges.flush(), utc_ns(self._clock, 0))
 
     def take_event(self, event: Event) -> None:
         """Store an event."""
@@ -86,14 +94,25 @@ class Accounts:
         """Return the price terms in force for a device; None where nothing prices it."""
         return self._book.terms(device, self._clock.time_ns())
 
-    def _rows_of(self, reading: Reading, device: Device) -> list[Point]:
-        time_ns = row_ns(self._clock, reading.end_ns)
+    def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
+        rows = [row for each in charged for row in self._rows_of(each, offset_ns)]
+        if rows:
+            self._ledger.append(rows)
+
+    def _rows_of(self, charged: ChargedReading, offset_ns: int) -> list[Point]:
+        device = charged.device
+        rows = []
+        for charge in charged.charges:
+            time_ns = whole_ms(charge.end_ns + offset_ns)
+            part = reading_within(charged.reading, charge)
+            energy_j = part.fields.get("energy_j")
+            intensity = self._carbon.intensity(device.name, time_ns)
+            emitted = emission(energy_j if isinstance(energy_j, float) else None, intensity)
+            rows.append(device_point(part, device, charge, self._tags, time_ns, emitted))
+        time_ns = whole_ms(charged.reading.end_ns + offset_ns)
         prices = self._prices(device.name, time_ns)
-        energy_j = reading.fields.get("energy_j")
-        emitted = emission(energy_j if isinstance(energy_j, float) else None, prices.intensity)
-        row = device_point(reading, device, prices.terms, self._tags, time_ns, emitted)
         events = price_events(device.name, prices.terms_before, prices.terms, time_ns)
-        return [row, *(event_point(event, self._tags) for event in events)]
+        return [*rows, *(event_point(event, self._tags) for event in events)]
 
     def _prices(self, device: str, time_ns: int) -> Prices:
         """Return the prices in force, and record their terms as the last seen."""

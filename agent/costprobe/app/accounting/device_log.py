@@ -18,6 +18,15 @@ MAX_READINGS = 50_000
 # A window that was closed late is as long as two, and is billed some time later.
 SPARE_NS = 600 * NS_PER_S
 PCT = 100
+GAP_PERIODS = 1.5
+
+
+def longest_gap_s(every_s: float) -> float:
+    """Return the longest gap that counts as covered, in s, by the time between samples.
+
+    A device is unknown before its first sample, at most a period after the start.
+    """
+    return max(GAP_S, GAP_PERIODS * every_s)
 
 
 @dataclass(frozen=True, slots=True)

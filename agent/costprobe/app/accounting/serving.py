@@ -11,7 +11,8 @@ from typing import Any
 from costprobe.adapters.serving.device_checks import board_of
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.accounting.device_log import GAP_S, DeviceLog
+from costprobe.app.accounting.device_charges import DeviceCharges
+from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
@@ -20,7 +21,6 @@ from costprobe.app.accounting.serving_service import ServedService
 from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
 from costprobe.core.records import Device, Event, Point, Reading
-from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
 
 END_OF_TIME_NS = 2**63 - 1
@@ -28,7 +28,6 @@ END_OF_TIME_NS = 2**63 - 1
 SETTLE_S = 5.0
 MIN_SETTLE_S = 0.25
 SPARE_PATIENCE_S = 5.0
-HOLE_PERIODS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Surroundings:
     """What the services' cost is computed from.
 
     Attributes:
-        book: The prices.
+        charges: What the devices cost, by their readings.
         runs: Probe runs.
         clock: The host's clocks.
         tags: Host and static labels.
@@ -64,7 +63,7 @@ class Surroundings:
         carbon: Carbon intensities.
     """
 
-    book: PriceBook
+    charges: DeviceCharges
     runs: ProbeRuns
     clock: Clock
     tags: Mapping[str, str]
@@ -90,8 +89,7 @@ class Serving:
     def __init__(self, config: Config, devices: Sequence[Device], around: Surroundings) -> None:
         services = config.service
         self._around = around
-        # A device is unknown before its first sample, at most a period after the start.
-        gap_s = max(GAP_S, HOLE_PERIODS * config.telemetry.every_s)
+        gap_s = longest_gap_s(config.telemetry.every_s)
         self._log = DeviceLog(max(service.window_s for service in services), gap_s)
         self._owners = ProcessOwners(services, around.proc)
         self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
@@ -148,7 +146,7 @@ class Serving:
         costs = DeviceCosts(
             devices,
             together,
-            book=around.book,
+            charges=around.charges,
             log=self._log,
             runs=around.runs,
             owners=self._owners,

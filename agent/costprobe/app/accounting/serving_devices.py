@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 
 from costprobe.adapters.serving.processes import busy_by_service
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.costing.carbon import Emission, emission
-from costprobe.domain.costing.money import total_of
-from costprobe.domain.costing.serving.allocation import (
-    Allocation,
-    Claim,
-    DeviceUse,
-    Instance,
-    allocate,
-    divided_board,
-)
-from costprobe.domain.costing.serving.device_window import (
-    EnergyBetween,
-    Piece,
-    electricity_cost,
-    hardware_cost,
-    pieces_of,
-)
-from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.costing.charges import Charge
+from costprobe.domain.costing.money import exact, total_of
+from costprobe.domain.costing.serving.allocation import Allocation, Claim, DeviceUse, allocate
+from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
 
 END_OF_TIME_NS = 2**63 - 1
@@ -43,16 +32,20 @@ class DeviceBill:
     Attributes:
         allocations: Cost allocation of each device, by name.
         plans: Kinds of the price plans in force for each device, by name.
-        currency: ISO 4217 code; empty where nothing is priced.
+        currencies: ISO 4217 codes of each device, by name.
         busy_shares: Share of the window in which each device was busy, where known.
         emitted: Emissions of each device, where known.
     """
 
     allocations: Mapping[str, Allocation]
     plans: Mapping[str, str] = field(default_factory=dict)
-    currency: str = ""
+    currencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     busy_shares: Mapping[str, float] = field(default_factory=dict)
     emitted: Mapping[str, Emission | None] = field(default_factory=dict)
+
+    def currency_of(self, devices: Sequence[str]) -> str:
+        """Return the currency of devices; empty where nothing is priced."""
+        return next((one for name in devices for one in self.currencies.get(name, ())), "")
 
 
 class DeviceCosts:
@@ -61,7 +54,7 @@ class DeviceCosts:
     Args:
         devices: The devices, each board with all of its MIG devices.
         services: The services that use some of them.
-        book: The prices.
+        charges: What the devices cost, by their readings.
         log: The sensors' readings.
         runs: Probe runs.
         owners: The services that processes belong to.
@@ -74,7 +67,7 @@ class DeviceCosts:
         devices: Sequence[Device],
         services: Sequence[ServiceConfig],
         *,
-        book: PriceBook,
+        charges: DeviceCharges,
         log: DeviceLog,
         runs: ProbeRuns,
         owners: ProcessOwners,
@@ -84,20 +77,24 @@ class DeviceCosts:
         self._carbon = carbon
         self.devices = tuple(devices)
         self._services = tuple(services)
-        self._book = book
+        self._charges = charges
         self._log = log
         self._runs = runs
         self._owners = owners
         self._clock = clock
 
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """Names of the devices whose energy is measured: that of a MIG device is its board's."""
-        return tuple(device.name for device in self.devices if not device.is_slice)
-
     def seen_ns(self) -> int:
-        """Return the CLOCK_MONOTONIC ns until which readings of all devices exist."""
-        return min((self._log.seen_ns(name) for name in self.measured), default=END_OF_TIME_NS)
+        """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
+        seen = (self._charges.seen_ns(device.name) for device in self.devices)
+        return min(seen, default=END_OF_TIME_NS)
+
+    def charged_ns(self) -> tuple[int, int] | None:
+        """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
+        firsts = [self._charges.first_ns(device.name) for device in self.devices]
+        known = [first_ns for first_ns in firsts if first_ns is not None]
+        if not known:
+            return None
+        return min(known), max(self._charges.seen_ns(device.name) for device in self.devices)
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
@@ -112,34 +109,28 @@ class DeviceCosts:
             offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the present one.
         """
         offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
-        pieces = {
-            device.name: self._pieces(device, start_ns, end_ns, offset_ns)
+        charges = {
+            device.name: self._charges.between(device.name, start_ns, end_ns)
             for device in self.devices
         }
-        uses: list[DeviceUse] = []
+        found: dict[str, Allocation] = {}
+        busy_shares: dict[str, float] = {}
         for device in self.devices:
-            if not device.is_slice:
-                parts = [part for part in self.devices if part.parent == device.name]
-                if parts:
-                    uses += self._board_uses(device, parts, pieces, start_ns, end_ns)
-                else:
-                    uses.append(self._use(device, pieces[device.name], start_ns, end_ns))
-        found = {use.device: _allocated(use) for use in uses}
+            uses = self._uses(device, charges[device.name], start_ns, end_ns)
+            found[device.name] = self._allocation(uses, charges[device.name], start_ns, end_ns)
+            busy_s, duration_s = uses[0].busy_s, uses[0].duration_s
+            if busy_s is not None and duration_s > 0:
+                busy_shares[device.name] = min(1.0, busy_s / duration_s)
         found |= self._impossible(found)
-        priced = [piece for known in pieces.values() for piece in known or ()]
         return DeviceBill(
             allocations=found,
             plans={
-                name: "+".join(dict.fromkeys(piece.terms.rate.plan for piece in known))
-                for name, known in pieces.items()
-                if known
+                name: "+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(known)))
+                for name, known in charges.items()
+                if _terms_of(known)
             },
-            currency=priced[0].terms.rate.currency if priced else "",
-            busy_shares={
-                use.device: min(1.0, use.busy_s / use.duration_s)
-                for use in uses
-                if use.busy_s is not None and use.duration_s > 0
-            },
+            currencies={name: _currencies(known) for name, known in charges.items()},
+            busy_shares=busy_shares,
             emitted={
                 device.name: self._emitted(device, start_ns, end_ns, offset_ns)
                 for device in self.devices
@@ -154,91 +145,78 @@ class DeviceCosts:
         energy_j = self._log.energy_j(device.parent or device.name, start_ns, end_ns)
         return emission(energy_j, self._carbon.intensity(device.name, middle_ns))
 
-    def _pieces(
-        self, device: Device, start_ns: int, end_ns: int, offset_ns: int
-    ) -> tuple[Piece, ...] | None:
-        return pieces_of(
-            lambda t_ns: self._book.terms(device.name, t_ns + offset_ns), start_ns, end_ns
-        )
-
-    def _use(
-        self, device: Device, pieces: tuple[Piece, ...] | None, start_ns: int, end_ns: int
-    ) -> DeviceUse:
-        """Return the use of a whole device."""
+    def _uses(
+        self, device: Device, charges: Sequence[Charge], start_ns: int, end_ns: int
+    ) -> list[DeviceUse]:
+        """Return the use of a device, once for each currency of its charges; at least one."""
         name = device.name
-        drawn = self._energy_of(name)
-        duration_s = (end_ns - start_ns) / NS_PER_S
         runs = self._runs.between(name, start_ns, end_ns)
-        probing_s = sum(run.end_ns - run.start_ns for run in runs) / NS_PER_S
-        busy_s = self._log.busy_s(name, start_ns, end_ns)
-        hardware = energy = probing_energy = idle_energy = None
-        if pieces is not None:
-            hardware = hardware_cost(pieces)
-            energy = electricity_cost(pieces, drawn, start_ns, end_ns)
-            probing_energy = _added(
-                [electricity_cost(pieces, drawn, run.start_ns, run.end_ns) for run in runs]
-            )
-            idle_energy = self._idle_energy(name, pieces, busy_s, duration_s)
         claims, other_s = self._claims(
             name, frozenset(pid for run in runs for pid in run.pids), start_ns, end_ns
         )
-        return DeviceUse(
+        use = DeviceUse(
             device=name,
-            duration_s=duration_s,
-            hardware=hardware,
-            energy=energy,
-            busy_s=busy_s,
+            duration_s=(end_ns - start_ns) / NS_PER_S,
+            hardware=None,
+            energy=None,
+            busy_s=self._log.busy_s(name, start_ns, end_ns),
             other_busy_s=other_s,
-            probing_s=probing_s,
-            probing_energy=probing_energy,
-            idle_energy=idle_energy,
+            probing_s=sum(run.end_ns - run.start_ns for run in runs) / NS_PER_S,
             claims=claims,
+            is_unheld=any(part.parent == name for part in self.devices),
         )
-
-    def _board_uses(
-        self,
-        board: Device,
-        parts: Sequence[Device],
-        pieces: Mapping[str, tuple[Piece, ...] | None],
-        start_ns: int,
-        end_ns: int,
-    ) -> list[DeviceUse]:
-        """Return the uses of a board's MIG devices, and of its unused slices."""
-        drawn = self._energy_of(board.name)
         uses = []
-        for part in parts:
-            known = pieces[part.name]
-            use = self._use(part, known, start_ns, end_ns)
-            # Its own terms contain its share of the board's electricity.
-            energy = None
-            if known is not None:
-                energy = electricity_cost(known, drawn, start_ns, end_ns)
-            uses.append(replace(use, energy=energy, probing_energy=None, idle_energy=None))
-        whole = pieces[board.name]
-        if whole is None:
-            # Priced by the slice: unused slices have no price.
-            return uses
-        use = self._use(board, whole, start_ns, end_ns)
-        instances = [Instance(use, part.slices) for use, part in zip(uses, parts, strict=True)]
-        return divided_board(use, instances, parts[0].slices_of)
+        for currency in _currencies(charges):
+            own = [each for each in charges if _currency(each) == currency]
+            known = [each for each in own if each.cost is not None]
+            if not known:
+                continue
+            probing = [each.within(run.start_ns, run.end_ns) for run in runs for each in known]
+            uses.append(
+                replace(
+                    use,
+                    hardware=total_of([each.hardware or Decimal(0) for each in known]),
+                    energy=total_of([each.electricity or Decimal(0) for each in known]),
+                    probing_energy=total_of([each.electricity or Decimal(0) for each in probing]),
+                    idle_energy=self._idle_energy(use, known),
+                    currency=currency,
+                )
+            )
+        return uses or [use]
 
-    def _energy_of(self, device: str) -> EnergyBetween:
-        return lambda start_ns, end_ns: self._log.energy_j(device, start_ns, end_ns)
+    def _allocation(
+        self, uses: Sequence[DeviceUse], charges: Sequence[Charge], start_ns: int, end_ns: int
+    ) -> Allocation:
+        """Return a device's allocation: lines of what was charged, and why that is not all."""
+        found = [allocate(use) for use in uses]
+        name, reason = uses[0].device, ""
+        if len(uses) > 1:
+            reason = f"the currency of {name}'s price changed in the window"
+        elif charges and any(each.terms is None for each in charges):
+            reason = f"no price plan is for {name}; see costprobe price show"
+        elif any(each.cost is None for each in charges) or not self._charges.covers(
+            charges, start_ns, end_ns
+        ):
+            reason = f"the energy of {name} was not measured all the time"
+        problems = found[0].problems
+        if reason:
+            problems = dict.fromkeys((claim.service for claim in uses[0].claims), reason)
+        lines = tuple(line for each in found for line in each.lines)
+        return replace(found[0], lines=lines, problems=problems)
 
-    def _idle_energy(
-        self, device: str, pieces: Sequence[Piece], busy_s: float | None, duration_s: float
-    ) -> Decimal | None:
+    def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
         """Return the cost of energy drawn while idle; None until idle power is measured."""
-        idle_w = self._log.idle_power_w(device)
-        if idle_w is None or busy_s is None or duration_s <= 0:
+        idle_w = self._log.idle_power_w(use.device)
+        if idle_w is None or use.busy_s is None or use.duration_s <= 0:
             return None
-        idle_share = max(0.0, 1 - busy_s / duration_s)
-        start_ns, end_ns = pieces[0].start_ns, pieces[-1].end_ns
-
-        def drawn(since_ns: int, until_ns: int) -> float:
-            return idle_w * idle_share * (until_ns - since_ns) / NS_PER_S
-
-        return electricity_cost(pieces, drawn, start_ns, end_ns)
+        idle_share = max(0.0, 1 - use.busy_s / use.duration_s)
+        per_w = sum(
+            Fraction(exact(each.terms.electricity_per_j))
+            * Fraction(each.end_ns - each.start_ns, NS_PER_S)
+            for each in charges
+            if each.terms is not None
+        )
+        return exact(Fraction(exact(idle_w * idle_share)) * per_w)
 
     def _claims(
         self, device: str, own_pids: frozenset[int], start_ns: int, end_ns: int
@@ -278,17 +256,14 @@ class DeviceCosts:
         return wrong
 
 
-def _allocated(use: DeviceUse) -> Allocation:
-    """Return a device's allocation; if its cost is unknown, with a reason the operator can fix."""
-    found = allocate(use)
-    if use.is_priced:
-        return found
-    reason = f"the energy of {use.device} was not measured all the time"
-    if use.hardware is None:
-        reason = f"no price plan is for {use.device}; see costprobe price show"
-    return replace(found, problems=dict.fromkeys(found.problems, reason))
+def _terms_of(charges: Sequence[Charge]) -> list[Terms]:
+    return [each.terms for each in charges if each.terms is not None]
 
 
-def _added(amounts: Sequence[Decimal | None]) -> Decimal | None:
-    known = [amount for amount in amounts if amount is not None]
-    return total_of(known) if len(known) == len(amounts) else None
+def _currency(charge: Charge) -> str:
+    return "" if charge.terms is None else charge.terms.rate.currency
+
+
+def _currencies(charges: Sequence[Charge]) -> tuple[str, ...]:
+    """Return the currencies of charges, in the order of time."""
+    return tuple(dict.fromkeys(terms.rate.currency for terms in _terms_of(charges)))

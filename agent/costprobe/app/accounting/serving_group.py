@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
 
-from costprobe.app.accounting.serving_devices import DeviceBill, DeviceCosts
+from costprobe.app.accounting.serving_devices import END_OF_TIME_NS, DeviceBill, DeviceCosts
 from costprobe.app.accounting.serving_service import ServedService
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.records import NS_PER_S, Point
@@ -77,6 +77,8 @@ class ServingGroup:
         self._tags = dict(tags)
         self._keep = keep
         self._pending: deque[_Pending] = deque()
+        # Until this CLOCK_MONOTONIC ns the devices' charges are allocated.
+        self._allocated_ns = 0
         self._is_stopped = False
         self._lock = Lock()
 
@@ -123,18 +125,13 @@ class ServingGroup:
         with self._lock:
             # A scrape in progress may end after this: its result is discarded.
             self._is_stopped = True
-            start_ns = self.edge_ns
             while self._pending:
                 pending = self._pending.popleft()
                 if self._costs.seen_ns() < pending.end_ns:
-                    start_ns = pending.start_ns
                     self._pending.clear()
                 else:
                     self._bill(pending)
-            end_ns = min(self._costs.seen_ns(), self._clock.monotonic_ns())
-            if end_ns > start_ns:
-                bill = self._costs.bill(start_ns, end_ns)
-                self._keep(self._allocated(bill, row_ns(self._clock, end_ns)))
+            self._keep(self._outside(END_OF_TIME_NS))
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """End the window of every service concurrently: a slow endpoint delays no other."""
@@ -154,15 +151,31 @@ class ServingGroup:
     def _bill(self, pending: _Pending) -> None:
         """Compute the rows of a window and store them together."""
         time_ns = pending.time_ns
+        points = self._outside(pending.start_ns)
         bill = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
-        points = self._allocated(bill, time_ns)
+        self._allocated_ns = pending.end_ns
+        points += self._allocated(bill, time_ns)
         for service in self.services:
             points += self._served(service, pending.served[service.name], bill, time_ns)
         self._keep(points)
 
+    def _outside(self, until_ns: int) -> list[Point]:
+        """Return the allocation of what was charged before a window, after the one before it.
+
+        These are the seconds before the first window of a start, and those after the last.
+        """
+        charged = self._costs.charged_ns()
+        if charged is None:
+            return []
+        start_ns, end_ns = max(charged[0], self._allocated_ns), min(charged[1], until_ns)
+        if end_ns <= start_ns:
+            return []
+        self._allocated_ns = end_ns
+        return self._allocated(self._costs.bill(start_ns, end_ns), row_ns(self._clock, end_ns))
+
     def _allocated(self, bill: DeviceBill, time_ns: int) -> list[Point]:
         lines = [line for found in bill.allocations.values() for line in found.lines]
-        return allocation_points(lines, bill.currency, self._tags, time_ns)
+        return allocation_points(lines, self._tags, time_ns)
 
     def _served(
         self, service: ServedService, window: ServedWindow, bill: DeviceBill, time_ns: int
@@ -172,16 +185,17 @@ class ServingGroup:
         cost = service_cost(window, devices, bill.allocations, service.weights)
         known = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
         busy_share = sum(known) / len(known) if len(known) == len(devices) else None
-        rolled = service.rolled(cost, bill.currency, time_ns)
+        currency = bill.currency_of(devices)
+        rolled = service.rolled(cost, currency, time_ns)
         plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
         emitted = served_emission(cost, bill.allocations, bill.emitted)
-        service.take(cost, rolled, bill.currency, busy_share, time_ns)
+        service.take(cost, rolled, currency, busy_share, time_ns)
         return [
             *serving_points(cost, busy_share, self._tags, time_ns),
             *serving_cost_points(
                 cost,
                 "+".join(plans),
-                bill.currency,
+                currency,
                 rolled,
                 self._tags,
                 time_ns,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from costprobe.core.records import NS_PER_S, Device
@@ -27,7 +28,8 @@ class Terms:
     Attributes:
         rate: Hourly price of the device.
         electricity_per_j: Currency per joule at the meter, PUE included; 0 where the rate
-            includes electricity or no tariff is configured.
+            includes electricity or no tariff is configured. Of a MIG device, per joule of its board:
+            its share; of a board with MIG devices the rest.
     """
 
     rate: Rate
@@ -113,9 +115,21 @@ class PriceBook:
         rate = self._own_rate(found, time_ns)
         if rate is None:
             return None
-        # The energy of a MIG device is that of its board, of which it pays its share.
-        share = found.slices / found.slices_of if found.slices_of else 1.0
+        share = float(self._electricity_share(found))
         return Terms(rate, share * self._electricity_per_j(rate, time_ns))
+
+    def _electricity_share(self, device: Device) -> Fraction:
+        """Return the share of the energy of a device, of a MIG device its board's, that it pays.
+
+        A MIG device pays its slices' share, and the board the rest, so that the sum is all of it.
+        """
+        if device.is_slice:
+            return Fraction(device.slices, device.slices_of) if device.slices_of else Fraction(0)
+        held = sum((self._electricity_share(part) for part in self._parts(device)), Fraction(0))
+        return max(Fraction(0), 1 - held)
+
+    def _parts(self, board: Device) -> list[Device]:
+        return [part for part in self._devices.values() if part.parent == board.name]
 
     def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a device, or of its slices if its board is partitioned."""
@@ -127,9 +141,14 @@ class PriceBook:
             whole = self._rate(board, time_ns)
             return whole and _of_slices(whole, device.slices, device.slices_of)
         whole = self._rate(device, time_ns)
-        parts = [part for part in self._devices.values() if part.parent == device.name]
-        if whole is None or not parts:
+        parts = self._parts(device)
+        if not parts:
             return whole
+        if whole is None:
+            # Priced by the slice: unused slices have no price, but draw electricity.
+            rates = (self._planned(part, time_ns) for part in parts)
+            first = next((rate for rate in rates if rate is not None), None)
+            return first and replace(first, per_hour=Decimal(0), parts=(), origins=())
         slices_of = parts[0].slices_of
         held = sum(part.slices for part in parts)
         return _of_slices(whole, max(0, slices_of - held), slices_of)

@@ -18,18 +18,19 @@ from costprobe.core.records import (
 from costprobe.core.schema import make_point
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.probe.device_basis import device_cost
+from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.probe.rolling import Rolled
-from costprobe.domain.pricing.book import Terms
 
 MILLION = 1_000_000
+# Fields of a reading that are totals of its interval.
+_TOTALS = frozenset({"energy_j", "dram_energy_j", "throttle_power_s", "throttle_thermal_s"})
 
 
 def device_point(
     reading: Reading,
     device: Device,
-    terms: Terms | None,
+    charge: Charge | None,
     tags: Mapping[str, str],
     time_ns: int,
     emitted: Emission | None = None,
@@ -39,7 +40,7 @@ def device_point(
     Args:
         reading: Telemetry of an interval.
         device: The device.
-        terms: The price terms in force; None where nothing prices the device.
+        charge: Its cost in the interval; None, or without terms, where nothing prices the device.
         tags: Host and static labels.
         time_ns: UTC in ns of the interval's end.
         emitted: Emissions of its electricity; None where unknown.
@@ -47,17 +48,11 @@ def device_point(
     fields: dict[str, FieldValue | None] = dict(reading.fields)
     if emitted is not None:
         fields |= {"carbon_g": emitted.g, "carbon_method": emitted.method}
-    if terms is not None:
-        energy_j = reading.fields.get("energy_j")
-        duration_s = (reading.end_ns - reading.start_ns) / NS_PER_S
+    terms = None if charge is None else charge.terms
+    if charge is not None and terms is not None:
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
         fields["price_stale"] = terms.rate.is_stale or None
-        if device.is_slice:
-            # Its own power is unknown: its electricity is in the board's row.
-            energy_j = 0.0
-        fields["cost"] = device_cost(
-            terms, duration_s, energy_j if isinstance(energy_j, float) else None
-        )
+        fields["cost"] = None if charge.cost is None else float(charge.cost)
     own = {
         "device": device.name,
         "kind": device.kind,
@@ -66,6 +61,18 @@ def device_point(
         "currency": terms.rate.currency if terms is not None else "",
     }
     return make_point("device", {**tags, **own}, fields, time_ns)
+
+
+def reading_within(reading: Reading, charge: Charge) -> Reading:
+    """Return the part of a reading that a charge covers: totals by its share of the time."""
+    if (charge.start_ns, charge.end_ns) == (reading.start_ns, reading.end_ns):
+        return reading
+    share = (charge.end_ns - charge.start_ns) / (reading.end_ns - reading.start_ns)
+    fields = {
+        name: value * share if name in _TOTALS and isinstance(value, float) else value
+        for name, value in reading.fields.items()
+    }
+    return Reading(reading.device, charge.start_ns, charge.end_ns, fields)
 
 
 def probe_point(

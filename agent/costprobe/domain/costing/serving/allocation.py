@@ -9,7 +9,7 @@ included. A service's part is split into busy and idle by the device's busy shar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
@@ -55,6 +55,7 @@ class DeviceUse:
         idle_energy: Currency for electricity in its idle time; None to take its part by time.
         claims: Claims of services.
         is_unheld: Whether it represents a board's unused slices.
+        currency: ISO 4217 code of the amounts.
     """
 
     device: str
@@ -68,11 +69,7 @@ class DeviceUse:
     idle_energy: Decimal | None = None
     claims: tuple[Claim, ...] = ()
     is_unheld: bool = False
-
-    @property
-    def is_priced(self) -> bool:
-        """Whether all that it cost is known."""
-        return self.hardware is not None and self.energy is not None
+    currency: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +82,7 @@ class Line:
         part: Its purpose: "held" is busy and idle time that cannot be separated.
         hardware: Currency for holding the device.
         energy: Currency for electricity.
+        currency: ISO 4217 code of both.
     """
 
     device: str
@@ -92,6 +90,7 @@ class Line:
     part: Part
     hardware: Decimal
     energy: Decimal
+    currency: str = ""
 
     @property
     def cost(self) -> Decimal:
@@ -130,9 +129,8 @@ def allocate(use: DeviceUse) -> Allocation:
         problem = f"the cost of {use.device} is unknown"
         return Allocation(use.device, (), "none", dict.fromkeys(names, problem))
     if use.is_unheld:
-        return Allocation(
-            use.device, (Line(use.device, "", "idle", use.hardware, use.energy),), "none"
-        )
+        lines = (_line(use, "", "idle", use.hardware, use.energy),)
+        return Allocation(use.device, lines if lines[0].cost else (), "none")
     probing, rest = _without_probing(use, use.hardware, use.energy)
     weights, basis, problems = _weights(use)
     probed = _share(use.probing_s, use.duration_s)
@@ -141,20 +139,24 @@ def allocate(use: DeviceUse) -> Allocation:
         problems = dict.fromkeys(names, problem)
     hardware = divided(rest.hardware, list(weights.values()))
     energy = divided(rest.energy, list(weights.values()))
-    lines = [probing] if probing.hardware or probing.energy else []
+    parts = [probing] if probing.hardware or probing.energy else []
     idle = _idle_shares(use, rest)
     for service, held, drawn in zip(weights, hardware, energy, strict=True):
         if not service:
-            lines.append(Line(use.device, "", "unallocated", held, drawn))
+            parts.append(_line(use, "", "unallocated", held, drawn))
         elif idle is None:
-            lines.append(Line(use.device, service, "held", held, drawn))
+            parts.append(_line(use, service, "held", held, drawn))
         else:
             busy_held, idle_held = divided(held, [1 - idle[0], idle[0]])
             busy_drawn, idle_drawn = divided(drawn, [1 - idle[1], idle[1]])
-            lines.append(Line(use.device, service, "busy", busy_held, busy_drawn))
-            lines.append(Line(use.device, service, "idle", idle_held, idle_drawn))
-    kept = tuple(line for line in lines if line.service or line.hardware or line.energy)
-    return Allocation(use.device, kept or tuple(lines), basis, problems)
+            parts.append(_line(use, service, "busy", busy_held, busy_drawn))
+            parts.append(_line(use, service, "idle", idle_held, idle_drawn))
+    kept = tuple(line for line in parts if line.service or line.hardware or line.energy)
+    return Allocation(use.device, kept or tuple(parts), basis, problems)
+
+
+def _line(use: DeviceUse, service: str, part: Part, hardware: Decimal, energy: Decimal) -> Line:
+    return Line(use.device, service, part, hardware, energy, use.currency)
 
 
 def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tuple[Line, Line]:
@@ -168,8 +170,8 @@ def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tupl
         part = Fraction(drawn) / Fraction(energy)
         drawn, drawn_rest = divided(energy, [part, 1 - part])
     return (
-        Line(use.device, "", "probing", held, drawn),
-        Line(use.device, "", "unallocated", held_rest, drawn_rest),
+        _line(use, "", "probing", held, drawn),
+        _line(use, "", "unallocated", held_rest, drawn_rest),
     )
 
 
@@ -215,53 +217,6 @@ def _idle_shares(use: DeviceUse, rest: Line) -> tuple[Fraction, Fraction] | None
     if use.idle_energy is None or rest.energy == 0:
         return idle, idle
     return idle, min(Fraction(1), Fraction(use.idle_energy) / Fraction(rest.energy))
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A MIG device with the slices of the board that it holds.
-
-    Attributes:
-        use: Its use, with its own hardware cost; its energy is ignored.
-        slices: Its compute slices.
-    """
-
-    use: DeviceUse
-    slices: int
-
-
-def divided_board(
-    board: DeviceUse, instances: Sequence[Instance], slices_of: int
-) -> list[DeviceUse]:
-    """Divide a board's cost among its MIG devices and its unused slices.
-
-    MIG devices report their board's power and energy: each takes a part by its slices, and the
-    unused slices are a part of their own, which is idle.
-
-    Args:
-        board: The board, with the rest of its price without the devices' and all its energy.
-        instances: Its MIG devices.
-        slices_of: Compute slices that the board has.
-
-    Returns:
-        The devices, then the unused slices; they add up to board and devices.
-
-    Raises:
-        ValueError: There are no slices.
-    """
-    held = [instance.slices for instance in instances]
-    unheld = max(0, slices_of - sum(held))
-    weights = [Fraction(slices) for slices in (*held, unheld)]
-    if board.energy is None:
-        parts: list[Decimal | None] = [None] * len(weights)
-    else:
-        parts = list(divided(board.energy, weights))
-    devices = [
-        replace(instance.use, energy=part, probing_energy=None, idle_energy=None)
-        for instance, part in zip(instances, parts, strict=False)
-    ]
-    rest = replace(board, energy=parts[-1], claims=(), probing_s=0.0, is_unheld=True)
-    return [*devices, rest] if unheld or rest.hardware else devices
 
 
 def _fraction(number: float | Decimal | None) -> Fraction:

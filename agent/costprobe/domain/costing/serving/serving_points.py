@@ -96,14 +96,11 @@ def serving_cost_points(
     return points
 
 
-def allocation_points(
-    lines: Sequence[Line], currency: str, tags: Mapping[str, str], time_ns: int
-) -> list[Point]:
+def allocation_points(lines: Sequence[Line], tags: Mapping[str, str], time_ns: int) -> list[Point]:
     """Return rows of `allocation`: a device's cost in a window, by service and purpose.
 
     Args:
         lines: The parts of the cost of devices.
-        currency: ISO 4217 code.
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
     """
@@ -115,7 +112,7 @@ def allocation_points(
                 "device": line.device,
                 "service": line.service,
                 "part": line.part,
-                "currency": currency,
+                "currency": line.currency,
             },
             {
                 "cost": float(line.cost),
