@@ -139,6 +139,7 @@ def test_invalid_values_are_reported():
             ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than window"),
             ('[[probe]]\nname = "-x"\n', "letters"),
             ("[probing]\nduty = 1.5\n", "less than or equal to 1"),
+            ('[telemetry]\naggregate = "301s"\n', "at most 5 minutes"),
             ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "greater than or equal to 0"),
             ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
             ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "greater than or equal to 1"),

@@ -6,8 +6,8 @@ from decimal import Decimal
 from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.charges import charges_of
+from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate

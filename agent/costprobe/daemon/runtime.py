@@ -111,7 +111,13 @@ class Runtime:
             longest_gap_s(config.telemetry.every_s),
         )
         self.accounts = Accounts(
-            book, parts.ledger, parts.clock, self.tags, self._cost_history, carbon, charges
+            book,
+            parts.ledger,
+            parts.clock,
+            self.tags,
+            self._cost_history,
+            carbon,
+            charges=charges,
         )
         self._budgets = self._budgets_of(config)
         runs = ProbeRuns()

@@ -44,6 +44,7 @@ class Accounts:
         tags: Mapping[str, str],
         history: CostHistory,
         carbon: CarbonBook = NO_CARBON,
+        *,
         charges: DeviceCharges | None = None,
     ) -> None:
         self._book = book

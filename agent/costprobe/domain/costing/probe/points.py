@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costprobe.core.records import (
-    NS_PER_S,
     CostSample,
     Device,
     EnergyMethod,

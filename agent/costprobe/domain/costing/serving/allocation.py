@@ -8,7 +8,7 @@ included. A service's part is split into busy and idle by the device's busy shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
