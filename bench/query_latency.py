@@ -216,7 +216,7 @@ def lines_of(store: Path, days: int) -> Iterator[list[str]]:
     read = number_reader("cost_per_inference")
     readers: dict[str, Callable[[str], object]] = {
         "cost": read,
-        "device": lambda text: number_at(text, position),
+        "device": lambda text: number_at(text, position, 1),
     }
     all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
     for series, name, key in all_series:

@@ -59,8 +59,8 @@ def test_probing_does_not_count_as_work():
     )
     add_telemetry(past, minutes(40, first=20), util_pct=[2.0] * 40)
     hour = past.hours[MONDAY]
-    assert (hour.util_rows, hour.util_pct) == (42, 2.0)
-    assert (hour.power_w_sum, hour.power_rows) == (120.0, 2)
+    assert (hour.util_s, hour.util_pct) == (420.0, 2.0)
+    assert (hour.energy_j, hour.power_s) == (1200.0, 20.0)
     assert past.mem_used_bytes_max == 2.0
     assert past.util_pct_peak == 3
 

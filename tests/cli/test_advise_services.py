@@ -15,7 +15,7 @@ DAY_H = 24
 GIB = 1 << 30
 CONFIG = """
 [telemetry]
-aggregate = "1h"
+aggregate = "5m"
 [[price]]
 plan = "on_demand"
 per_hour = 7.2

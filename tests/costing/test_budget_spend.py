@@ -2,10 +2,12 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
+from costprobe.core.row_spans import RowEnd, row_spans
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, merged, stretches
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, CostRow, Payer, SpendBook
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +16,14 @@ GPU0 = Payer("", "gpu0", "USD")
 BEGAN = 490_000 * HOUR_NS
 
 
+def rows_of(costs):
+    """Return raw rows by the UTC ns of their ends."""
+    return [CostRow(end_ns, costs[end_ns]) for end_ns in sorted(costs)]
+
+
 def booked(rows, span, usual_s=10, phase_ns=0):
     book = SpendBook(phase_ns)
-    book.add_rows(GPU0, rows, span, usual_s)
+    book.add_rows(GPU0, rows_of(rows), span, usual_s)
     return book
 
 
@@ -47,13 +54,19 @@ def test_row_across_a_full_hour_is_divided_by_time():
 
 
 def test_two_rows_have_the_default_length():
-    found = list(stretches({100 * S: 1.0, 900 * S: 2.0}, usual_s=300))
-    assert found == [(-200 * S, 100 * S, 1.0), (600 * S, 900 * S, 2.0)]
-    assert list(stretches({}, 300)) == []
+    found = row_spans([RowEnd(100 * S), RowEnd(900 * S)], usual_s=300)
+    assert found == [(-200 * S, 100 * S, 300.0), (600 * S, 900 * S, 300.0)]
+    assert row_spans([], 300) == []
 
 
-def test_parts_of_a_device_at_the_same_time_are_summed():
-    assert merged([([1, 2], [0.5, 1.0]), ([2, 3], [0.25, 1.0])]) == {1: 0.5, 2: 1.25, 3: 1.0}
+def test_rolled_up_rows_cover_what_their_rows_did():
+    """Rows of 5 minutes: two hours as they were measured, then with half an hour missing, then raw."""
+    hours = [RowEnd(BEGAN + 55 * 60 * S, 12), RowEnd(BEGAN + HOUR_NS + 55 * 60 * S, 12)]
+    gap = RowEnd(BEGAN + 2 * HOUR_NS + 55 * 60 * S, 6)
+    raw = [RowEnd(BEGAN + 3 * HOUR_NS + minute * 60 * S) for minute in (0, 5, 10)]
+    spans = row_spans([*hours, gap, *raw], usual_s=10)
+    assert [span.covered_s for span in spans] == [3600, 3600, 1800, 300, 300, 300]
+    assert all(one.end_ns == other.start_ns for one, other in pairwise(spans))
 
 
 def test_span_excludes_hours_outside_it():
@@ -71,7 +84,7 @@ def test_hour_is_booked_again_after_a_cut():
     book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
     book.cut(BEGAN + HOUR_NS + 5)
     assert book.at(GPU0, 490_001).cost == 0
-    book.add_rows(GPU0, rows, TimeSpan(BEGAN + HOUR_NS, BEGAN + 2 * HOUR_NS), 10)
+    book.add_rows(GPU0, rows_of(rows), TimeSpan(BEGAN + HOUR_NS, BEGAN + 2 * HOUR_NS), 10)
     assert book.at(GPU0, 490_001).cost == pytest.approx(3.60)
     assert book.at(GPU0, 490_000).cost == pytest.approx(3.60)
 
@@ -80,7 +93,7 @@ def test_hours_older_than_eight_weeks_are_dropped():
     book = SpendBook()
     for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS):
         end_ns = BEGAN + (hour + 1) * HOUR_NS
-        book.add_rows(GPU0, {end_ns: 1.0}, TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
+        book.add_rows(GPU0, rows_of({end_ns: 1.0}), TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
     first = BEGAN // HOUR_NS
     kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS)]
     assert kept == [0, 0, 0, 1.0]
@@ -104,10 +117,10 @@ def test_any_rows_keep_their_cost_and_are_covered_once(steps, phase_ns, pieces):
         *sorted(random.Random(pieces).sample(ends[:-1], k=min(pieces, len(ends) - 1))),
     ]
     for start_ns, end_ns in zip(cuts, [*cuts[1:], whole.end_ns], strict=True):
-        book.add_rows(GPU0, rows, TimeSpan(start_ns, end_ns), 60)
+        book.add_rows(GPU0, rows_of(rows), TimeSpan(start_ns, end_ns), 60)
     found = book.between(GPU0, whole)
     assert found.cost == pytest.approx(sum(rows.values()))
-    covered_s = sum(end - start for start, end, _ in stretches(rows, 60)) / S
+    covered_s = sum(span.covered_s for span in row_spans([RowEnd(t) for t in sorted(rows)], 60))
     assert found.covered_s == pytest.approx(covered_s)
     hours = range(book.hour_of(whole.start_ns), book.hour_of(at_ns) + 1)
     assert all(book.at(GPU0, hour).covered_s <= 3600.0 for hour in hours)

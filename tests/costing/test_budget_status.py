@@ -10,7 +10,7 @@ from costprobe.domain.costing.budgets.budget_forecast import Forecast
 from costprobe.domain.costing.budgets.budget_watch import BudgetWatch, budget_point, forecast_words
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import Payer, SpendBook
+from costprobe.domain.costing.budgets.spend import CostRow, Payer, SpendBook
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +34,7 @@ def book_of(zone="UTC", at_ns=0, **payers):
         for per_hour, since, until in parts:
             since_ns, until_ns = ns(since, zone), ns(until, zone)
             times = range(since_ns + MINUTE, until_ns + 1, MINUTE)
-            rows = dict.fromkeys(times, per_hour / 60)
+            rows = [CostRow(end_ns, per_hour / 60) for end_ns in times]
             book.add_rows(payer, rows, TimeSpan(since_ns, until_ns), 60)
     return book
 

@@ -33,10 +33,10 @@ def device(
         if util_pct is not None:
             found.hours[MONDAY + hour] = Hour(
                 minutes=(1 << 60) - 1,
-                util_pct_sum=util_pct * 60,
-                util_rows=60,
-                power_w_sum=power_w * 60.0,
-                power_rows=60 if power_w else 0,
+                util_pct_s=util_pct * 3600,
+                util_s=3600.0,
+                energy_j=power_w * 3600.0,
+                power_s=3600.0 if power_w else 0.0,
             )
     return found
 

@@ -210,14 +210,15 @@ def test_extreme_timestamps_do_not_stop_retention(store, reader):
     assert sum(p.fields["energy_j"] for p in points) == 2.0
 
 
-def test_aggregated_values_carry_their_period(store, reader):
+def test_aggregated_values_carry_their_end_and_number(store, reader):
     store.append([device(second) for second in range(0, 120, 10)])
     store.append([point(200, "gpu0", energy_method="poll")])
     retain(store, since(raw=T0_NS + 60 * S))
     (found,) = reader.values("device", "energy_j", *ALWAYS)
     assert found.values == [150.0, 60.0, 70.0, 80.0, 90.0, 100.0, 110.0]
     assert found.times_ns[:2] == [T0_NS, T0_NS + 60 * S]
-    assert found.periods_s == {T0_NS: 60}
+    ends = [(T0_NS + 50 * S, 6), *((T0_NS + at * S, 1) for at in range(60, 120, 10))]
+    assert found.ends == ends
     assert reader.values("device", "energy_method", *ALWAYS) == []
 
 

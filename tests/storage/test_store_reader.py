@@ -88,14 +88,12 @@ def test_values_are_one_field_of_each_series_that_has_it(store, reader):
             point(6, "gpu2", power_w=7),
         ]
     )
-    assert reader.values("device", "power_w", *ALWAYS) == [
-        SeriesValues(
-            {"device": "gpu0", "host": "h"},
-            [T0_NS + second * S for second in (1, 2, 4)],
-            [1.5, 2.5, math.pi * 1e-9],
-        ),
-        SeriesValues({"device": "gpu2", "host": "h"}, [T0_NS + 6 * S], [7.0]),
-    ]
+    first = SeriesValues({"device": "gpu0", "host": "h"}, [], [])
+    for second, value in ((1, 1.5), (2, 2.5), (4, math.pi * 1e-9)):
+        first.add(T0_NS + second * S, value)
+    second = SeriesValues({"device": "gpu2", "host": "h"}, [], [])
+    second.add(T0_NS + 6 * S, 7.0)
+    assert reader.values("device", "power_w", *ALWAYS) == [first, second]
     assert reader.values("device", "a", *ALWAYS) == []
     assert reader.values("device", "power_w", T0_NS, T0_NS + S) == []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from costprobe.core.row_spans import RowEnd
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSeries:
@@ -29,21 +31,20 @@ class SeriesValues:
 
     Attributes:
         tags: Tags of the series.
-        times_ns: UTC ns, ascending.
+        times_ns: UTC ns, ascending; of an aggregated row the start of its period.
         values: One value for each time, in the unit of the field.
-        periods_s: Time to period in s, for values of aggregated rows.
+        ends: The end of each row, and the number of measured rows with the field in it.
         is_sampled: True if these are a sample, spread evenly over the time range.
     """
 
     tags: Mapping[str, str]
     times_ns: list[int]
     values: list[float]
-    periods_s: dict[int, int] = field(default_factory=dict)
+    ends: list[RowEnd] = field(default_factory=list)
     is_sampled: bool = False
 
-    def add(self, time_ns: int, value: float, period_s: int = 0) -> None:
-        """Append a value newer than all others."""
+    def add(self, time_ns: int, value: float, end: RowEnd | None = None) -> None:
+        """Append a value newer than all others; without an end it is of a raw row."""
         self.times_ns.append(time_ns)
         self.values.append(value)
-        if period_s:
-            self.periods_s[time_ns] = period_s
+        self.ends.append(RowEnd(time_ns) if end is None else end)

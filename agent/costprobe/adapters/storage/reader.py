@@ -26,6 +26,7 @@ from costprobe.adapters.storage.rollup.rolled import (
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
+from costprobe.core.row_spans import RowEnd
 
 # Rows are fetched in chunks, each in its own short read: a reader that pauses (an export into a
 # pager) must not block checkpoints of the write-ahead log.
@@ -153,9 +154,12 @@ class StoreReader:
         for series, is_sampled, rows in self._sample(wanted, since_ns, until_ns, sample):
             own = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
             for row in rows:
-                value = self._rolled_number(row, field) if row.period_s else number(row.text)
-                if value is not None:
-                    own.add(row.time_ns, value, row.period_s)
+                if row.period_s:
+                    rolled = self._rolled_number(row, field)
+                    if rolled is not None:
+                        own.add(row.time_ns, rolled[0], RowEnd(row.newest_ns, rolled[1]))
+                elif (value := number(row.text)) is not None:
+                    own.add(row.time_ns, value)
             if own.values:
                 found.append(own)
         return found
@@ -241,9 +245,10 @@ class StoreReader:
         for series, rows in zip(wanted, spread, strict=True):
             yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
 
-    def _rolled_number(self, found: FoundRow, name: str) -> float | None:
+    def _rolled_number(self, found: FoundRow, name: str) -> tuple[float, int] | None:
+        """Return an aggregated value and the number of rows that had it."""
         names = self._names(found.layout_id)
-        return number_at(found.text, names.index(name)) if name in names else None
+        return number_at(found.text, names.index(name), found.rows) if name in names else None
 
     def _names(self, layout_id: int) -> list[str]:
         """Return the field names of a layout, which never change."""

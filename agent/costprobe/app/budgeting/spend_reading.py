@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, merged
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, CostRow, Payer, SpendBook
 
 DAY_NS = 24 * HOUR_NS
 # Longest delay and longest interval of rows before an hour counts as final.
@@ -112,10 +113,20 @@ def _book_one(
         ("allocation", usual.service_s) if payer.service else ("device", usual.device_s)
     )
     found = reader.values(measurement, "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS, tags)
-    rows = merged(
-        (series.times_ns, series.values)
-        for series in found
-        if series.tags.get("currency", "") == payer.currency
+    rows = cost_rows(
+        series for series in found if series.tags.get("currency", "") == payer.currency
     )
     if rows:
         book.add_rows(payer, rows, span, usual_s)
+
+
+def cost_rows(found: Iterable[SeriesValues]) -> list[CostRow]:
+    """Return the rows of one payer in the order of their ends, summed over its series."""
+    rows: dict[int, CostRow] = {}
+    for series in found:
+        for time_ns, cost, end in zip(series.times_ns, series.values, series.ends, strict=True):
+            before = rows.get(time_ns, CostRow(end.end_ns, 0.0, end.rows))
+            rows[time_ns] = CostRow(
+                max(before.end_ns, end.end_ns), before.cost + cost, max(before.rows, end.rows)
+            )
+    return sorted(rows.values())

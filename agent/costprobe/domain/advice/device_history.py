@@ -31,7 +31,7 @@ class Interval:
 
     Attributes:
         start_ns: UTC ns.
-        end_ns: UTC ns, of the same hour or the next one's beginning.
+        end_ns: UTC ns.
         util_pct: Mean utilization in percent.
         util_pct_max: Highest utilization in it, in percent.
         power_w: Mean power.
@@ -52,19 +52,19 @@ class Hour:
 
     Attributes:
         minutes: A bit for each minute of which there is telemetry.
-        util_pct_sum: Sum of utilization over intervals without a probe.
-        util_rows: Number of these intervals.
-        power_w_sum: Sum of power over intervals without a probe.
-        power_rows: Number of these intervals.
+        util_pct_s: Utilization in percent times seconds, without intervals with a probe.
+        util_s: Seconds of these intervals.
+        energy_j: Power times seconds, without intervals with a probe.
+        power_s: Seconds of these intervals.
         requests: Requests answered by services on the device.
         is_doubtful: Whether a service's counters are incomplete.
     """
 
     minutes: int = 0
-    util_pct_sum: float = 0.0
-    util_rows: int = 0
-    power_w_sum: float = 0.0
-    power_rows: int = 0
+    util_pct_s: float = 0.0
+    util_s: float = 0.0
+    energy_j: float = 0.0
+    power_s: float = 0.0
     requests: float = 0.0
     is_doubtful: bool = False
 
@@ -76,7 +76,7 @@ class Hour:
     @property
     def util_pct(self) -> float | None:
         """Mean utilization in percent; None if unknown."""
-        return self.util_pct_sum / self.util_rows if self.is_known and self.util_rows else None
+        return self.util_pct_s / self.util_s if self.is_known and self.util_s else None
 
 
 @dataclass(slots=True)
@@ -109,24 +109,28 @@ class DeviceHistory:
 
     def add(self, interval: Interval) -> None:
         """Add telemetry; an interval with a probe counts only as coverage."""
-        number, within_ns = divmod(interval.start_ns, HOUR_NS)
-        hour = self.hours.get(number)
-        if hour is None:
-            hour = self.hours[number] = Hour()
-        length_ns = interval.end_ns - interval.start_ns
-        first = within_ns // MINUTE_NS
-        last = min(MINUTES - 1, (within_ns + max(0, length_ns - 1)) // MINUTE_NS)
-        hour.minutes |= (1 << (last + 1)) - (1 << first)
-        if self._has_probe(interval):
+        has_probe = self._has_probe(interval)
+        since_ns = interval.start_ns
+        while since_ns < interval.end_ns:
+            number, within_ns = divmod(since_ns, HOUR_NS)
+            until_ns = min(interval.end_ns, (number + 1) * HOUR_NS)
+            hour = self.hours.setdefault(number, Hour())
+            last = (within_ns + until_ns - since_ns - 1) // MINUTE_NS
+            hour.minutes |= (1 << (last + 1)) - (1 << within_ns // MINUTE_NS)
+            length_s = (until_ns - since_ns) / NS_PER_S
+            if interval.util_pct is not None and not has_probe:
+                hour.util_pct_s += interval.util_pct * length_s
+                hour.util_s += length_s
+            if interval.power_w is not None and not has_probe:
+                hour.energy_j += interval.power_w * length_s
+                hour.power_s += length_s
+            since_ns = until_ns
+        if has_probe:
             return
         if interval.util_pct is not None:
-            hour.util_pct_sum += interval.util_pct
-            hour.util_rows += 1
             most = interval.util_pct if interval.util_pct_max is None else interval.util_pct_max
-            self._util_ns[min(_PCT, max(0, math.ceil(most)))] += max(1, length_ns)
-        if interval.power_w is not None:
-            hour.power_w_sum += interval.power_w
-            hour.power_rows += 1
+            length_ns = max(1, interval.end_ns - interval.start_ns)
+            self._util_ns[min(_PCT, max(0, math.ceil(most)))] += length_ns
         if interval.mem_used_bytes_max is not None:
             most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
             self.mem_used_bytes_max = most
@@ -142,7 +146,7 @@ class DeviceHistory:
 
     def _has_probe(self, interval: Interval) -> bool:
         """Whether a probe ran in the interval; in a rolled-up hour a probe's share is negligible."""
-        if interval.end_ns - interval.start_ns >= HOUR_NS:
+        if interval.end_ns - interval.start_ns >= HOUR_NS // 2:
             return False
         index = bisect_right(self.probe_ends_ns, interval.start_ns - PROBE_AFTER_NS)
         ends_ns = self.probe_ends_ns[index] if index < len(self.probe_ends_ns) else None

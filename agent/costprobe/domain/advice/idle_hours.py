@@ -113,10 +113,10 @@ def _hint(
 def _saved_per_hour(device: DeviceHistory, terms: Terms, numbers: Sequence[int]) -> Decimal:
     """Return the saving per hour off: hourly rent, and idle electricity."""
     rent = terms.rate.per_hour if terms.rate.plan in BY_THE_HOUR else Decimal(0)
-    rows = sum(device.hours[number].power_rows for number in numbers)
-    if not rows:
+    power_s = sum(device.hours[number].power_s for number in numbers)
+    if not power_s:
         return rent
-    power_w = sum(device.hours[number].power_w_sum for number in numbers) / rows
+    power_w = sum(device.hours[number].energy_j for number in numbers) / power_s
     return rent + exact(terms.electricity_per_j * power_w * HOUR_S)
 
 

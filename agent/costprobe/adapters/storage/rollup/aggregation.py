@@ -181,16 +181,17 @@ def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
     }
 
 
-def number_at(text: str, position: int) -> float | None:
-    """Return the number in one encoded cell; None for a text or a boolean.
+def number_at(text: str, position: int, rows: int) -> tuple[float, int] | None:
+    """Return the number in one encoded cell and the rows that had it; None for a text or a boolean.
 
     Args:
         text: The encoded cells.
         position: Index of the field among the names.
+        rows: Number of aggregated rows.
     """
     packed = _scan(text, 0)[0][position]
-    value = packed[0] if isinstance(packed, list) else packed
-    return None if isinstance(value, bool | str) else float(value)
+    cell = _unpacked(packed, rows) if isinstance(packed, list) else Cell(packed, rows)
+    return None if isinstance(cell.value, bool | str) else (float(cell.value), cell.rows)
 
 
 def _packed(cell: Cell, rows: int) -> object:

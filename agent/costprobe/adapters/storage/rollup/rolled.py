@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from costprobe.adapters.storage.rollup.aggregation import Cell, decoded
 from costprobe.core.line_protocol import field_set, series_key
 from costprobe.core.records import FieldValue, Point
+from costprobe.core.row_spans import RowEnd
 
 # In line protocol an aggregated row is a series of its own, so that no sum counts a value twice.
 ROLLUP_TAG: Final = "rollup"
@@ -72,6 +73,13 @@ def rolled_point(
         found.newest_ns,
         cells,
     )
+
+
+def row_end(point: Point) -> RowEnd:
+    """Return the end of a row, or of the newest of the rows in an aggregated one."""
+    if isinstance(point, RolledPoint):
+        return RowEnd(point.newest_ns, point.rows)
+    return RowEnd(point.time_ns)
 
 
 def tags_with_period(point: Point) -> Mapping[str, str]:

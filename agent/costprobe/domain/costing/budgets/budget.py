@@ -18,7 +18,7 @@ from costprobe.domain.costing.budgets.budget_forecast import (
 )
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time, period_at
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook
+from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, coverage_of
 
 # Below this coverage an hour is no estimate of a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2
@@ -119,7 +119,7 @@ def budget_status(
         period=period,
         time_ns=time_ns,
         spent=sum(paid[payer].cost for payer in own),
-        coverage=_share(sum(covered_s.values()), elapsed_s * len(devices)),
+        coverage=coverage_of(covered_s, elapsed_s),
         missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
         rest=found,
         note=note,
@@ -185,7 +185,3 @@ def _missing(
         f"{amount:.2f} {currency or 'in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())
     ]
-
-
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole > 0 else 0.0

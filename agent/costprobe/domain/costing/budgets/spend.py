@@ -1,26 +1,20 @@
-"""Spend by the hour: cost of stored rows, and the share of the time that they cover.
+"""Spend: cost of stored rows of `device` or `allocation`, and the share of the time that they cover.
 
-A row of `device` or `allocation` holds the cost of an interval that ends at its timestamp. The
-interval starts at the previous row, unless that is further away than usual: then there is a gap
-between them, whose cost is unknown.
+The cost of a gap between rows is unknown. Forecasts, reports and the dashboard use the same figures.
 """
 
 from __future__ import annotations
 
-import statistics
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-from costprobe.core.records import NS_PER_S
+from costprobe.core.row_spans import RowEnd, row_spans
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
 
 # Stored hours: eight weeks, so that each hour of the week occurs eight times.
 MAX_HOURS = 8 * 7 * 24
-# A distance of more than this many usual intervals is a gap.
-GAP_STEPS = 2.5
 # Significant digits of stored amounts.
 DIGITS = 9
 
@@ -37,6 +31,20 @@ class Payer(NamedTuple):
     service: str
     device: str
     currency: str
+
+
+class CostRow(NamedTuple):
+    """The cost of a row, or of the rows in a rolled-up one.
+
+    Attributes:
+        end_ns: UTC ns of its end, or of the newest row in it.
+        cost: Currency.
+        rows: Number of rows in it: 1 for a raw row.
+    """
+
+    end_ns: int
+    cost: float
+    rows: int = 1
 
 
 class SpendHour(NamedTuple):
@@ -127,27 +135,20 @@ class SpendBook:
         return NOTHING if series is None else series.at(hour)
 
     def add_rows(
-        self, payer: Payer, rows: Mapping[int, float], within: TimeSpan, usual_s: float
+        self, payer: Payer, rows: Sequence[CostRow], within: TimeSpan, usual_s: float
     ) -> None:
         """Add the part of rows that lies within a span.
 
         Args:
             payer: The payer.
-            rows: Costs by the UTC ns of their intervals' ends; also some before and after the
-                span, which define the intervals at its edges.
+            rows: The payer's rows, in the order of their ends; also some before and after the span,
+                which define the intervals at its edges.
             within: The span; its hours must have been cut before.
             usual_s: Length of an interval in seconds if there are too few rows to derive it.
         """
         series = self._series.setdefault(payer, HourSeries())
-        for start_ns, end_ns, cost in stretches(rows, usual_s):
-            first, last = max(start_ns, within.start_ns), min(end_ns, within.end_ns)
-            length_ns = end_ns - start_ns
-            while first < last:
-                hour = self.hour_of(first)
-                until_ns = min(last, self.start_ns(hour + 1))
-                part_ns = until_ns - first
-                series.add(hour, cost * part_ns / length_ns, part_ns / NS_PER_S)
-                first = until_ns
+        for hour, cost, covered_s in spend_by_step(rows, usual_s, within, HOUR_NS, self.phase_ns):
+            series.add(hour, cost, covered_s)
 
     def clear(self) -> None:
         """Discard all hours."""
@@ -206,35 +207,42 @@ class SpendBook:
         return book
 
 
-def stretches(rows: Mapping[int, float], usual_s: float) -> Iterator[tuple[int, int, float]]:
-    """Return start, end (UTC ns) and cost of each row's interval, in order of time.
+def spend_by_step(
+    rows: Sequence[CostRow], usual_s: float, within: TimeSpan, step_ns: int, phase_ns: int = 0
+) -> Iterator[tuple[int, float, float]]:
+    """Return the cost and the covered seconds of rows in each step of a span, evenly divided by time.
 
     Args:
-        rows: Costs by the UTC ns of their ends.
-        usual_s: Length of an interval in seconds if there are too few rows to derive it.
+        rows: The rows of one payer, in the order of their ends.
+        usual_s: Length of a row in seconds if there are too few rows to derive it.
+        within: The span; what lies outside is left out.
+        step_ns: Length of a step, such as an hour or a day.
+        phase_ns: Offset of the steps from UTC's.
+
+    Returns:
+        The number of the step, currency and seconds; a step may occur several times.
     """
-    times_ns = sorted(rows)
-    step_ns = _usual_step_ns(times_ns, usual_s)
-    before_ns: int | None = None
-    for time_ns in times_ns:
-        is_near = before_ns is not None and time_ns - before_ns <= GAP_STEPS * step_ns
-        start_ns = before_ns if is_near and before_ns is not None else time_ns - step_ns
-        yield start_ns, time_ns, rows[time_ns]
-        before_ns = time_ns
+    spans = row_spans([RowEnd(row.end_ns, row.rows) for row in rows], usual_s)
+    for row, (start_ns, end_ns, covered_s) in zip(rows, spans, strict=True):
+        first, last = max(start_ns, within.start_ns), min(end_ns, within.end_ns)
+        while first < last:
+            step = (first - phase_ns) // step_ns
+            until_ns = min(last, (step + 1) * step_ns + phase_ns)
+            share = (until_ns - first) / (end_ns - start_ns)
+            yield step, row.cost * share, covered_s * share
+            first = until_ns
 
 
-def merged(parts: Iterable[tuple[Sequence[int], Sequence[float]]]) -> dict[int, float]:
-    """Return costs by time, summed over series of the same payer."""
-    costs: dict[int, float] = {}
-    for times_ns, values in parts:
-        for time_ns, value in zip(times_ns, values, strict=True):
-            costs[time_ns] = costs.get(time_ns, 0.0) + value
-    return costs
+def coverage_of(covered_s: Mapping[str, float], elapsed_s: float) -> float:
+    """Return the share of the time of all devices that rows cover.
 
-
-def _usual_step_ns(times_ns: Sequence[int], usual_s: float) -> int:
-    steps = [after - before for before, after in pairwise(times_ns)]
-    return int(statistics.median(steps)) if len(steps) > 1 else max(1, int(usual_s * NS_PER_S))
+    Args:
+        covered_s: Covered seconds of each device that has a row in that time.
+        elapsed_s: Length of the time.
+    """
+    known_s = sum(min(elapsed_s, covered) for covered in covered_s.values())
+    whole_s = elapsed_s * len(covered_s)
+    return min(1.0, known_s / whole_s) if whole_s > 0 else 0.0
 
 
 def _rounded(values: array[float]) -> list[float]:

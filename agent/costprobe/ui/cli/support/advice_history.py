@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rolled import RolledPoint
+from costprobe.adapters.storage.rollup.rolled import RolledPoint, row_end
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
+from costprobe.core.row_spans import row_spans
 from costprobe.domain.advice.device_history import DeviceHistory, Interval
 from costprobe.domain.advice.history import History, Offer
 from costprobe.domain.advice.mig_slice import board_slices, slices_of
@@ -48,11 +51,11 @@ def history_of(
     book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
     # A row that aggregates several samples is not a sample.
     probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
-    ends_ns, every_ns = _probe_ends(probes), int(config.telemetry.aggregate_s * NS_PER_S)
+    ends_ns, every_s = _probe_ends(probes), config.telemetry.aggregate_s
     histories = {}
     for device in devices:
         terms, span = book.terms(device.name, now_ns), (since_ns, now_ns)
-        histories[device.name] = _device_history(reader, device, terms, span, ends_ns, every_ns)
+        histories[device.name] = _device_history(reader, device, terms, span, ends_ns, every_s)
     _add_services(reader, config, histories, since_ns, now_ns)
     sweeps = reader.points("sweep", since_ns, now_ns)
     return History(
@@ -106,26 +109,29 @@ def _device_history(
     terms: Terms | None,
     span: tuple[int, int],
     ends_ns: Mapping[str, Sequence[int]],
-    every_ns: int,
+    every_s: float,
 ) -> DeviceHistory:
     since_ns, now_ns = span
     own = sorted(at for names, times in ends_ns.items() if _is_on(names, device) for at in times)
     history = DeviceHistory(device, terms, now_ns, own)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
-    for row in reader.points("device", since_ns, now_ns, tags):
-        history.add(_interval(row, every_ns))
+    rows = [
+        (row_end(row), _interval(row)) for row in reader.points("device", since_ns, now_ns, tags)
+    ]
+    rows.sort(key=itemgetter(0))
+    spans = row_spans([end for end, _ in rows], every_s)
+    for (_, interval), (start_ns, _, covered_s) in zip(rows, spans, strict=True):
+        end_ns = start_ns + int(covered_s * NS_PER_S)
+        history.add(replace(interval, start_ns=start_ns, end_ns=end_ns))
     return history
 
 
-def _interval(row: Point, every_ns: int) -> Interval:
-    """Return the interval of a row; an aggregate is stamped at its start, other rows at the end."""
-    start_ns, end_ns = row.time_ns - every_ns, row.time_ns
-    if isinstance(row, RolledPoint):
-        start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
+def _interval(row: Point) -> Interval:
+    """Return the telemetry of a row; its span depends on the rows before it."""
     return Interval(
-        start_ns,
-        end_ns,
+        row.time_ns,
+        row.time_ns,
         util_pct=number(row, "util_pct"),
         util_pct_max=_highest(row, "util_pct"),
         power_w=number(row, "power_w"),
@@ -167,12 +173,10 @@ def _add_services(
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
     for row in reader.points("serving", since_ns, now_ns):
-        start_ns, end_ns = (
-            row.time_ns - int((number(row, "window_s") or 0.0) * NS_PER_S),
-            row.time_ns,
-        )
+        end_ns = row_end(row).end_ns
+        start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
         if isinstance(row, RolledPoint):
-            start_ns, end_ns = row.time_ns, row.time_ns + row.period_s * NS_PER_S
+            start_ns = max(start_ns, row.time_ns)
         requests = number(row, "requests")
         is_complete = row.fields.get("complete") is not False
         for name in held.get(row.tags.get("service", ""), ()):
