@@ -20,7 +20,7 @@ from costprobe_probes.replay import capture
 from costprobe_probes.stats import StopRule, outliers, quantile, summary
 from costprobe_probes.steady_window import run_steady_window
 from costprobe_probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
-from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings
+from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
 from costprobe_probes.workload import Workload
 
@@ -218,6 +218,7 @@ class ModelProbeRun:
                 tail_s=request["tail_s"],
                 marked=self._wire.marked,
                 on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
+                phase_s=random_phase_s(),
             ),
             on_progress=lambda done: self._progress("energy", done, batch),
         )

@@ -36,6 +36,7 @@ def run_steady_window(
         The window, and the number of forward passes that completed within it.
     """
     passes = _PassLoop(device, run, latency_ms)
+    time.sleep(settings.phase_s)
     with garbage_collection_paused():
         steady_start_ns = time.monotonic_ns()
         passes.run_until(lambda: time.monotonic_ns() - steady_start_ns >= RISE_S * 1e9)

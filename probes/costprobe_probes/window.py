@@ -8,6 +8,7 @@ load, and no energy depends on how fast power falls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import SystemRandom
 from threading import Event
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ RISE_S = 0.5
 READ_S = 0.3
 # Shortest window in s whose energy the sensors can resolve.
 ENERGY_WINDOW_MIN_S = 5.0
+# Longest period in s of a power sensor.
+SENSOR_PERIOD_S = 0.1
 
 
 class ProbeWindow(NamedTuple):
@@ -44,9 +47,22 @@ class WindowSettings(NamedTuple):
         tail_s: Longest time in seconds that load continues after the window.
         marked: Set once the sensors have been requested to read the end of the window.
         on_edge: Called with "window_start" and "window_end" and their instants, under load.
+        phase_s: Delay before the load.
     """
 
     window_s: float
     tail_s: float
     marked: Event
     on_edge: Callable[[str, int], None]
+    phase_s: float = 0.0
+
+
+def random_phase_s() -> float:
+    """Return a random part of the sensor's period.
+
+    Power sensors that see a part of their period see other parts of the passes in each run, so that
+    the error varies between runs instead of being the same in all (Yang, Adamek and Armour,
+    "Part-time Power Measurements", 2023).
+    """
+    # An operator's model may seed the generator of the module `random`.
+    return SystemRandom().uniform(0.0, SENSOR_PERIOD_S)

@@ -2,13 +2,15 @@
 
 import gc
 import itertools
+import random
+import statistics
 import threading
 import time
 
 import pytest
 from costprobe_probes.hostmemory import HostMemory
 from costprobe_probes.stats import StopRule
-from costprobe_probes.window import WindowSettings
+from costprobe_probes.window import WindowSettings, random_phase_s
 from fakes.lazy import LazyModule
 
 torch = LazyModule("torch")
@@ -129,6 +131,25 @@ def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
     assert len(passes) > after
     assert window.steady_start_ns < window.start_ns
     assert window.end_ns < window.steady_end_ns
+
+
+def test_load_begins_at_a_random_phase_of_the_power_sensor():
+    called_ns = time.monotonic_ns()
+    window, _ = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
+        nothing,
+        latency_ms=0.001,
+        settings=WindowSettings(0.01, 0.01, threading.Event(), lambda *_: None, phase_s=0.07),
+        on_progress=lambda _: None,
+    )
+    assert window.steady_start_ns - called_ns >= 0.07e9
+    random.seed(0)
+    phases_s = [random_phase_s() for _ in range(1000)]
+    assert (0, 0.1) <= (min(phases_s), max(phases_s)) <= (0.01, 0.1)
+    assert statistics.fmean(phases_s) == pytest.approx(0.05, abs=0.01)
+    # The seed that an operator's model may set gives the same phase in no two runs.
+    random.seed(0)
+    assert random_phase_s() not in phases_s
 
 
 def test_tail_ends_at_its_limit_if_marked_is_never_set():

@@ -10,6 +10,8 @@ import pytest
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.worker import DeviceWorker
+from costprobe.core.records import Device, Energy, ProbeResult
+from costprobe.domain.costing.probe.part_time import with_unseen
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
@@ -32,6 +34,32 @@ BOARDS = {
         "counter",
     ),
 }
+
+
+H100 = Device("gpu0", "gpu", "GPU-1", "NVIDIA H100 80GB HBM3")
+
+
+def result_of(pass_ms, cv=0.0, **more):
+    """A probe's result in a window of five seconds, of passes of one item."""
+    return ProbeResult(
+        **{
+            "probe": "p",
+            "device": "gpu0",
+            "batch": 1,
+            "latency_ms": {"p50": pass_ms, "mean": pass_ms, "cv": cv},
+            "samples": 300,
+            "stop_reason": "runs",
+            "window_start_ns": 0,
+            "window_end_ns": 5 * S,
+            "inferences": 5000 / pass_ms,
+            "has_energy_window": True,
+            "h2d_ms": None,
+            "busy_s": 9.0,
+            "fingerprint": "f",
+            "software": {},
+            **more,
+        }
+    )
 
 
 class Board:
@@ -66,15 +94,22 @@ class Board:
             self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
         self.clock.move((end_ns - self.clock.monotonic_ns()) / S)
 
-    def energy(self, rng, region_s):
-        """One window: what the worker answers, and the truth."""
+    def energy(self, rng, region_s, periodic_ms=None):
+        """One window: what the worker answers, and the truth.
+
+        `periodic_ms` is the length of passes that draw much in their first half and little in
+        their second, and all last equally long; None for passes of all lengths that differ little.
+        """
         watts = rng.uniform(120, 700)
         steady_start_ns = self.clock.monotonic_ns() + int(rng.uniform(1, 12) * S)
         self.until(steady_start_ns)
         start_ns = steady_start_ns + int(0.5 * S)
         end_ns = start_ns + int(region_s * S) + rng.randrange(20 * MS)
         steady_end_ns = end_ns + int(rng.uniform(0.3, 0.35) * S)
-        self.script_load(rng, watts, steady_start_ns, steady_end_ns)
+        if periodic_ms is None:
+            self.script_load(rng, watts, steady_start_ns, steady_end_ns)
+        else:
+            self.script_passes(watts, periodic_ms, steady_start_ns, steady_end_ns)
         for edge_ns in (start_ns, end_ns):
             self.until(edge_ns + rng.randrange(1 * MS, 30 * MS))
             self.worker.command({"cmd": "mark", "device": "gpu0"})
@@ -100,18 +135,25 @@ class Board:
                 at_ns += int(pass_ms / 2 * rng.uniform(0.9, 1.1) * MS)
         self.gpu.set_power(60.0, at_ns=at_ns)
 
+    def script_passes(self, watts, pass_ms, start_ns, end_ns):
+        """Passes of one length, whose halves draw 1.5 times and half of the mean."""
+        half_ns = int(pass_ms / 2 * MS)
+        for i, at_ns in enumerate(range(start_ns, end_ns, half_ns)):
+            self.gpu.set_power(watts * (0.5 if i % 2 else 1.5), at_ns=at_ns)
+        self.gpu.set_power(60.0, at_ns=end_ns)
 
-def windows(folder, name, region_s, seed):
+
+def windows(folder, name, region_s, seed, periodic_ms=None):
     """Twenty windows on boards that are each wrong by up to 5 %: answers, truths and gains."""
     rng = random.Random(f"{name} {region_s} {seed}")
     for i in range(RUNS_EACH):
-        place = folder / f"{region_s}-{i}"
+        place = folder / f"{region_s}-{periodic_ms}-{i}"
         place.mkdir()
         gain = rng.uniform(0.95, 1.05)
         board = Board(place, name, gain)
         with board.fake.in_this_process():
             board.open()
-            answer, truth_j = board.energy(rng, region_s)
+            answer, truth_j = board.energy(rng, region_s, periodic_ms)
         yield board, answer, truth_j, gain
 
 
@@ -125,6 +167,21 @@ def test_energy_is_within_its_stated_uncertainty(tmp_path, name):
             within += abs(answer["energy_j"] / truth_j - 1) <= answer["rel_err"]
             assert answer["rel_err"] < 0.15
     assert within >= 0.95 * 2 * RUNS_EACH
+
+
+def test_periodic_passes_on_a_part_time_board_have_a_larger_uncertainty(tmp_path):
+    """The load begins at a random phase of the sensor, as that of a probe does."""
+    within, naive, count = 0, 0, 0
+    for pass_ms in (100, 50, 200):
+        for _, answer, truth_j, _ in windows(tmp_path, "part-time power alone", 5, 2, pass_ms):
+            answered = Energy(answer["energy_j"], answer["method"], answer["rel_err"])
+            stated = with_unseen(answered, H100, result_of(pass_ms))
+            error = abs(answer["energy_j"] / truth_j - 1)
+            within += error <= stated.rel_err
+            naive += error <= answered.rel_err
+            count += 1
+    assert within >= 0.95 * count
+    assert naive < 0.5 * count
 
 
 def test_counter_is_read_at_window_edges_only(tmp_path):

@@ -24,7 +24,7 @@ from costprobe_probes.served.registry import client_of
 from costprobe_probes.served.results import figures, is_cached, tokens_counter
 from costprobe_probes.served.target import parse_target
 from costprobe_probes.served.window import POLL_S, mark_steady_window, work_within
-from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings
+from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
 
 # Timeout of optional queries beside the load, in s.
@@ -122,6 +122,7 @@ class ServedProbeRun:
                 tail_s=request["tail_s"],
                 marked=self._wire.marked,
                 on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
+                phase_s=random_phase_s(),
             )
             window = mark_steady_window(settings, lambda done: self._wire.progress("energy", done))
         outcomes = load.outcomes()

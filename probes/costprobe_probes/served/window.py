@@ -36,7 +36,7 @@ def mark_steady_window(
         on_progress: Called with the completed share, from 0 to 1.
     """
     steady_start_ns = time.monotonic_ns()
-    time.sleep(RISE_S)
+    time.sleep(RISE_S + settings.phase_s)
     start_ns = time.monotonic_ns()
     settings.on_edge("window_start", start_ns)
     elapsed_s = 0.0

@@ -27,6 +27,7 @@ from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.records import NS_PER_S, Device, Energy, EnergyMethod
+from costprobe.domain.costing.probe.part_time import with_unseen
 from costprobe.domain.costing.probe.run import MeasuredRun
 
 ANSWER_TIMEOUT_S = 10.0
@@ -196,7 +197,7 @@ class Measurer:
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
-        return self._sensor.energy(
+        energy = self._sensor.energy(
             device.name,
             outcome.result.window_start_ns,
             outcome.result.window_end_ns,
@@ -204,6 +205,9 @@ class Measurer:
             outcome.steady_end_ns,
             timeout_s=ANSWER_TIMEOUT_S,
         )
+        if isinstance(energy, Absent):
+            return energy
+        return with_unseen(energy, device, outcome.result)
 
     def _activity(self, device: Device, outcome: ProbeOutcome) -> Activity:
         return self._sensor.activity(
