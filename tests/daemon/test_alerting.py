@@ -90,7 +90,7 @@ def incident(module_folder, module_daemon_in):
         (alert,) = daemon.wait_for(lambda: alertmanager.active(alertname="hot", device="gpu0"))
         daemon.wait_for(lambda: ("firing", "failing") in received(server))
         notifiers = daemon.wait_for(
-            lambda: (found := daemon.state("status")["notifiers"])["dead"]["failing"] and found
+            lambda: (found := daemon.status()["notifiers"])["dead"]["failing"] and found
         )
         status = daemon.look("status")
         daemon.wait_for(lambda: mailbox.messages)

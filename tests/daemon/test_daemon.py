@@ -19,9 +19,9 @@ LATENCY_PROBE = GPU_PROBE + "energy = false\n"
 OTHER_UUID = b"GPU-00009999-fake-4000-8000-000000000000"
 
 
-def two_gpus(folder):
+def gpus_of(folder, count=2):
     require_gcc()
-    fake = FakeNvml(folder, gpus=2)
+    fake = FakeNvml(folder, gpus=count)
     for gpu in fake.gpus:
         gpu.set_power(300.0)
     return fake
@@ -29,13 +29,13 @@ def two_gpus(folder):
 
 @pytest.fixture
 def gpus(tmp_path):
-    return two_gpus(tmp_path)
+    return gpus_of(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def measured(module_folder, module_daemon_in):
     """A daemon that has probed both of its GPUs."""
-    daemon = module_daemon_in(**two_gpus(module_folder).env())
+    daemon = module_daemon_in(**gpus_of(module_folder).env())
     daemon.start(QUICK + GPU_PROBE + OWNED)
     daemon.wait_for(lambda: len(daemon.points("cost")) == 2)
     daemon.wait_for(lambda: len(daemon.points("device")) > 8)
@@ -99,10 +99,14 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
     # Rules are evaluated rarely, so that the status is written by a job of its own.
     rarely = '[alerting]\nevaluate_every = "10m"\n'
-    daemon.start(QUICK + GPU_PROBE.replace('"1h"', '"2s"') + rarely)
+    daemon.start(QUICK + LATENCY_PROBE.replace('"1h"', '"2s"') + rarely)
 
-    os.kill(daemon.wait_for(lambda: probes(daemon))[0], signal.SIGKILL)
-    (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
+    def kill_probes():
+        for pid in probes(daemon):
+            os.kill(pid, signal.SIGKILL)
+        return daemon.points("event", kind="fault")
+
+    (event, *_) = daemon.wait_for(kill_probes)
     assert "SIGKILL" in event.fields["title"]
     daemon.wait_for(lambda: daemon.points("probe", device=event.tags["device"]))
 
@@ -111,23 +115,24 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     daemon.wait_for(lambda: sensors(daemon) not in ([], [child]))
     wait_for_more_rows(daemon, "gpu1")
     assert any("sensor" in row.fields["title"] for row in daemon.points("event", kind="fault"))
-    daemon.wait_for(lambda: daemon.state("status")["sensor"]["restarts"] == 1)
-    assert {"alerting", "status"} <= daemon.state("status")["jobs"].keys()
+    daemon.wait_for(lambda: daemon.status()["sensor"]["restarts"] == 1)
+    assert {"alerting", "status"} <= daemon.status()["jobs"].keys()
 
     gpus.gpus[1].vanish()
-    daemon.wait_for(lambda: daemon.state("status")["sensor"]["devices"]["gpu1"]["state"] != "good")
+    daemon.wait_for(lambda: daemon.status()["sensor"]["devices"]["gpu1"]["state"] != "good")
     wait_for_more_rows(daemon, "gpu0")
     assert "gpu1 is quarantined" in daemon.look("status")
 
 
-def test_a_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, gpus):
-    daemon = daemon_in(**gpus.env(), CUDA_VISIBLE_DEVICES="")
+def test_a_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, tmp_path):
+    daemon = daemon_in(**gpus_of(tmp_path, 1).env(), CUDA_VISIBLE_DEVICES="")
     daemon.start(QUICK + '[[probe]]\nname = "cnn"\nkind = "cnn"\n')
     event = daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu0"))[0]
     assert event.tags["probe"] == "cnn"
     assert event.fields["cause"] == "device"
+    assert "CUDA" in event.fields["title"]
     wait_for_more_rows(daemon, "gpu0")
-    daemon.wait_for(lambda: daemon.state("status")["probes"][0]["fault"])
+    daemon.wait_for(lambda: daemon.status()["probes"][0]["fault"])
     assert "FAULT" in daemon.look("status")
 
 
@@ -165,13 +170,13 @@ def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_prob
     daemon.signal(signal.SIGHUP)
     (event, *_) = daemon.wait_for(lambda: daemon.points("event", kind="fault"))
     assert 'host.nmae: unknown key; did you mean "name"?' in event.fields["detail"]
-    daemon.wait_for(lambda: daemon.state("status")["config_fault"])
+    daemon.wait_for(lambda: daemon.status()["config_fault"])
     assert daemon.points("device", host="new") == []
 
     daemon.write(QUICK + '[host]\nname = "new"\nlabels = { rack = "a1" }\n' + GPU_PROBE)
     daemon.signal(signal.SIGHUP)
     daemon.wait_for(lambda: daemon.points("device", host="new", rack="a1"))
-    daemon.wait_for(lambda: daemon.state("status")["config_fault"] is None)
+    daemon.wait_for(lambda: daemon.status()["config_fault"] is None)
 
     daemon.wait_for(lambda: probes(daemon))
     children = children_of(daemon.pid)
@@ -186,7 +191,7 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     daemon = daemon_in()
     daemon.start(
         QUICK
-        + '[probing]\nduty = 1\n[[probe]]\nname = "cnn"\nkind = "cnn"\nbatch = 1\nevery = "1h"\nthreads = 1\nsample_cap = "1s"\nwhen_busy = "run"\n'
+        + '[probing]\nduty = 1\n[[probe]]\nname = "cnn"\nkind = "cnn"\nbatch = 1\nevery = "1h"\nthreads = 1\nsample_cap = "200ms"\nwhen_busy = "run"\n'
     )
     (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
     (probe,) = daemon.points("probe")
@@ -199,9 +204,9 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
     # Events from before the components were built are stored too.
     is_reported = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
     assert is_reported == (probe.fields["energy_method"] == "modelled")
-    status = json.loads(daemon.look("status", "--json"))
-    assert status["running"]
-    last = status["probes"][0]["last"]
+    # The row is stored before the status.
+    (last,) = daemon.wait_for(lambda: [p["last"] for p in daemon.status()["probes"] if p["last"]])
+    assert json.loads(daemon.look("status", "--json"))["running"]
     assert last["fingerprint"] == probe.fields["fingerprint"]
     assert last["contended"] is probe.fields["contended"]
 

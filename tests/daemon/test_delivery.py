@@ -10,7 +10,7 @@ from costprobe.app.accounting.documents import PAGE_BYTES
 from costprobe.core.records import Point
 from costprobe.ui.text import iso
 from fakes.nvml import FakeNvml, require_gcc
-from fakes.scenes import GPU_PROBE, OWNED, QUICK
+from fakes.scenes import GPU_PROBE, QUICK
 
 MEASUREMENTS = {"device", "probe", "cost", "event", "alert", "agent"}
 LOOKING = '[alerting]\nevaluate_every = "500ms"\n'
@@ -69,13 +69,13 @@ def test_series_arrive_in_both_databases_and_agree_with_the_export(
 ):
     own_influxdb.query('CREATE DATABASE "d"')
     daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + GPU_PROBE + OWNED + LOOKING + sinks(own_influxdb, victoria))
+    daemon.start(QUICK + GPU_PROBE + "energy = false\n" + LOOKING + sinks(own_influxdb, victoria))
     daemon.wait_for(lambda: len(daemon.points("cost")) == 2 and daemon.points("agent"))
 
     # One database is unavailable, then the other, while measuring continues.
     own_influxdb.stop()
-    daemon.wait_for(lambda: daemon.state("status")["sinks"]["one"]["last_error"])
-    assert daemon.state("status")["sinks"]["two"]["last_error"] is None
+    daemon.wait_for(lambda: daemon.status()["sinks"]["one"]["last_error"])
+    assert daemon.status()["sinks"]["two"]["last_error"] is None
     victoria.stop()
     gpus.gpus[1].vanish()
     daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu1"))

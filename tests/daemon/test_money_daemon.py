@@ -73,7 +73,7 @@ def test_a_spot_price_is_followed_into_rows_events_status_and_history(daemon, fi
             for event in daemon.points("event", kind="fault")
         )
     )
-    daemon.wait_for(lambda: daemon.state("status")["spot_prices"]["spot"]["last_error"])
+    daemon.wait_for(lambda: daemon.status()["spot_prices"]["spot"]["last_error"])
     text = daemon.look("status")
     assert "spot spot: 3.00 an hour" in text
     assert "the source fails" in text
@@ -93,7 +93,7 @@ def test_a_carbon_series_is_followed_into_rows_and_status(daemon, files):
     assert row.fields["carbon_g"] == pytest.approx(row.fields["energy_j"] * 400 / 3.6e6)
     assert row.fields["carbon_method"] == "series"
     intensities.unlink()
-    daemon.wait_for(lambda: daemon.state("status")["carbon"]["last_error"])
+    daemon.wait_for(lambda: daemon.status()["carbon"]["last_error"])
     assert "carbon   400 g/kWh" in daemon.look("status")
     assert "carbon: 400 g CO2e/kWh (grid 400 of " in daemon.look("price", "show")
 
@@ -109,7 +109,7 @@ def test_an_exceeded_budget_is_an_alert_an_event_and_a_row(daemon, receiver):
     (event,) = daemon.wait_for(lambda: daemon.points("event", kind="budget"))
     assert event.tags["metric"] == "budget_exceeded"
     assert daemon.points("budget", budget="team")[-1].fields["exceeded"] is True
-    daemon.wait_for(lambda: daemon.state("status")["budgets"])
+    daemon.wait_for(lambda: daemon.status()["budgets"])
     output = daemon.look("status")
     assert "budget   team: $" in output
     assert "budget team is exceeded" in output

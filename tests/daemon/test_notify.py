@@ -120,7 +120,9 @@ def test_a_dead_part_stops_the_watchdog_and_is_named(systemd):
     assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
 
 
-def test_a_real_daemon_notifies_systemd_over_its_life_cycle(daemon_in, tmp_path):
+def test_a_real_daemon_notifies_systemd_over_its_life_cycle_and_its_child_does_not(
+    daemon_in, tmp_path
+):
     listening = Systemd(str(tmp_path / "notify"))
     daemon = daemon_in(NOTIFY_SOCKET=listening.address, WATCHDOG_USEC="3000000")
     try:
@@ -128,6 +130,8 @@ def test_a_real_daemon_notifies_systemd_over_its_life_cycle(daemon_in, tmp_path)
         daemon.wait_for(lambda: listening.listen().count("WATCHDOG=1") >= 2)
         assert listening.received[0].startswith("READY=1")
         assert any("STATUS=measuring 1 device with 0 probes" in text for text in listening.received)
+        (child,) = daemon.wait_for(lambda: children_of(daemon.pid))
+        assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
         daemon.signal(signal.SIGHUP)
 
         def reloaded():
@@ -139,16 +143,4 @@ def test_a_real_daemon_notifies_systemd_over_its_life_cycle(daemon_in, tmp_path)
         daemon.stop()
         assert listening.listen()[-1] == "STOPPING=1"
     finally:
-        listening.close()
-
-
-def test_children_do_not_inherit_the_notify_socket(daemon_in, tmp_path):
-    listening = Systemd(str(tmp_path / "notify"))
-    daemon = daemon_in(NOTIFY_SOCKET=listening.address, WATCHDOG_USEC="3000000")
-    try:
-        daemon.start(QUICK)
-        (child,) = daemon.wait_for(lambda: children_of(daemon.pid))
-        assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
-    finally:
-        daemon.stop()
         listening.close()

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 from click.testing import CliRunner
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support.control_client import ask
 
 TIMEOUT_S = 90.0
 STOP_S = 60.0
@@ -103,7 +105,12 @@ class DaemonProcess:
         finally:
             reader.close()
 
+    def status(self):
+        """The present status, from the control socket; the store has it up to ten seconds later."""
+        return ask(SimpleNamespace(store_path=self.store), {"do": "status"})
+
     def state(self, name):
+        """A stored document."""
         reader = StoreReader.open(self.store)
         try:
             return reader.states()[name][0]
