@@ -20,6 +20,7 @@ from costprobe.ui.cli.main import COMMANDS, main
 from costprobe.ui.text import ago, iso
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.scenes import WORKER
 
 S = 1_000_000_000
 
@@ -255,7 +256,8 @@ def test_unknown_probe_or_device_error_lists_the_known(costprobe):
 def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, tmp_path):
     config.write_text(
         config.read_text()
-        + '[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\nsample_cap = "1s"\n'
+        + '[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\n'
+        + f'python = "{WORKER}"\n'
     )
     document = json.loads(costprobe("probe", "quick", "--json"))
     assert document["probe"] == "quick"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.app.configuration import parse
+from fakes.documents import checked
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -92,10 +93,12 @@ def test_try_it(tmp_path):
     process, output = shell.start(words, ROOT)
     try:
         wait_for(process, output, "per 1,000")
-        for line in rest:
-            assert shell.run(line)
+        printed = [shell.run(line) for line in rest]
     finally:
         end(process)
+    assert all(printed)
+    # The only probe of the tests that searches its batch and measures its energy from the shell.
+    assert checked("probe", printed[-1])["energy"]["energy_per_inference_j"] > 0
     assert "Traceback" not in output.read_text()
     assert "stopped" in output.read_text()
 

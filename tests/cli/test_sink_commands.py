@@ -1,8 +1,6 @@
 """`costprobe sink` on a store, and with a real daemon whose database recovers."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from costprobe.adapters.storage.outbox.outbox import RejectedLine
@@ -10,6 +8,8 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
+from fakes.daemon import DaemonProcess
+from fakes.scenes import QUICK_STATUS
 from fakes.servers import Scripted
 from fakes.store_access import advance
 
@@ -69,6 +69,7 @@ def test_retry_without_a_daemon_is_an_error(costprobe, store):
 
 
 def test_retry_ends_a_long_back_off(tmp_path):
+    """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
     is_back = []
 
     def answer(method, path, headers, body):
@@ -77,43 +78,20 @@ def test_retry_ends_a_long_back_off(tmp_path):
         return 204, {}, b""
 
     with Scripted(answer) as server:
-        retried(tmp_path, server, is_back)
-
-
-def retried(tmp_path, server, is_back):
-    """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
-    config = tmp_path / "costprobe.toml"
-    config.write_text(
-        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
-        '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
-        f'[[sink]]\napi = "v1"\nurl = "{server.url}"\ndatabase = "d"\nflush_every = "500ms"\n'
-    )
-    command = [sys.executable, "-m", "costprobe", "--config", str(config)]
-    with (tmp_path / "output").open("wb") as output:
-        daemon = subprocess.Popen([*command, "run"], stdout=output, stderr=output)
-    try:
-
-        def sink():
-            done = called(config, "sink", "status", "--json", code=None)
-            found = json.loads(done.stdout) if done.exit_code == 0 else []
-            return found[0] if found else {}
-
-        wait_for(lambda: (sink().get("retry_in_s") or 0) > 3000)
-        is_back.append(True)
-        done = subprocess.run(
-            [*command, "sink", "retry"], capture_output=True, text=True, check=True
+        daemon = DaemonProcess(tmp_path, {})
+        sink = (
+            f'[[sink]]\napi = "v1"\nurl = "{server.url}"\ndatabase = "d"\nflush_every = "500ms"\n'
         )
-        assert done.stdout == "retried: influxdb\n"
-        wait_for(lambda: sink()["sent_points"] > 0)
-    finally:
-        daemon.terminate()
-        daemon.wait(30)
 
+        def shown():
+            (found,) = json.loads(daemon.look("sink", "status", "--json"))
+            return found
 
-def wait_for(condition, timeout_s=60.0):
-    import time
-
-    ends_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < ends_s, "it never came"
-        time.sleep(0.2)
+        try:
+            daemon.start(QUICK_STATUS + sink)
+            daemon.wait_for(lambda: (shown()["retry_in_s"] or 0) > 3000)
+            is_back.append(True)
+            assert daemon.look("sink", "retry") == "retried: influxdb\n"
+            daemon.wait_for(lambda: shown()["sent_points"] > 0)
+        finally:
+            daemon.stop()

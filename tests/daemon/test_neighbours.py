@@ -3,7 +3,7 @@
 import pytest
 from fakes.inference_server import InferenceServer, generating
 from fakes.nvml import FakeNvml
-from fakes.scenes import OWNED, QUICK, WORKER
+from fakes.scenes import OWNED, QUICK_STATUS, WORKER
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus
         f'[[probe]]\nname = "patient"\nbatch = 4\npython = "{WORKER}"\nevery = "1h"\n'
         'devices = ["gpu0"]\ndefer_at_most = "3s"\nenergy = false\n'
     )
-    daemon.start(QUICK + probe(every='"2s"', energy="false", when_busy='"skip"') + patient)
+    daemon.start(QUICK_STATUS + probe(every='"2s"', energy="false", when_busy='"skip"') + patient)
 
     def states():
         return {(p["probe"], p["device"]): p for p in daemon.state("status")["probes"]}
@@ -54,7 +54,7 @@ def test_a_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus
 def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
     gpus.gpus[1].split(3, 2)
     daemon = daemon_in(**gpus.env())
-    daemon.start(QUICK + probe(every='"1h"') + OWNED)
+    daemon.start(QUICK_STATUS + probe(every='"1h"') + OWNED)
     names = {"gpu0", "gpu1.mig0", "gpu1.mig1"}
     daemon.wait_for(lambda: {row.tags["device"] for row in daemon.points("cost")} == names)
     by_device = {row.tags["device"]: row for row in daemon.points("probe")}
@@ -80,7 +80,7 @@ def test_a_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, 
     with InferenceServer(generating(pause_s=0.01)) as server:
         daemon = daemon_in(**gpus.env())
         daemon.start(
-            QUICK
+            QUICK_STATUS
             + OWNED
             + "[probing]\nduty = 1\n"
             + '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nevery = "1h"\n'

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from fakes.nvml import FakeNvml, require_gcc
-from fakes.scenes import GPU_PROBE, OWNED, QUICK
+from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
 # One an hour of the host; 0.36 a kWh is 1e-7 a joule.
@@ -98,7 +98,7 @@ def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
         probe = GPU_PROBE + 'when_busy = "run"\n'
-        daemon.start(QUICK + OWNED + probe + service(server, ["gpu0"]))
+        daemon.start(QUICK_STATUS + OWNED + probe + service(server, ["gpu0"]))
         daemon.wait_for(lambda: windows(daemon, requests=0.0))
         before = engine.served["m"].copy()
         for _ in range(3):
@@ -147,8 +147,7 @@ def test_a_dead_endpoint_makes_windows_incomplete_and_never_cheaper(daemon_in, g
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
         rule = '[[rule]]\nname = "unread"\nkind = "fault"\nfaults = ["service_unread"]\n'
-        fast = '[alerting]\nevaluate_every = "1s"\n'
-        daemon.start(QUICK + fast + rule + OWNED + service(server, ["gpu0", "gpu1"]))
+        daemon.start(QUICK_STATUS + rule + OWNED + service(server, ["gpu0", "gpu1"]))
         daemon.wait_for(lambda: windows(daemon, complete=True))
         engine.is_away = True
         engine.serve(requests=30)
@@ -177,7 +176,7 @@ def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus)
     engine.serve(requests=10)
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK + OWNED + service(server, ["gpu0"]))
+        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"]))
         daemon.wait_for(lambda: windows(daemon, complete=True))
         engine.serve(requests=40)
         daemon.wait_for(lambda: windows(daemon, requests=40.0))
@@ -206,7 +205,7 @@ def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, 
         with engines[0].over_http() as one, engines[1].over_http() as other:
             daemon = daemon_in(**gpus.env())
             daemon.start(
-                QUICK
+                QUICK_STATUS
                 + OWNED
                 + service(one, ["gpu0"], "a", processes=["engine-a"])
                 + service(other, ["gpu0", "gpu1"], "b", processes=["engine-b"])
@@ -253,11 +252,11 @@ def test_mig_devices_share_their_boards_energy_and_unused_slices_are_idle(daemon
     engine = ServingEngine()
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK + OWNED)
+        daemon.start(QUICK_STATUS + OWNED)
         daemon.wait_for(lambda: daemon.points("device", device="gpu0.mig1"))
         # Without a service nothing is allocated; one that is configured is billed from then on.
         assert daemon.points("allocation") == []
-        daemon.write(QUICK + OWNED + service(server, ["gpu0.mig1"], processes=["engine-a"]))
+        daemon.write(QUICK_STATUS + OWNED + service(server, ["gpu0.mig1"], processes=["engine-a"]))
         daemon.signal(signal.SIGHUP)
         done = daemon.wait_for(lambda: windows(daemon, complete=True))[0]
     lines = {

@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
+
+from click.testing import CliRunner
+from costprobe.ui.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -58,20 +61,21 @@ def replaced(text, changes):
 
 
 def run(line, folder, *, codes=(0,), env=()):
-    """Run a command of a page as `costprobe` on PATH would; return its output."""
+    """Run a command of a page in this process; return its output.
+
+    Args:
+        line: The command as the page has it.
+        folder: Its working directory.
+        codes: The exit codes that it may end with.
+        env: Added to this process's environment.
+    """
     words = shlex.split(line)
     assert words[0] == "costprobe", line
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", *words[1:]],
-        cwd=folder,
-        env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), **dict(env)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode in codes, (line, done)
-    return done.stdout + done.stderr
+    environ = {"XDG_STATE_HOME": str(folder / "state"), **dict(env)}
+    with chdir(folder):
+        done = CliRunner().invoke(main, words[1:], env=environ, catch_exceptions=False)
+    assert done.exit_code in codes, (line, done.output)
+    return done.output
 
 
 class Terminal:

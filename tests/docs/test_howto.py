@@ -11,10 +11,10 @@ from docs_pages import DOCS, blocks, commands, replaced, run, section
 from fakes.daemon import DaemonProcess
 from fakes.influx_v2 import TOKEN, FakeInfluxV2
 from fakes.nvml import FakeNvml
+from fakes.scenes import QUICK_STATUS
 from fakes.servers import Alertmanager, Scripted, running
 
 EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
-QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,7 +42,7 @@ def daemon_with(tmp_path):
     def start(text, **env):
         daemon = DaemonProcess(tmp_path, env)
         made.append(daemon)
-        daemon.start(QUICK + text)
+        daemon.start(QUICK_STATUS + text)
         return daemon
 
     yield start

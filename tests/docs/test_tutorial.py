@@ -4,6 +4,7 @@ import time
 
 import pytest
 from docs_pages import BIN, DOCS, Terminal, blocks, commands, replaced, section
+from fakes.scenes import WORKER
 from fakes.servers import free_port, require
 
 TUTORIAL = (DOCS / "tutorial.md").read_text()
@@ -44,12 +45,16 @@ def test_first_step_equals_the_readme():
     assert readme[: len(step)] == step
 
 
-def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_influxdb):
+def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_influxdb, wait_until):
     require("curl")
     ports = {"8086": own_influxdb.port, "9377": free_port()}
     config = blocks(TUTORIAL, "toml")["costprobe.toml"]
-    # A probe run is long enough to measure energy; its latency is at most that.
-    shorter = {"batch = 1\n": 'batch = 1\nsample_cap = "1s"\n'}
+    # The README's first step, which is the tutorial's too, is tested with a real model.
+    shorter = {
+        "batch = 1\n": f'batch = 1\nenergy = false\npython = "{WORKER}"\n',
+        'database = "costprobe"\n': 'database = "costprobe"\nflush_every = "500ms"\n',
+        "[store]\n": '[alerting]\nevaluate_every = "500ms"\n[store]\n',
+    }
     (tmp_path / "costprobe.toml").write_text(replaced(config, {**ports, **shorter}))
     receiver = blocks(TUTORIAL, "python")["receiver.py"]
     (tmp_path / "receiver.py").write_text(replaced(receiver, {"9377": ports["9377"]}))
@@ -82,8 +87,8 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     assert output.count("too-slow") == 2
     assert "too-slow" in history
 
-    answer, sink, rows, price = type_all("The series")
-    assert '"values":[[' in answer
+    wait_until(lambda: '"values":[[' in type_all("The series", 0, 1)[0])
+    sink, rows, price = type_all("The series", 1)
     assert "influxdb" in sink
     assert "cost_per_inference" in rows
     assert "$2.5/h" in price

@@ -9,6 +9,7 @@ from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess
 from fakes.reported import DAY_NS, HOUR_NS, devices, end_ns, events, probed, served
+from fakes.scenes import WORKER
 from fakes.servers import Scripted, free_port
 from fakes.serving_engine import ServingEngine
 from fakes.store_access import advance
@@ -27,11 +28,13 @@ name = "quick"
 kind = "cnn"
 batch = 1
 energy = false
-sample_cap = "1s"
+python = "{worker}"
+when_busy = "run"
 quality = 0.9
 [[probe]]
 name = "ranker"
 kind = "cnn"
+python = "{worker}"
 latency_bound = "50ms"
 every = "24h"
 [[service]]
@@ -39,9 +42,9 @@ name = "chat"
 url = "{engine}"
 engine = "vllm"
 devices = ["cpu"]
-every = "2s"
-timeout = "2s"
-window = "5s"
+every = "500ms"
+timeout = "400ms"
+window = "2s"
 [[price]]
 plan = "on_demand"
 per_hour = 3.6
@@ -134,9 +137,14 @@ def json_host(folder):
     with engine.over_http() as server, Scripted(lambda *_: (204, {}, b"")) as database:
         daemon = DaemonProcess(folder, {"XDG_RUNTIME_DIR": str(folder)})
         fill(daemon.store)
-        text = CONFIG.replace("{engine}", server.url).replace("{closed}", str(closed))
+        text = CONFIG
+        values = {"engine": server.url, "closed": closed, "database": database.url}
+        for key, value in {**values, "worker": WORKER}.items():
+            text = text.replace(f"{{{key}}}", str(value))
         try:
-            daemon.start(text.replace("{database}", database.url))
+            daemon.start(text + '[alerting]\nevaluate_every = "500ms"\n')
+            # `replay` evaluates ten days at the interval of the file.
+            daemon.write(text)
             daemon.wait_for(lambda: _is_ready(daemon, engine))
             yield daemon
         finally:
@@ -145,11 +153,14 @@ def json_host(folder):
 
 def _is_ready(daemon, engine):
     engine.serve(requests=3)
-    time.sleep(0.5)
+    time.sleep(0.2)
     status = daemon.state("status")
+    last = status["services"][0]["last"]
     return (
         any(probe["last"] for probe in status["probes"])
         and status["budgets"]
         and status["sinks"]["influxdb2"]["last_error"]
-        and status["services"][0]["last"]
+        # A window that ended without a reading of its device has no cost.
+        and last
+        and last["cost"]
     )

@@ -4,6 +4,8 @@ from pathlib import Path
 
 WORKER = Path(__file__).parent / "worker_python"
 QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
+# With a status document that is as recent.
+QUICK_STATUS = f'{QUICK}[alerting]\nevaluate_every = "500ms"\n'
 OWNED = """
 [[price]]
 plan = "owned"

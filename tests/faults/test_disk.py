@@ -19,12 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fakes.scenes import QUICK
+from fakes.scenes import QUICK_STATUS
 from fakes.servers import Scripted, free_port
 from fakes.sizes import TIMEOUT_S
 
 OUTAGE_S = 2.0
-ALERTING = '[alerting]\nevaluate_every = "500ms"\n'
 # A mount in a namespace of its own is removed with it, however the test ends.
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size=4m tmpfs "$1" && shift && exec "$@"'
 ON_A_READ_ONLY_DISK = (
@@ -199,7 +198,7 @@ def test_measuring_continues_in_memory_and_recovers_without_a_restart(
         daemon = daemon_in(disk.wrapper, **gpus_of(2).env())
         inside = disk.folder / "costprobe.db"
         daemon.config.write_text(
-            f'{QUICK}{ALERTING}[http]\nlisten = "127.0.0.1:{port}"\n[store]\npath = "{inside}"\n'
+            f'{QUICK_STATUS}[http]\nlisten = "127.0.0.1:{port}"\n[store]\npath = "{inside}"\n'
             f'[[notifier]]\nname = "ops"\nkind = "webhook"\nurl = "{hook.url}/ops"\n'
         )
         daemon.start()

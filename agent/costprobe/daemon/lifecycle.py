@@ -29,7 +29,6 @@ from costprobe.daemon.reload import ReloadError, needs_new_sensor, refusal_event
 from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.daemon.self_observation import agent_point
-from costprobe.daemon.status import STATUS_EVERY_S, StatusWriter
 from costprobe.daemon.store_opening import open_store
 from costprobe.daemon.watchdog import Watchdog, job_lives
 from costprobe.domain.pricing.book import Terms
@@ -43,6 +42,8 @@ TICK_S = 10.0
 EVALUATE_AFTER_S = 0.1
 AGENT_EVERY_S = 60.0
 DETECTORS_EVERY_S = 3600.0
+# The longest age of the stored status.
+STATUS_EVERY_S = 10.0
 DEVICES_TIMEOUT_S = 15.0
 DEVICES_POLL_S = 0.2
 MAX_EARLY_EVENTS = 100
@@ -89,7 +90,6 @@ class Daemon:
         self._early_events: deque[Event] = deque([damage] if damage else (), MAX_EARLY_EVENTS)
         self._ledger = StoreLedger(self._store)
         self._retention = Retention(self._store, self._ledger, clock)
-        self._status_writer = StatusWriter(self._status, self._ledger, clock)
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
         self._runtime: Runtime | None = None
@@ -211,11 +211,11 @@ class Daemon:
             "alerting", every_s, self._evaluate, offset_s=min(EVALUATE_AFTER_S, every_s / 2)
         )
         if every_s > STATUS_EVERY_S:
-            schedule.add("status", STATUS_EVERY_S, self._status_writer.write)
+            schedule.add("status", STATUS_EVERY_S, self._store_status)
         schedule.add("detectors", DETECTORS_EVERY_S, runtime.watching.keep_detectors)
         while self._early_events:
             runtime.accounts.take_event(self._early_events.popleft())
-        self._status_writer.write()
+        self._store_status()
 
     def _start_runtime(self) -> None:
         if self._runtime is not None:
@@ -272,10 +272,10 @@ class Daemon:
     def _then_status(self, listener: Callable[..., None], *news: object) -> None:
         """Call a listener, and store the status that follows."""
         listener(*news)
-        self._status_writer.write()
+        self._store_status()
 
     def _evaluate(self) -> None:
-        """Evaluate the alert rules with the present faults, and store the status if it is due."""
+        """Evaluate the alert rules with the present faults, and store the status that follows."""
         runtime = self._runtime
         if runtime is None:
             return
@@ -286,7 +286,7 @@ class Daemon:
         try:
             runtime.evaluate(present_faults(self._status(), disk))
         finally:
-            self._status_writer.write_if_due()
+            self._store_status()
 
     def _status(self) -> dict[str, Any]:
         runtime = self._runtime
@@ -308,6 +308,14 @@ class Daemon:
             "control": {"path": str(self._control.path), "fault": self._control_fault},
             "http": self._http.status(),
         }
+
+    def _store_status(self, **changes: object) -> None:
+        """Store the status, which `costprobe status` shows even if the daemon is dead.
+
+        Args:
+            changes: Keys whose values replace those of the document.
+        """
+        self._ledger.put_state("status", {**self._status(), **changes})
 
     def _write_agent_point(self) -> None:
         point = self._agent_point()
@@ -336,7 +344,7 @@ class Daemon:
         self._sensor.stop(SENSOR_STOP_S)
         if self._runtime is not None:
             self._runtime.close()
-        self._status_writer.write(state="stopped")
+        self._store_status(state="stopped")
         self._runtime = None
         self._ledger.flush()
         self._store.close()
