@@ -11,7 +11,15 @@ from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, CostRow, Payer, SpendBook
+from costprobe.domain.costing.budgets.spend import (
+    MAX_HOURS,
+    CostRow,
+    Payer,
+    SpendBook,
+    SpendHour,
+    coverage_of,
+    spend_by_step,
+)
 
 DAY_NS = 24 * HOUR_NS
 # Longest delay and longest interval of rows before an hour counts as final.
@@ -130,3 +138,78 @@ def cost_rows(found: Iterable[SeriesValues]) -> list[CostRow]:
                 max(before.end_ns, end.end_ns), before.cost + cost, max(before.rows, end.rows)
             )
     return sorted(rows.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSpend:
+    """What the devices cost in a span, in one currency.
+
+    Attributes:
+        by_device: Cost and covered seconds of each device that has a row in it.
+        by_step: Cost by the number of a step since 1970, such as a day.
+        coverage: Share of the span that rows cover, over these devices.
+    """
+
+    by_device: Mapping[str, SpendHour]
+    by_step: Mapping[int, float]
+    coverage: float
+
+
+def span_spend(
+    costs: Iterable[SeriesValues],
+    span: TimeSpan,
+    usual: Usual,
+    currency_at: Callable[[str, int], str],
+    step_ns: int = DAY_NS,
+) -> dict[str, SpanSpend]:
+    """Return what the devices cost in a span, by currency: as budgets and forecasts count it.
+
+    Args:
+        costs: `cost` of the rows of `device`, over the span and LATE_NS around it.
+        span: The span.
+        usual: Length of intervals if there are too few rows.
+        currency_at: Currency of a device's price at a UTC ns, for rows without one.
+        step_ns: Length of a step.
+    """
+    found: dict[tuple[str, str], list[SeriesValues]] = {}
+    for series in costs:
+        device = series.tags.get("device", "")
+        for currency, part in _by_currency(series, currency_at):
+            found.setdefault((currency, device), []).append(part)
+    by_device: dict[str, dict[str, SpendHour]] = {}
+    by_step: dict[str, dict[int, float]] = {}
+    for (currency, device), own in found.items():
+        cost = covered_s = 0.0
+        steps = by_step.setdefault(currency, {})
+        rows = cost_rows(own)
+        for step, amount, part_s in spend_by_step(rows, usual.device_s, span, step_ns):
+            steps[step] = steps.get(step, 0.0) + amount
+            cost, covered_s = cost + amount, covered_s + part_s
+        if covered_s > 0:
+            by_device.setdefault(currency, {})[device] = SpendHour(cost, covered_s)
+    length_s = (span.end_ns - span.start_ns) / NS_PER_S
+    return {
+        currency: SpanSpend(
+            of,
+            by_step[currency],
+            coverage_of({n: one.covered_s for n, one in of.items()}, length_s),
+        )
+        for currency, of in by_device.items()
+    }
+
+
+def _by_currency(
+    series: SeriesValues, currency_at: Callable[[str, int], str]
+) -> Iterable[tuple[str, SeriesValues]]:
+    """Return the values of a series by currency; price plans without one change at most daily."""
+    if series.tags.get("currency"):
+        return [(series.tags["currency"], series)]
+    days: dict[int, str] = {}
+    parts: dict[str, SeriesValues] = {}
+    device = series.tags.get("device", "")
+    for time_ns, value, end in zip(series.times_ns, series.values, series.ends, strict=True):
+        day = time_ns // DAY_NS
+        if day not in days:
+            days[day] = currency_at(device, time_ns)
+        parts.setdefault(days[day], SeriesValues(series.tags, [], [])).add(time_ns, value, end)
+    return parts.items()

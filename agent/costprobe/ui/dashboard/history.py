@@ -9,7 +9,10 @@ from typing import Any
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, cost_rows
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.thinning import ThinnedAnswer
@@ -23,6 +26,8 @@ SWEEP_ROWS_MAX = 20_000
 # Utilization above which a device counts as busy.
 IDLE_BELOW_PCT = 5.0
 SPEND_RANGE_S = 86_400.0
+# Length of a row of a device with fewer than three.
+USUAL_S = 10.0
 
 
 def trend_document(query: TrendQuery, found: ThinnedAnswer) -> dict[str, Any]:
@@ -139,21 +144,23 @@ def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
 
 
 def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return the cost of each device in the last day, and its share while idle.
+    """Return the cost of each device in the last day, what rows cover of it, and its idle share.
 
     A device whose utilization is unknown has no idle share.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    since_ns = now_ns - int(SPEND_RANGE_S * NS_PER_S)
-    used = {_key(s): s for s in reader.values("device", "util_pct", since_ns, now_ns)}
+    day = TimeSpan(now_ns - int(SPEND_RANGE_S * NS_PER_S), now_ns)
+    span = (day.start_ns - LATE_NS, day.end_ns + 1)
+    used = {_key(s): s for s in reader.values("device", "util_pct", *span)}
     found = [
-        _spend(series, used.get(_key(series)))
-        for series in reader.values("device", "cost", since_ns, now_ns)
+        _spend(series, used.get(_key(series)), day)
+        for series in reader.values("device", "cost", *span)
+        if series.times_ns[-1] >= day.start_ns
     ]
     return {
-        "since_ms": since_ns // NS_PER_MS,
+        "since_ms": day.start_ns // NS_PER_MS,
         "until_ms": now_ns // NS_PER_MS,
         "idle_below_pct": IDLE_BELOW_PCT,
         "devices": found,
@@ -164,15 +171,22 @@ def _key(series: SeriesValues) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(series.tags.items()))
 
 
-def _spend(cost: SeriesValues, used: SeriesValues | None) -> dict[str, Any]:
+def _spend(cost: SeriesValues, used: SeriesValues | None, day: TimeSpan) -> dict[str, Any]:
     util_pct = dict(zip(used.times_ns, used.values, strict=True)) if used else {}
-    rows = list(zip(cost.times_ns, cost.values, strict=True))
+    rows = [
+        (time_ns, amount)
+        for time_ns, amount in zip(cost.times_ns, cost.values, strict=True)
+        if time_ns >= day.start_ns
+    ]
     judged = [(amount, util_pct[time_ns]) for time_ns, amount in rows if time_ns in util_pct]
     whole = sum(amount for amount, _ in judged)
     idle = sum(amount for amount, pct in judged if pct < IDLE_BELOW_PCT)
+    parts = list(spend_by_step(cost_rows([cost]), USUAL_S, day, DAY_NS))
+    covered_s = {cost.tags.get("device", ""): sum(part_s for *_, part_s in parts)}
     return {
         "tags": dict(cost.tags),
-        "cost": sum(cost.values),
+        "cost": sum(amount for _, amount, _ in parts),
+        "coverage": coverage_of(covered_s, SPEND_RANGE_S),
         "samples": len(rows),
         "idle_share": idle / whole if whole > 0 else None,
     }

@@ -20,7 +20,9 @@ def document(report: Report) -> dict[str, Any]:
         "made": iso(report.made_ns),
         "spend": [_spend(one) for one in report.spend],
         "energy_kwh": report.drawn.energy_kwh,
+        "energy_coverage": report.drawn.energy_coverage,
         "carbon_kg": report.drawn.carbon_kg,
+        "carbon_coverage": report.drawn.carbon_coverage,
         "groups": [
             {
                 "currency": group.currency,
@@ -64,7 +66,10 @@ def _spend(one: Spend) -> Mapping[str, Any]:
         "currency": one.currency,
         "total": str(one.total),
         "before": None if one.before is None else str(one.before),
-        "covered_share": one.covered_share,
+        "coverage": one.coverage,
+        "coverage_before": one.coverage_before,
+        "per_hour": one.per_hour,
+        "per_hour_before": one.per_hour_before,
         "by_device": [{"device": part.name, "amount": str(part.amount)} for part in one.by_device],
         "by_day": _buckets(one.by_day, "amount"),
         "by_use": [

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import is_slice_kind
-from costprobe.core.units import KWH_J
+from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.registry import advice
 from costprobe.domain.costing.budgets.budget import BudgetStatus
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
 from costprobe.domain.costing.comparison.compare import compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.domain.pricing.book import PriceBook, Terms
@@ -61,7 +64,8 @@ def report_of(
     """
     reader, config = past.reader, past.config
     since_ns, until_ns = period
-    costs = reader.values("device", "cost", period.before.since_ns, until_ns)
+    usual = usual_of(config)
+    costs = reader.values("device", "cost", period.before.since_ns - LATE_NS, until_ns + LATE_NS)
     priced = list(reader.points("cost", period.before.since_ns, until_ns))
     now = [row for row in priced if row.time_ns >= since_ns]
     candidates = [
@@ -88,9 +92,10 @@ def report_of(
             costs,
             reader.values("allocation", "cost", since_ns, until_ns),
             period,
+            usual,
             currency_at,
         ),
-        drawn=_drawn(reader, period),
+        drawn=drawn_in(reader, period, usual),
         models=groups,
         left_out=left_out,
         trends=trends(priced, period),
@@ -127,20 +132,27 @@ def _currency(past: ReportSources, device: str, time_ns: int) -> str:
     return paid_in.pop() if len(paid_in) == 1 else UNKNOWN_CURRENCY
 
 
-def _drawn(reader: StoreReader, period: Period) -> Drawn:
+def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
     """Sum energy and emissions; a board's energy includes its MIG devices."""
-    energy_j, carbon_g = (
-        [
-            value
-            for series in reader.values("device", field, *period)
-            if not is_slice_kind(series.tags.get("kind", ""))
-            for value in series.values
-        ]
-        for field in ("energy_j", "carbon_g")
-    )
+    amounts: dict[str, float] = {}
+    covered_s: dict[str, dict[str, float]] = {}
+    for field in ("energy_j", "carbon_g"):
+        found = reader.values("device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS)
+        boards = [one for one in found if not is_slice_kind(one.tags.get("kind", ""))]
+        for device in {one.tags.get("device", "") for one in boards}:
+            rows = cost_rows(one for one in boards if one.tags.get("device", "") == device)
+            for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
+                amounts[field] = amounts.get(field, 0.0) + amount
+                own = covered_s.setdefault(field, {})
+                own[device] = own.get(device, 0.0) + part_s
+    energy_j, carbon_g = amounts.get("energy_j"), amounts.get("carbon_g")
+    of_energy, of_carbon = covered_s.get("energy_j", {}), covered_s.get("carbon_g", {})
+    known_s = math.fsum(of_energy.values())
     return Drawn(
-        math.fsum(energy_j) / KWH_J if energy_j else None,
-        math.fsum(carbon_g) / _G_PER_KG if carbon_g else None,
+        energy_kwh=None if energy_j is None else energy_j / KWH_J,
+        energy_coverage=coverage_of(of_energy, period.hours * HOUR_S) if of_energy else None,
+        carbon_kg=None if carbon_g is None else carbon_g / _G_PER_KG,
+        carbon_coverage=min(1.0, math.fsum(of_carbon.values()) / known_s) if known_s else None,
     )
 
 

@@ -12,6 +12,7 @@ from costprobe.ui.report.words import (
     KINDS,
     PARTS,
     amount,
+    carbon,
     change_pct,
     cost_of,
     electricity,
@@ -21,6 +22,7 @@ from costprobe.ui.report.words import (
     per_thousand,
     period,
     share,
+    spend_change,
     why,
 )
 
@@ -82,12 +84,15 @@ def _spend(report: Report) -> Iterator[str]:
                 ],
             )
         yield ""
-        yield f"Coverage: {share(one.covered_share)} of the hours."
+        yield f"Coverage: {share(one.coverage)} of the time of these devices."
+        if moved := spend_change(one):
+            yield ""
+            yield f"Change: {moved}."
     drawn = report.drawn
     if drawn.energy_kwh is not None:
         yield ""
-        carbon = "" if drawn.carbon_kg is None else f", {figure(drawn.carbon_kg)} kg CO2e"
-        yield f"Energy of the devices: {figure(drawn.energy_kwh)} kWh{carbon}."
+        emitted = f", {carbon(drawn)}" if drawn.carbon_kg is not None else ""
+        yield f"Energy of the devices: {figure(drawn.energy_kwh)} kWh{emitted}."
 
 
 def _models(report: Report) -> Iterator[str]:

@@ -58,20 +58,26 @@ class Spend:
     Attributes:
         currency: ISO 4217 code; "?" if there is no price.
         total: Cost of all rows in the period.
-        before: Total of the preceding period of equal length; None if its coverage is too low.
+        coverage: Share of the period that rows cover, over the devices with a row in it.
+        before: Total of the preceding period of equal length; None if it has no row.
+        coverage_before: Share of the preceding period that rows cover.
+        per_hour: Cost per covered hour of the devices that are known in both periods; None if none is.
+        per_hour_before: The same in the preceding period.
         by_device: Cost per device, the largest first; they add up to the total.
         by_day: Cost per day, in UTC.
         by_use: Allocated cost, the largest first; empty if no service is configured.
-        covered_share: Share of the period's hours with data.
     """
 
     currency: str
     total: Decimal
+    coverage: float
     before: Decimal | None
+    coverage_before: float | None
+    per_hour: float | None
+    per_hour_before: float | None
     by_device: Sequence[Amount]
     by_day: Sequence[Bucket]
     by_use: Sequence[Use]
-    covered_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +86,15 @@ class Drawn:
 
     Attributes:
         energy_kwh: Kilowatt-hours at the devices.
-        carbon_kg: Kilograms of carbon dioxide equivalent.
+        energy_coverage: Share of the period that its rows cover, over the devices with energy.
+        carbon_kg: Kilograms of carbon dioxide equivalent, of the rows whose intensity was known.
+        carbon_coverage: Share of the time with known energy that these rows cover.
     """
 
     energy_kwh: float | None
+    energy_coverage: float | None
     carbon_kg: float | None
+    carbon_coverage: float | None
 
 
 @dataclass(frozen=True, slots=True)

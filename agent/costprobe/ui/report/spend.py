@@ -9,14 +9,16 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from costprobe.adapters.storage.history import SeriesValues
+from costprobe.app.budgeting.spend_reading import SpanSpend, Usual, span_spend
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import HOUR_S
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import hourly_change
 from costprobe.domain.costing.money import exact, total_of
 from costprobe.ui.report.model import Amount, Bucket, Spend, Use
 
 HOUR_NS: Final = 3600 * NS_PER_S
 DAY_NS: Final = 24 * HOUR_NS
-# A period with a lower coverage is not used for comparison.
-MIN_COVERED: Final = 0.5
 # Finer than any currency's unit, coarser than the rounding error of float sums.
 _DIGITS: Final = 9
 
@@ -40,80 +42,56 @@ class Period(NamedTuple):
         return (self.until_ns - self.since_ns) / HOUR_NS
 
 
-class _Sums:
-    """Cost by device and by day, and the hours with data."""
-
-    def __init__(self) -> None:
-        self.by_device: dict[str, list[float]] = defaultdict(list)
-        self.by_day: dict[int, float] = defaultdict(float)
-        self.hours: set[int] = set()
-
-    def add(self, device: str, time_ns: int, cost: float) -> None:
-        self.by_device[device].append(cost)
-        self.by_day[time_ns // DAY_NS] += cost
-        self.hours.add(time_ns // HOUR_NS)
-
-    def amounts(self) -> list[Amount]:
-        found = [Amount(name, rounded(math.fsum(costs))) for name, costs in self.by_device.items()]
-        return sorted(found, key=lambda one: (-one.amount, one.name))
-
-    def covered(self, period: Period) -> float:
-        return min(1.0, len(self.hours) / period.hours)
-
-
 def spent(
     costs: Iterable[SeriesValues],
     allocations: Iterable[SeriesValues],
     period: Period,
+    usual: Usual,
     currency_at: CurrencyAt,
 ) -> list[Spend]:
-    """Sum the cost of a period and of the preceding one, one entry per currency.
+    """Return the cost of a period, compared with the preceding one, one entry per currency.
 
     Args:
-        costs: `cost` of the rows of `device`, over both periods at least, and none later.
+        costs: `cost` of the rows of `device`, over both periods and LATE_NS around them.
         allocations: `cost` of the rows of `allocation`, over the period.
         period: The period.
-        currency_at: Currency of a device's price at a UTC ns; rows of `device` do not contain it.
+        usual: Length of rows if there are too few to derive it.
+        currency_at: Currency of a device's price at a UTC ns, for rows without one.
     """
-    now: dict[str, _Sums] = defaultdict(_Sums)
-    before: dict[str, _Sums] = defaultdict(_Sums)
-    for series in costs:
-        device = series.tags.get("device", "")
-        days: dict[int, str] = {}
-        for time_ns, cost in zip(series.times_ns, series.values, strict=True):
-            # Price plans change at most daily.
-            day = time_ns // DAY_NS
-            currency = days.get(day)
-            if currency is None:
-                currency = days[day] = series.tags.get("currency") or currency_at(device, time_ns)
-            if time_ns >= period.since_ns:
-                now[currency].add(device, time_ns, cost)
-            elif time_ns >= period.before.since_ns:
-                before[currency].add(device, time_ns, cost)
+    costs = list(costs)
+    now, before = (
+        span_spend(costs, TimeSpan(*span), usual, currency_at) for span in (period, period.before)
+    )
     uses = _uses(allocations)
     return [
-        _spend(currency, sums, before.get(currency), period, uses.get(currency, ()))
-        for currency, sums in sorted(now.items())
+        _spend(currency, found, before.get(currency), period, uses.get(currency, ()))
+        for currency, found in sorted(now.items())
     ]
 
 
 def _spend(
-    currency: str, sums: _Sums, before: _Sums | None, period: Period, uses: Sequence[Use]
+    currency: str, found: SpanSpend, before: SpanSpend | None, period: Period, uses: Sequence[Use]
 ) -> Spend:
-    amounts = sums.amounts()
-    earlier = None
-    if before is not None and before.covered(period.before) >= MIN_COVERED:
-        earlier = total_of([one.amount for one in before.amounts()])
+    amounts = [Amount(name, rounded(one.cost)) for name, one in found.by_device.items()]
+    amounts.sort(key=lambda one: (-one.amount, one.name))
+    length_s = period.hours * HOUR_S
+    per_hour = before and hourly_change(before.by_device, found.by_device, length_s, length_s)
     return Spend(
         currency,
         total=total_of([one.amount for one in amounts]),
-        before=earlier,
+        coverage=found.coverage,
+        before=None
+        if before is None
+        else total_of([rounded(one.cost) for one in before.by_device.values()]),
+        coverage_before=None if before is None else before.coverage,
+        per_hour=per_hour[1] if per_hour else None,
+        per_hour_before=per_hour[0] if per_hour else None,
         by_device=amounts,
         by_day=[
-            Bucket(day * DAY_NS, round(cost, _DIGITS)) for day, cost in sorted(sums.by_day.items())
+            Bucket(day * DAY_NS, round(cost, _DIGITS))
+            for day, cost in sorted(found.by_step.items())
         ],
         by_use=uses,
-        covered_share=sums.covered(period),
     )
 
 

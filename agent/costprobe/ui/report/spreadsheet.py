@@ -40,7 +40,9 @@ def _rows(report: Report) -> Iterator[Row]:
     drawn = report.drawn
     for what, value, unit in (
         ("energy", drawn.energy_kwh, "kWh"),
+        ("energy_coverage", drawn.energy_coverage, "share"),
         ("carbon", drawn.carbon_kg, "kg"),
+        ("carbon_coverage", drawn.carbon_coverage, "share"),
     ):
         if value is not None:
             yield "drawn", "", report.host, what, value, unit
@@ -90,9 +92,13 @@ def _plans(report: Report) -> Iterator[Row]:
 def _spend(report: Report) -> Iterator[Row]:
     for one in report.spend:
         yield "spend", "", "all", "total", str(one.total), one.currency
-        yield "spend", "", "all", "covered", one.covered_share, "share"
-        if one.before is not None:
+        yield "spend", "", "all", "coverage", one.coverage, "share"
+        if one.before is not None and one.coverage_before is not None:
             yield "spend", "", "all", "period_before", str(one.before), one.currency
+            yield "spend", "", "all", "coverage_before", one.coverage_before, "share"
+        if one.per_hour is not None and one.per_hour_before is not None:
+            yield "spend", "", "all", "per_hour", one.per_hour, one.currency
+            yield "spend", "", "all", "per_hour_before", one.per_hour_before, one.currency
         for part in one.by_device:
             yield "spend", "", part.name, "device", str(part.amount), one.currency
         for day in one.by_day:

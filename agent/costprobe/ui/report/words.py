@@ -9,7 +9,7 @@ from typing import Final
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
 from costprobe.domain.costing.comparison.compare import Candidate
-from costprobe.ui.report.model import Price, Report, ReportedChange, Trend
+from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
 from costprobe.ui.report.trends import PER_THOUSAND
 from costprobe.ui.text import money
 
@@ -92,16 +92,29 @@ def cost_of(candidate: Candidate) -> str:
     return money(candidate.cost.value * PER_THOUSAND, candidate.currency)
 
 
+def spend_change(one: Spend) -> str:
+    """Compare the cost per covered hour with the preceding period; empty where it is unknown."""
+    if one.per_hour is None or not one.per_hour_before:
+        return ""
+    moved = change_pct(one.per_hour, one.per_hour_before)
+    return f"{moved} per covered hour compared with the preceding period"
+
+
+def carbon(drawn: Drawn) -> str:
+    """Format the emissions, with the share of the energy's time of which they are known."""
+    if drawn.carbon_kg is None:
+        return ""
+    known = drawn.carbon_coverage
+    covered = "" if known is None else f" (intensity known for {share(known)} of the time)"
+    return f"{figure(drawn.carbon_kg)} kg CO2e{covered}"
+
+
 def headline(report: Report) -> list[str]:
     """Summarize the report in a few sentences."""
     lines = []
     for one in report.spend:
-        moved = (
-            f" ({change_pct(one.total, one.before)} compared with the preceding period)"
-            if one.before
-            else ""
-        )
-        lines.append(f"{amount(one.total, one.currency)} spent{moved}.")
+        moved = spend_change(one)
+        lines.append(f"{amount(one.total, one.currency)} spent{f' ({moved})' if moved else ''}.")
     lines += [sentence for trend in _movers(report) if (sentence := _moved(trend))]
     drifts = [change for change in report.changes if change.kind == "drift"]
     if drifts:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from costprobe.core.row_spans import RowEnd, row_spans
+from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
 
 # Stored hours: eight weeks, so that each hour of the week occurs eight times.
 MAX_HOURS = 8 * 7 * 24
+# A span with a lower coverage is not compared with another.
+COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
 
@@ -231,6 +234,41 @@ def spend_by_step(
             share = (until_ns - first) / (end_ns - start_ns)
             yield step, row.cost * share, covered_s * share
             first = until_ns
+
+
+def hourly_change(
+    before: Mapping[str, SpendHour],
+    after: Mapping[str, SpendHour],
+    before_s: float,
+    after_s: float,
+) -> tuple[float, float] | None:
+    """Return the cost per covered hour before and after, of the devices that both know.
+
+    Unequal coverage must not read as a change: a device counts if rows cover at least half of both
+    spans, with its cost per covered hour.
+
+    Args:
+        before: Cost and coverage of each device in the earlier span.
+        after: The same in the later one.
+        before_s: Length of the earlier span in seconds.
+        after_s: Length of the later one.
+
+    Returns:
+        Currency per hour in both; None where no device is known in both.
+    """
+    known = [
+        name
+        for name in after
+        if name in before
+        and before[name].covered_s >= COMPARED_SHARE * before_s
+        and after[name].covered_s >= COMPARED_SHARE * after_s
+    ]
+    if not known:
+        return None
+    first, second = (
+        sum(of[name].cost / of[name].covered_s for name in known) * HOUR_S for of in (before, after)
+    )
+    return first, second
 
 
 def coverage_of(covered_s: Mapping[str, float], elapsed_s: float) -> float:

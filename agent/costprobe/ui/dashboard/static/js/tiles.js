@@ -174,10 +174,10 @@ export function showSpend(spend, now) {
   const currencyOf = (tags) => tags.currency
     ?? now?.costs.find((cost) => cost.tags.device === tags.device)?.tags.currency ?? "";
   const rows = spend.devices.map((entry) => {
-    const { cost, idle_share: idle, tags } = entry;
+    const { cost, coverage, idle_share: idle, tags } = entry;
     const currency = currencyOf(tags);
     const isKnown = idle !== null;
-    return [tags.device, exact(cost, money(cost, currency)),
+    return [tags.device, exact(cost, money(cost, currency)), percent(coverage),
       isKnown ? money(cost * (1 - idle), currency) : "–", isKnown ? money(cost * idle, currency) : "–",
       isKnown ? percent(idle) : "unknown",
       isKnown ? bar([["busy", 1 - idle], ["idle", idle]]) : ""];
@@ -188,5 +188,5 @@ export function showSpend(spend, now) {
   }
   show(byId("spend"), el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Cost of each device" },
     table(`Last 24 h, hardware and electricity; idle cost: utilization below ${spend.idle_below_pct} %.`,
-      ["Device", "#Cost", "#While busy", "#While idle", "#Idle share", "Busy and idle"], rows)));
+      ["Device", "#Cost", "#Covered", "#While busy", "#While idle", "#Idle share", "Busy and idle"], rows)));
 }
