@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
 
 _CENT = Decimal("0.01")
 
@@ -33,6 +34,20 @@ class Hint:
     evidence: tuple[str, ...]
     had: str
     assumes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the hint as JSON."""
+        return {
+            "kind": self.kind,
+            "subject": self.subject,
+            "devices": list(self.devices),
+            "action": self.action,
+            "saving_per_month": str(self.saving_per_month),
+            "currency": self.currency,
+            "evidence": list(self.evidence),
+            "had": self.had,
+            "assumes": list(self.assumes),
+        }
 
 
 @dataclass(frozen=True, slots=True)

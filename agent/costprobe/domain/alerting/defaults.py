@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
+from costprobe.domain.alerting.rules.fault import FaultName
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
 
@@ -11,6 +13,8 @@ from costprobe.domain.alerting.rules.rule import RuleConfig
 PERFORMANCE = "performance"
 # Forecast and exceedance of one budget form one incident.
 BUDGET = "budget"
+# Faults that do not pass by themselves; all others are reported after a while.
+BROKEN: tuple[FaultName, ...] = ("device_lost", "store_failing", "disk_low", "config_refused")
 
 DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
     RULES[str(keys["kind"])].config.model_validate(keys)
@@ -50,23 +54,12 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
         {
             "name": "broken",
             "kind": "fault",
-            "faults": ("device_lost", "store_failing", "disk_low", "config_refused"),
+            "faults": BROKEN,
         },
         {
             "name": "failing",
             "kind": "fault",
-            "faults": (
-                "energy_suspect",
-                "sensor_restarting",
-                "probe_failing",
-                "service_unread",
-                "service_uncosted",
-                "sink_behind",
-                "notifier_failing",
-                "http_failing",
-                "price_stale",
-                "carbon_stale",
-            ),
+            "faults": tuple(name for name in get_args(FaultName) if name not in BROKEN),
             "for": "10m",
         },
     )

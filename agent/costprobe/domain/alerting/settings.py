@@ -14,6 +14,7 @@ from costprobe.core.config.fields import (
     Zone,
     key,
 )
+from costprobe.core.weekly_hours import WEEKDAYS
 
 
 class AlertingConfig(Section):
@@ -51,7 +52,7 @@ class MaintenanceConfig(Section):
         examples=[{"host": "gpu-*"}],
     )
     days: tuple[Weekday, ...] = Field(
-        ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
+        WEEKDAYS,
         description="Days on which the window starts.",
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )

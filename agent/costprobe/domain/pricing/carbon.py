@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import ClockTime, Section, Weekday, Zone
+from costprobe.core.config.fields import Zone
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
-from costprobe.core.weekly_hours import is_within
+from costprobe.core.weekly_hours import WeeklyHoursConfig
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
@@ -28,19 +28,9 @@ from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues
 GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
 
 
-class CarbonHoursConfig(Section):
+class CarbonHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own carbon intensity; they may end on the next day."""
 
-    days: tuple[Weekday, ...] = Field(
-        ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
-        description="Days on which the hours start.",
-        examples=[["mon", "tue", "wed", "thu", "fri"]],
-    )
-    start: ClockTime = Field(description="Start, in `timezone`.", examples=["08:00"])
-    end: ClockTime = Field(
-        description="End, in `timezone`; at or before `start` it is on the next day.",
-        examples=["20:00"],
-    )
     g_per_kwh: GramsPerKwh = Field(
         description="Grams of CO2-equivalent per kWh in these hours.", examples=[Decimal(280)]
     )
@@ -170,7 +160,7 @@ class CarbonBook:
         if self._carbon.g_per_kwh is None:
             return self._of_series(self._carbon, pue, share, time_ns)
         for hours in self._carbon.hours:
-            if is_within(hours.days, hours.start, hours.end, self._carbon.timezone, time_ns):
+            if hours.contains(time_ns, self._carbon.timezone):
                 return Intensity(hours.g_per_kwh, pue, "hours", share)
         method: CarbonMethod = "hours" if self._carbon.hours else "flat"
         return Intensity(self._carbon.g_per_kwh, pue, method, share)

@@ -8,24 +8,14 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import ClockTime, Currency, Money, Section, Weekday, Zone
+from costprobe.core.config.fields import Currency, Money, Section, Zone
 from costprobe.core.records import NS_PER_S
-from costprobe.core.weekly_hours import is_within
+from costprobe.core.weekly_hours import WeeklyHoursConfig
 
 
-class TariffHoursConfig(Section):
+class TariffHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own tariff; they may end on the next day."""
 
-    days: tuple[Weekday, ...] = Field(
-        ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
-        description="Days on which the hours start.",
-        examples=[["mon", "tue", "wed", "thu", "fri"]],
-    )
-    start: ClockTime = Field(description="Start, in `timezone`.", examples=["08:00"])
-    end: ClockTime = Field(
-        description="End, in `timezone`; at or before `start` it is on the next day.",
-        examples=["20:00"],
-    )
     tariff_per_kwh: Money = Field(
         description="Price of a kWh at the meter in these hours.", examples=[Decimal("0.18")]
     )
@@ -101,7 +91,7 @@ def tariff_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
     """
     tariff = tariff_in_force(electricity, time_ns)
     for hours in tariff.hours:
-        if is_within(hours.days, hours.start, hours.end, tariff.timezone, time_ns):
+        if hours.contains(time_ns, tariff.timezone):
             return hours.tariff_per_kwh
     return tariff.tariff_per_kwh
 

@@ -72,15 +72,7 @@ def _document(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> dict[str, An
     return {
         "hints": [
             {
-                "kind": hint.kind,
-                "subject": hint.subject,
-                "devices": list(hint.devices),
-                "action": hint.action,
-                "saving_per_month": str(hint.saving_per_month),
-                "currency": hint.currency,
-                "evidence": list(hint.evidence),
-                "had": hint.had,
-                "assumes": list(hint.assumes),
+                **hint.document(),
                 "excludes": [
                     {"hint": other, "reason": reason} for other, reason in excluded[index].items()
                 ],

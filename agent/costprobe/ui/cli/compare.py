@@ -12,13 +12,12 @@ from typing import Any
 import click
 
 from costprobe.app.configuration import Config
-from costprobe.core.units import parse_duration_s
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.cli.views.lines import PER_THOUSAND
@@ -30,23 +29,6 @@ _BASIS_WORDS = {
     "serving": "serving basis: the whole cost of the devices, idle time included",
 }
 _HEADS = ("", "model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
-
-
-class Latency(click.ParamType[float]):
-    """A latency in ms, written as a duration with its unit: "50ms"."""
-
-    name = "duration"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return milliseconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return parse_duration_s(value) * 1000
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class Finite(click.ParamType[float]):
@@ -85,7 +67,10 @@ class Finite(click.ParamType[float]):
     help="Only this probe or service; may be repeated.",
 )
 @click.option(
-    "--p99", "p99_ms", type=Latency(), help='Highest acceptable p99 latency, such as "50ms".'
+    "--p99",
+    "p99_ms",
+    type=Timespan(per_s=1000),
+    help='Highest acceptable p99 latency, such as "50ms".',
 )
 @click.option(
     "--quality", type=Finite(), help="Lowest acceptable quality, as in the configuration."

@@ -12,29 +12,12 @@ from typing import Any
 import click
 
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import parse_duration_s
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SILENCES
+from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.text import ago, local
-
-
-class Duration(click.ParamType[float]):
-    """A click type: seconds from text such as "2h"."""
-
-    name = "duration"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return parse_duration_s(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.group(
@@ -52,12 +35,12 @@ class Duration(click.ParamType[float]):
     help="Label and pattern (device, probe, rule, severity, ...); * and ? are wildcards."
     " May be repeated: all must match.",
 )
-@click.option("--for", "for_s", type=Duration(), help='Duration, such as "2h".')
+@click.option("--for", "for_s", type=Timespan(), help='Duration, such as "2h".')
 @click.option("--comment", help="Reason.")
 @click.option(
     "--starts-in",
     "starts_in_s",
-    type=Duration(),
+    type=Timespan(),
     default=0.0,
     help='Delay before it starts, such as "30m".',
 )

@@ -38,20 +38,7 @@ def document(report: Report) -> dict[str, Any]:
         "trends": [_trend(one) for one in report.trends],
         "changes": [_change(one) for one in report.changes],
         "more_changes": report.more_changes,
-        "savings": [
-            {
-                "kind": hint.kind,
-                "subject": hint.subject,
-                "devices": list(hint.devices),
-                "action": hint.action,
-                "saving_per_month": str(hint.saving_per_month),
-                "currency": hint.currency,
-                "evidence": list(hint.evidence),
-                "had": hint.had,
-                "assumes": list(hint.assumes),
-            }
-            for hint in report.hints
-        ],
+        "savings": [hint.document() for hint in report.hints],
         "together": [
             {"currency": one.currency, "saving_per_month": str(one.saving_per_month)}
             for one in together(report.hints)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.records import FieldValue
+from costprobe.domain.costing.serving.served import Measure
 
 Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 
@@ -50,22 +51,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         ),
     },
     "serving": {
-        "sum": frozenset(
-            [
-                "requests",
-                "errors",
-                "inferences",
-                "tokens_in",
-                "tokens_out",
-                "cached_tokens",
-                "prefill_s",
-                "decode_s",
-                "compute_s",
-                "window_s",
-                "restarts",
-                "readings",
-            ]
-        ),
+        "sum": frozenset({*get_args(Measure), "window_s", "restarts", "readings"}),
         "mean": frozenset({"busy_share"}),
         "all": frozenset({"complete"}),
     },

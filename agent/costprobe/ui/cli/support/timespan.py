@@ -1,4 +1,4 @@
-"""Instants on the command line: "24h" ago, or a date and time."""
+"""Times on the command line: instants ("24h" ago, or a date and time) and durations."""
 
 from __future__ import annotations
 
@@ -32,3 +32,27 @@ class Moment(click.ParamType[int]):
         if moment.tzinfo is None:
             moment = moment.astimezone()
         return int(moment.timestamp() * 1e9)
+
+
+class Timespan(click.ParamType[float]):
+    """A duration with its unit: "2h", "50ms".
+
+    Args:
+        per_s: Units of the result in a second: 1 for s, 1000 for ms.
+    """
+
+    name = "duration"
+
+    def __init__(self, per_s: float = 1.0) -> None:
+        self._per_s = per_s
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the duration."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration_s(value) * self._per_s
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
