@@ -116,8 +116,12 @@ def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
         s.series for s in found
     ], f"{kind} lost its symptoms in a restart"
 
+    rule.restore(json.loads(json.dumps(rule.document())))
+    after = rule.evaluate(at(fires_at_s), faults)
+    assert [s.series for s in after] == [s.series for s in found], f"{kind} resolved in a restart"
+
     step = ClockStep(-3600 * NS_PER_S, at(fires_at_s) - 3600 * NS_PER_S)
-    rule.clock_was_stepped(step)
+    rule.restore(step.of_document(rule.document()))
     after = rule.evaluate(step.now_ns, faults)
     assert [s.series for s in after] == [s.series for s in found], f"{kind} lost its symptoms"
 

@@ -33,6 +33,25 @@ def test_time_meaning_never_stays_in_the_past():
     assert ClockStep(2 * LEAP_NS, NOW).of_s(-1e300) == -1e300
 
 
+def test_instants_of_a_document_move_and_all_else_stays():
+    ahead_ns = NOW + HOUR
+    document = {
+        "labels": {"device": "gpu0"},
+        "period_end_ns": ahead_ns,
+        "since_at_ns": ahead_ns,
+        "never_at_ns": None,
+        "series": [{"rows_at_ns": [NOW - 5, ahead_ns], "costs": [1.5, 2.5]}],
+        "found_at_ns": {"a": ahead_ns, "b": NOW - 5},
+    }
+    moved = ClockStep(-HOUR, NOW).of_document(document)
+    assert moved == {
+        **document,
+        "since_at_ns": NOW,
+        "series": [{"rows_at_ns": [NOW - 5, NOW], "costs": [1.5, 2.5]}],
+        "found_at_ns": {"a": NOW, "b": NOW - 5},
+    }
+
+
 def test_every_listener_is_notified_of_a_step_once():
     clock, seen, others = FakeClock(), [], []
     monitor = ClockMonitor(clock)

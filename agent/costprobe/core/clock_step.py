@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
@@ -42,6 +42,25 @@ class ClockStep:
     def of_ns(self, time_ns: int) -> int:
         """Return a remembered UTC ns after the step."""
         return time_ns + self.by_ns if self.moves(time_ns) else time_ns
+
+    def of_document(self, document: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """Return a JSON document after the step: its instants stand under keys ending in `_at_ns`."""
+        if isinstance(document, Mapping):
+            return {
+                key: self._of_instants(value) if key.endswith("_at_ns") else self.of_document(value)
+                for key, value in document.items()
+            }
+        if isinstance(document, list | tuple):
+            return [self.of_document(value) for value in document]
+        return document
+
+    def _of_instants(self, found: Any) -> Any:  # noqa: ANN401 - an instant, or several
+        """Move an instant, or all of a list or of a mapping; None stays."""
+        if isinstance(found, Mapping):
+            return {key: self._of_instants(value) for key, value in found.items()}
+        if isinstance(found, list | tuple):
+            return [self._of_instants(value) for value in found]
+        return None if found is None else self.of_ns(found)
 
     def of_s(self, time_s: float) -> float:
         """Return a remembered UTC s after the step."""

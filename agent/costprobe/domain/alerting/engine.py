@@ -217,7 +217,7 @@ class AlertEngine:
             history.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
         for rule in self._rules.values():
-            rule.clock_was_stepped(step)
+            rule.restore(step.of_document(rule.document()))
 
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         found = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Duration, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
@@ -48,26 +49,44 @@ class AbsenceRuleConfig(RuleConfig):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _LastRow:
+    """The last row of a series.
+
+    Attributes:
+        last_at_ns: Its time, UTC ns.
+        intervals_ns: The last intervals between rows.
+        is_silent: Whether the series is absent; it stays so until its next row.
+        is_resumed: True after a restart or a clock step: the time until the next row is no interval.
+    """
+
+    last_at_ns: int
+    intervals_ns: Sequence[int] = ()
+    is_silent: bool = False
+    is_resumed: bool = False
+
+
 class AbsenceRule(Rule):
     """The state of a rule of kind `absence`."""
 
     def __init__(self, config: AbsenceRuleConfig) -> None:
         self.measurement = config.measurement
         self._config = config
-        # Series -> UTC ns of its last row, and its last intervals in ns.
-        self._seen: SeriesTable[tuple[int, list[int]]] = SeriesTable()
+        self._seen: SeriesTable[_LastRow] = SeriesTable()
         self._is_resumed = False
         self._resumed_ns = 0
 
     def observe(self, row: Point) -> None:
         """Add a row of the configured measurement."""
         labels = labels_of(row.tags)
-        last_ns, intervals = self._seen.get(labels, (None, []))
-        if last_ns is None:
-            self._seen.put(labels, (row.time_ns, []))
-        elif row.time_ns > last_ns:
-            step_ns = row.time_ns - last_ns
-            self._seen.put(labels, (row.time_ns, [*intervals, step_ns][-INTERVALS:]))
+        before = self._seen.get(labels)
+        if before is None:
+            self._seen.put(labels, _LastRow(row.time_ns))
+        elif row.time_ns > before.last_at_ns:
+            intervals_ns = before.intervals_ns
+            if not before.is_resumed:
+                intervals_ns = [*intervals_ns, row.time_ns - before.last_at_ns][-INTERVALS:]
+            self._seen.put(labels, _LastRow(row.time_ns, intervals_ns))
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series without rows; downtime of the daemon does not count."""
@@ -76,31 +95,31 @@ class AbsenceRule(Rule):
             self._is_resumed, self._resumed_ns = False, time_ns
         forget_ns = int(config.forget_after_s * NS_PER_S)
         found = []
-        for labels, (last_ns, intervals) in list(self._seen.items()):
+        for labels, seen in list(self._seen.items()):
+            last_ns = seen.last_at_ns
             if time_ns - last_ns > forget_ns:
                 del self._seen[labels]
-            elif len(intervals) >= MIN_INTERVALS:
-                usual_ns = median(intervals)
+            elif len(seen.intervals_ns) >= MIN_INTERVALS:
+                usual_ns = median(seen.intervals_ns)
                 longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * usual_ns)
-                if time_ns - max(last_ns, self._resumed_ns) > longest_ns:
+                if seen.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
+                    self._seen[labels] = replace(seen, is_silent=True)
                     found.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return found
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants: the step is not a gap of any series."""
-        self._resumed_ns += step.by_ns
-        for labels, (last_ns, intervals) in self._seen.items():
-            self._seen[labels] = (last_ns + step.by_ns, intervals)
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""
-        return [[list(labels), *seen] for labels, seen in self._seen.items()]
+        return self._seen.document(
+            lambda seen: {
+                "last_at_ns": seen.last_at_ns,
+                "intervals_ns": list(seen.intervals_ns),
+                "is_silent": seen.is_silent,
+            }
+        )
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; gaps are measured from the next evaluation on."""
-        for labels, last_ns, intervals in document:
-            key = tuple((name, value) for name, value in labels)
-            self._seen.put(key, (int(last_ns), [int(step_ns) for step_ns in intervals]))
+        self._seen.restore(document, partial(_LastRow, is_resumed=True))
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Duration, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event
@@ -49,12 +48,12 @@ class AnomalyRule(Rule):
             return
         labels = labels_of(tags)
         series = f"{event.metric}{where(labels)}"
-        seen = self._seen.pop(series, {"times_ns": []})
+        seen = self._seen.pop(series, {"times_at_ns": []})
         # After a restart an event may be delivered again.
-        times_ns = [at_ns for at_ns in seen["times_ns"] if at_ns != event.time_ns]
+        times_ns = [at_ns for at_ns in seen["times_at_ns"] if at_ns != event.time_ns]
         self._seen[series] = {
             "labels": dict(labels),
-            "times_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
+            "times_at_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
             "text": f"{event.title} ({event.detail})",
             "cause": event.cause,
             "change_pct": event.change_pct,
@@ -68,16 +67,16 @@ class AnomalyRule(Rule):
         since_ns = time_ns - int(config.within_s * NS_PER_S)
         found = []
         for series, seen in list(self._seen.items()):
-            seen["times_ns"] = [at_ns for at_ns in seen["times_ns"] if at_ns >= since_ns]
-            if not seen["times_ns"]:
+            seen["times_at_ns"] = [at_ns for at_ns in seen["times_at_ns"] if at_ns >= since_ns]
+            if not seen["times_at_ns"]:
                 del self._seen[series]
-            elif len(seen["times_ns"]) >= config.at_least:
+            elif len(seen["times_at_ns"]) >= config.at_least:
                 found.append(
                     Symptom(
                         rule=config.name,
                         series=series,
                         text=seen["text"],
-                        since_ns=seen["times_ns"][0],
+                        since_ns=seen["times_at_ns"][0],
                         value=seen["change_pct"],
                         cause=seen["cause"],
                         severity=config.severity,
@@ -85,11 +84,6 @@ class AnomalyRule(Rule):
                     )
                 )
         return found
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for seen in self._seen.values():
-            seen["times_ns"] = [step.of_ns(at_ns) for at_ns in seen["times_ns"]]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the outliers in the window."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Currency, Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
@@ -48,8 +47,7 @@ class BudgetRule(Rule):
         """Add the cost of a row of `device`; rows in another currency are skipped."""
         cost = row.fields.get("cost")
         if isinstance(cost, float) and row.tags.get("currency") in {None, self._config.currency}:
-            bucket = row.time_ns // self._bucket_ns
-            self._spent[bucket] = self._spent.get(bucket, 0.0) + cost
+            self._add(row.time_ns, cost)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return a symptom while the cost is at or above the limit."""
@@ -80,23 +78,24 @@ class BudgetRule(Rule):
             )
         ]
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        spent: dict[int, float] = {}
-        for bucket, cost in self._spent.items():
-            now = step.of_ns(bucket * self._bucket_ns) // self._bucket_ns
-            spent[now] = spent.get(now, 0.0) + cost
-        self._spent = spent
-        if self._since_ns is not None:
-            self._since_ns = step.of_ns(self._since_ns)
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the buckets with their length: a changed period starts from zero."""
-        spent = [[bucket, cost] for bucket, cost in self._spent.items()]
-        return {"bucket_ns": self._bucket_ns, "spent": spent, "since_ns": self._since_ns}
+        return {
+            "bucket_ns": self._bucket_ns,
+            "spent_at_ns": [bucket * self._bucket_ns for bucket in self._spent],
+            "spent": list(self._spent.values()),
+            "since_at_ns": self._since_ns,
+        }
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state of the same bucket length."""
-        if document["bucket_ns"] == self._bucket_ns:
-            self._spent = {int(bucket): float(cost) for bucket, cost in document["spent"]}
-            self._since_ns = document["since_ns"]
+        if document["bucket_ns"] != self._bucket_ns:
+            return
+        self._spent = {}
+        for time_ns, cost in zip(document["spent_at_ns"], document["spent"], strict=True):
+            self._add(time_ns, cost)
+        self._since_ns = document["since_at_ns"]
+
+    def _add(self, time_ns: int, cost: float) -> None:
+        bucket = time_ns // self._bucket_ns
+        self._spent[bucket] = self._spent.get(bucket, 0.0) + cost

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.rules.rule import (
@@ -24,9 +23,12 @@ GRACE_NS = 1800 * NS_PER_S
 
 @dataclass(slots=True)
 class _FlaggedBudget:
-    """The last row of a budget whose flag is set: its start, the end of its period, its figures."""
+    """The last row of a budget whose flag is set: its start, the end of its period, its figures.
 
-    since_ns: int
+    The end is a date of the calendar, which a step of the wall clock does not move.
+    """
+
+    since_at_ns: int
     ends_ns: int
     value: float | None
     amount: float | None
@@ -60,7 +62,7 @@ class CalendarBudgetRule(Rule):
         before = self._seen.get(labels)
         # A flag set in the next period too is a new incident: the old one resolves in between.
         is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
-        since_ns = row.time_ns if before is None or is_next else before.since_ns
+        since_ns = row.time_ns if before is None or is_next else before.since_at_ns
         value, amount = row.fields.get(self.value), row.fields.get("amount")
         seen = _FlaggedBudget(
             since_ns,
@@ -81,26 +83,20 @@ class CalendarBudgetRule(Rule):
             seen.is_next_period = False
         return found
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift the start of each flag; the end of a period is a calendar instant."""
-        for seen in self._seen.values():
-            seen.since_ns = step.of_ns(seen.since_ns)
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the budgets whose flag is set."""
-        return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
+        return self._seen.document(asdict)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        for labels, *values in document:
-            self._seen.put(tuple((name, value) for name, value in labels), _FlaggedBudget(*values))
+        self._seen.restore(document, _FlaggedBudget)
 
     def _symptom(self, labels: Labels, seen: _FlaggedBudget) -> Symptom:
         return Symptom(
             rule=self._config.name,
             series=f"{self.value}{where(labels)}",
             text=seen.text,
-            since_ns=seen.since_ns,
+            since_ns=seen.since_at_ns,
             value=seen.value,
             threshold=seen.amount,
             severity=self._config.severity,

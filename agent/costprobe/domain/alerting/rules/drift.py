@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event
@@ -68,8 +67,8 @@ class DriftRule(Rule):
         self._active[series] = {
             "labels": dict(labels),
             "level_pct": level_pct,
-            "since_ns": since_ns if before is None else before["since_ns"],
-            "reported_ns": event.time_ns,
+            "since_at_ns": since_ns if before is None else before["since_at_ns"],
+            "reported_at_ns": event.time_ns,
             # A further shift is reported with the cause of the first.
             "text": event.detail or f"{event.title}{_reason(before)}",
             "began": before["began"] if before else event.detail or event.title,
@@ -87,7 +86,7 @@ class DriftRule(Rule):
         for series in [
             series
             for series, drift in self._active.items()
-            if time_ns - drift["reported_ns"] > accept_ns
+            if time_ns - drift["reported_at_ns"] > accept_ns
         ]:
             del self._active[series]
         return [
@@ -95,7 +94,7 @@ class DriftRule(Rule):
                 rule=config.name,
                 series=series,
                 text=drift["text"],
-                since_ns=drift["since_ns"],
+                since_ns=drift["since_at_ns"],
                 value=drift["level_pct"],
                 threshold=config.at_least * 100,
                 cause=drift["cause"],
@@ -104,12 +103,6 @@ class DriftRule(Rule):
             )
             for series, drift in self._active.items()
         ]
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for drift in self._active.values():
-            for name in ("since_ns", "reported_ns"):
-                drift[name] = step.of_ns(drift[name])
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the active shifts."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault, Symptom
 from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
 
@@ -68,14 +67,12 @@ class FaultRule(Rule):
             for series, fault in selected.items()
         ]
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self._since_ns = {series: step.of_ns(at_ns) for series, at_ns in self._since_ns.items()}
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the start of each fault."""
-        return self._since_ns
+        return {"since_at_ns": self._since_ns}
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        self._since_ns = {str(series): int(since_ns) for series, since_ns in document.items()}
+        self._since_ns = {
+            str(series): int(since_ns) for series, since_ns in document["since_at_ns"].items()
+        }

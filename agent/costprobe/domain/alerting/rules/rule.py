@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import Field
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Level, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import Event, Point
@@ -96,15 +95,16 @@ class Rule(ABC):
     def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
         """Add a drift or an anomaly."""
 
-    def clock_was_stepped(self, step: ClockStep) -> None:  # noqa: B027 - optional
-        """Shift stored instants after a wall-clock step, so that no duration includes it."""
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the state as JSON; None for a rule without state."""
+        """Return the state as JSON; None for a rule without state.
+
+        Its instants (UTC ns) stand under keys that end in `_at_ns`: after a step of the wall clock
+        those that lie in the future are moved, and the state is restored.
+        """
         return None
 
     def restore(self, document: Any) -> None:  # noqa: ANN401, B027 - any JSON value; optional
-        """Replace the state by one that `document` returned.
+        """Replace the state by one that `document` returned: after a restart or a clock step.
 
         Raises:
             AttributeError, KeyError, TypeError, ValueError: It is damaged.
@@ -120,6 +120,24 @@ class SeriesTable(OrderedDict[Labels, Value]):
         self.move_to_end(labels)
         while len(self) > MAX_SERIES:
             self.popitem(last=False)
+
+    def document(self, to_document: Callable[[Value], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the table as JSON: the labels of each series, and the document of its value."""
+        return [{"labels": dict(labels), **to_document(value)} for labels, value in self.items()]
+
+    def restore(
+        self, document: Iterable[Mapping[str, Any]], of_document: Callable[..., Value]
+    ) -> None:
+        """Replace the table by one that `document` returned.
+
+        Args:
+            document: The document.
+            of_document: Returns a value from the keys of its document.
+        """
+        self.clear()
+        for entry in document:
+            values = {key: value for key, value in entry.items() if key != "labels"}
+            self.put(tuple(entry["labels"].items()), of_document(**values))
 
 
 def labels_of(tags: Mapping[str, str]) -> Labels:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
@@ -57,9 +56,7 @@ class SloRule(Rule):
             return
         labels = labels_of(row.tags)
         buckets = self._runs.get(labels, {})
-        counts = buckets.setdefault(row.time_ns // self._bucket_ns, [0, 0])
-        counts[0] += value <= self._config.within_ms
-        counts[1] += 1
+        self._count(buckets, row.time_ns, int(value <= self._config.within_ms), 1)
         self._runs.put(labels, buckets)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
@@ -99,31 +96,32 @@ class SloRule(Rule):
         self._since_ns = since_ns
         return found
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for labels, buckets in self._runs.items():
-            moved: dict[int, list[int]] = {}
-            for bucket, (good, runs) in buckets.items():
-                now = step.of_ns(bucket * self._bucket_ns) // self._bucket_ns
-                counts = moved.setdefault(now, [0, 0])
-                counts[0] += good
-                counts[1] += runs
-            self._runs[labels] = moved
-        self._since_ns = {series: step.of_ns(at_ns) for series, at_ns in self._since_ns.items()}
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the counts with the bucket length: a changed window starts from zero."""
-        runs = [
-            [list(labels), [[bucket, *counts] for bucket, counts in buckets.items()]]
-            for labels, buckets in self._runs.items()
-        ]
-        return {"bucket_ns": self._bucket_ns, "runs": runs, "since_ns": self._since_ns}
+        runs = self._runs.document(
+            lambda buckets: {
+                "runs_at_ns": [bucket * self._bucket_ns for bucket in buckets],
+                "counts": list(buckets.values()),
+            }
+        )
+        return {"bucket_ns": self._bucket_ns, "runs": runs, "since_at_ns": self._since_ns}
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state of the same bucket length."""
         if document["bucket_ns"] != self._bucket_ns:
             return
-        for labels, buckets in document["runs"]:
-            key = tuple((name, value) for name, value in labels)
-            self._runs.put(key, {bucket: [good, runs] for bucket, good, runs in buckets})
-        self._since_ns = dict(document["since_ns"])
+        self._runs.restore(document["runs"], self._buckets)
+        self._since_ns = dict(document["since_at_ns"])
+
+    def _buckets(
+        self, runs_at_ns: Sequence[int], counts: Sequence[tuple[int, int]]
+    ) -> dict[int, list[int]]:
+        buckets: dict[int, list[int]] = {}
+        for time_ns, (good, runs) in zip(runs_at_ns, counts, strict=True):
+            self._count(buckets, time_ns, good, runs)
+        return buckets
+
+    def _count(self, buckets: dict[int, list[int]], time_ns: int, good: int, runs: int) -> None:
+        counts = buckets.setdefault(time_ns // self._bucket_ns, [0, 0])
+        counts[0] += good
+        counts[1] += runs

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.config.fields import Name
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
@@ -63,12 +62,15 @@ class ThresholdRuleConfig(RuleConfig):
 
 @dataclass(slots=True)
 class _LastValue:
-    """The last value of a series, its time, the mean interval, and the start of the violation."""
+    """The last value of a series, the mean interval, the start of the violation, and its time.
+
+    The time is None after a restart or a clock step: the time until the next row is no interval.
+    """
 
     value: float
-    last_ns: int
     interval_ns: float = 0.0
-    since_ns: int | None = None
+    since_at_ns: int | None = None
+    last_ns: int | None = None
 
     @property
     def valid_ns(self) -> float:
@@ -105,17 +107,15 @@ class ThresholdRule(Rule):
         labels = labels_of(row.tags)
         seen = self._seen.get(labels)
         if seen is None:
-            seen = _LastValue(float(value), row.time_ns)
-        else:
-            step_ns = row.time_ns - seen.last_ns
-            if step_ns > 0:  # else the clock was stepped backwards
-                seen.add_interval(step_ns)
-            seen.value, seen.last_ns = float(value), row.time_ns
-        if seen.since_ns is None:
+            seen = _LastValue(float(value))
+        elif seen.last_ns is not None and row.time_ns > seen.last_ns:
+            seen.add_interval(row.time_ns - seen.last_ns)
+        seen.value, seen.last_ns = float(value), row.time_ns
+        if seen.since_at_ns is None:
             if self._sign * (seen.value - self._limit) > 0:
-                seen.since_ns = row.time_ns
+                seen.since_at_ns = row.time_ns
         elif self._sign * (seen.value - self._clear) <= 0:
-            seen.since_ns = None
+            seen.since_at_ns = None
         self._seen.put(labels, seen)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
@@ -123,28 +123,25 @@ class ThresholdRule(Rule):
         if self._is_resumed:
             self._is_resumed, self._resumed_ns = False, time_ns
         return [
-            self._symptom(labels, seen, seen.since_ns)
+            self._symptom(labels, seen, seen.since_at_ns)
             for labels, seen in self._seen.items()
-            if seen.since_ns is not None
-            if time_ns - max(seen.last_ns, self._resumed_ns) <= seen.valid_ns
+            if seen.since_at_ns is not None
+            if time_ns - max(seen.last_ns or 0, self._resumed_ns) <= seen.valid_ns
         ]
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants: the step does not age a value."""
-        self._resumed_ns += step.by_ns
-        for seen in self._seen.values():
-            seen.last_ns += step.by_ns
-            if seen.since_ns is not None:
-                seen.since_ns = step.of_ns(seen.since_ns)
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
-        return [[list(labels), *astuple(seen)] for labels, seen in self._seen.items()]
+        return self._seen.document(
+            lambda seen: {
+                "value": seen.value,
+                "interval_ns": seen.interval_ns,
+                "since_at_ns": seen.since_at_ns,
+            }
+        )
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; validity counts from the next evaluation on."""
-        for labels, *values in document:
-            self._seen.put(tuple((name, value) for name, value in labels), _LastValue(*values))
+        self._seen.restore(document, _LastValue)
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, seen: _LastValue, since_ns: int) -> Symptom:
