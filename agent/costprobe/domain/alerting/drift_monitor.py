@@ -5,45 +5,28 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.records import BOARD, NS_PER_S, Event, FieldValue, Point, Severity
-from costprobe.domain.costing.comparison.change import CostChange, split_change
-from costprobe.domain.detection.causes import THROTTLED_PCT, explain
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.drift_events import (
+    Key,
+    RowHistory,
+    anomaly_event,
+    cause_of,
+    drift_event,
+    further_shift_event,
+    reversal_event,
+)
 from costprobe.domain.detection.detector import Detector
 from costprobe.domain.detection.findings import DetectorSettings, Finding
-from costprobe.domain.detection.runs import (
-    BEFORE_RUNS,
-    DetectionRun,
-    SoftwareChange,
-    conditions,
-    factors,
-    run_of,
-    software_change_of,
-)
 from costprobe.domain.detection.settings import DetectionConfig, Metric
 
-DAY_NS = 86_400 * NS_PER_S
-# Longest history before a shift that is compared with it.
-BEFORE_NS = 14 * DAY_NS
-MIN_RUNS_BEFORE = 3
 STATE_PREFIX = "detector "
 # A drift older than this is the new normal: the next one is measured from it.
-SETTLED_NS = DAY_NS
-
-WORDS: Mapping[Metric, str] = {
-    "cost": "cost per inference",
-    "latency": "latency",
-    "energy": "energy per inference",
-    "throughput": "throughput",
-}
-
-Key = tuple[str, str, Metric]
-RowHistory = Callable[[str, str, int, int], Sequence[Point]]
+SETTLED_NS = 86_400 * NS_PER_S
 
 
 @dataclass(slots=True)
@@ -180,7 +163,7 @@ class DriftMonitor:
         drifts = []
         for finding in series.detector.update(point.time_ns / NS_PER_S, value):
             if finding.kind == "anomaly":
-                series.pending = finding, _anomaly_event(finding, point, key)
+                series.pending = finding, anomaly_event(finding, point, key)
             else:
                 drifts.append(self._drift_event(finding, series, point, key))
         events += drifts
@@ -196,25 +179,12 @@ class DriftMonitor:
         smallest = self._settings.least_effect
         if abs(away) < smallest / 2:
             series.base, series.since_ns = None, point.time_ns
-            return [_reversal_event(point.time_ns, away, key)]
+            return [reversal_event(point.time_ns, away, key)]
         if abs(away) < abs(series.reported_shift) + max(smallest, abs(series.reported_shift) / 3):
             return []
         series.reported_shift, series.reported_ns = away, point.time_ns
         series.since_ns = point.time_ns
-        device, probe, metric = key
-        pct = math.expm1(away) * 100
-        return [
-            Event(
-                kind="drift",
-                severity=_severity(away, metric),
-                title=f"{WORDS[metric]} of {probe} on {device} shifted further, to {pct:+.1f} %",
-                time_ns=point.time_ns,
-                device=device,
-                subject={"probe": probe},
-                metric=metric,
-                level_pct=pct,
-            )
-        ]
+        return [further_shift_event(point.time_ns, away, key)]
 
     def _drift_event(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -228,65 +198,10 @@ class DriftMonitor:
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
         if abs(away) < self._settings.least_effect / 2:
             series.base = None
-            return _reversal_event(point.time_ns, away, key)
-        device, probe, metric = key
-        cause, sentence = self._explain(finding, key, (level_since_ns, since_ns), point.time_ns)
-        return Event(
-            kind="drift",
-            severity=_severity(finding.change, metric),
-            title=f"{WORDS[metric]} of {probe} on {device} is {finding.change_pct:+.1f} %",
-            time_ns=point.time_ns,
-            detail=f"{WORDS[metric]} of {probe} on {device}: {sentence}",
-            device=device,
-            subject={"probe": probe},
-            before=f"{finding.before:.6g}",
-            after=f"{finding.after:.6g}",
-            cause=cause,
-            metric=metric,
-            change_pct=finding.change_pct,
-            level_pct=math.expm1(away) * 100,
-            since_ns=since_ns,
-        )
-
-    def _explain(
-        self, finding: Finding, key: Key, levels_ns: tuple[int, int], now_ns: int
-    ) -> tuple[str, str]:
-        """Return the cause of a drift as a word and as a sentence.
-
-        Args:
-            finding: The drift.
-            key: Its series.
-            levels_ns: Start of the level before and of the level after the shift, UTC in ns.
-            now_ns: Time of the value that completed the detection, UTC in ns.
-        """
-        device, probe, metric = key
-        before_ns, since_ns = levels_ns
-        rows = list(self._history(device, probe, since_ns - BEFORE_NS, now_ns + 1))
-        runs = _runs(rows)
-        # The estimated start may fall between two runs: align it with the nearest run.
-        nearest = min(runs, key=lambda run: abs(run.time_ns - since_ns), default=None)
-        since_ns = since_ns if nearest is None else nearest.time_ns
-        before = [run for run in runs if run.time_ns < since_ns][-BEFORE_RUNS:]
-        # Compare with the runs of the previous level only, or with the last few where it was short.
-        before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
-        after = [run for run in runs if run.time_ns >= since_ns]
-        since = _clock_time(since_ns, now_ns)
-        if not before or not after:
-            return "unknown", f"{finding.change_pct:+.1f} % since {since}"
-        old, new = _software(rows, before[-1], after[-1])
-        split: CostChange | None = None
-        if metric == "cost":
-            old_cost, new_cost = factors(before), factors(after)
-            if old_cost.cost > 0 and new_cost.cost > 0:
-                split = split_change(old_cost, new_cost)
-        return explain(
-            finding.change_pct, split, conditions(before, old), conditions(after, new), since
-        )
-
-
-def _severity(change: float, metric: Metric) -> Severity:
-    """Return info for an improvement, warning for a deterioration."""
-    return "warning" if (change > 0) != (metric == "throughput") else "info"
+            return reversal_event(point.time_ns, away, key)
+        levels_ns = (level_since_ns, since_ns)
+        explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
+        return drift_event(finding, key, away, (point.time_ns, since_ns), explained)
 
 
 def _confirms(anomaly: Finding, value: float) -> bool:
@@ -311,87 +226,3 @@ def _values(point: Point) -> list[tuple[Metric, float]]:
         for field, metric in names.items()
         if isinstance(value := point.fields.get(field), int | float)
     ]
-
-
-def _runs(rows: Iterable[Point]) -> list[DetectionRun]:
-    """Join rows of `probe` and `cost` that share a time to runs, oldest first."""
-    costs = {row.time_ns: row for row in rows if row.measurement == "cost"}
-    found = (run_of(row, costs.get(row.time_ns)) for row in rows if row.measurement == "probe")
-    return sorted((run for run in found if run is not None), key=lambda run: run.time_ns)
-
-
-def _software(
-    rows: Iterable[Point], before: DetectionRun, after: DetectionRun
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the versions, hashes and boards that changed between two runs, before and after.
-
-    Versions are omitted if the fingerprint is the same.
-    """
-    changes: list[SoftwareChange] = [
-        change
-        for row in rows
-        if row.measurement == "event" and (change := software_change_of(row)) is not None
-        if before.time_ns < change.time_ns <= after.time_ns
-    ]
-    changes.sort(key=lambda change: change.time_ns)
-    old: dict[str, str] = {}
-    new: dict[str, str] = {}
-    for change in changes:
-        old = {**change.before, **old}
-        new = {**new, **change.after}
-    if not changes or before.fingerprint == after.fingerprint:
-        boards = [{BOARD: found[BOARD]} if BOARD in found else {} for found in (old, new)]
-        old = {"fingerprint": before.fingerprint, **boards[0]}
-        new = {"fingerprint": after.fingerprint, **boards[1]}
-    return old, new
-
-
-def _anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
-    device, probe, metric = key
-    return Event(
-        kind="anomaly",
-        severity="info",
-        title=f"one {WORDS[metric]} of {probe} on {device} is an outlier: {finding.change_pct:+.0f} %",
-        time_ns=point.time_ns,
-        detail=f"{finding.after:.6g} where {finding.before:.6g} was expected",
-        device=device,
-        subject={"probe": probe},
-        before=f"{finding.before:.6g}",
-        after=f"{finding.after:.6g}",
-        cause=_disturbance(point.fields),
-        metric=metric,
-        change_pct=finding.change_pct,
-    )
-
-
-def _disturbance(fields: Mapping[str, FieldValue]) -> str:
-    """Return the disturbance of a single run that its row shows; empty if none."""
-    if fields.get("contended") is True:
-        return "neighbour"
-    names = {"throttled_thermal_pct": "thermal throttling", "throttled_power_pct": "power limit"}
-    for field, name in names.items():
-        value = fields.get(field)
-        if isinstance(value, int | float) and value > THROTTLED_PCT:
-            return name
-    return ""
-
-
-def _reversal_event(time_ns: int, away: float, key: Key) -> Event:
-    device, probe, metric = key
-    event = Event(
-        kind="drift",
-        severity="info",
-        title=f"{WORDS[metric]} of {probe} on {device} reverted",
-        time_ns=time_ns,
-        device=device,
-        subject={"probe": probe},
-        metric=metric,
-    )
-    return replace(event, level_pct=math.expm1(away) * 100)
-
-
-def _clock_time(time_ns: int, now_ns: int) -> str:
-    """Format a UTC time for people: without the date if it is today."""
-    then = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
-    now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
-    return f"{then:%H:%M} UTC" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M} UTC"

@@ -19,9 +19,10 @@ from costprobe.domain.alerting.incidents import (
     with_symptoms,
 )
 from costprobe.domain.alerting.matching import SEVERITIES, matches
+from costprobe.domain.alerting.notices import NoticeRules, common_tags
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.registry import rule_of
-from costprobe.domain.alerting.rules.rule import SERIES_TAGS, Rule, RuleConfig
+from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
 from costprobe.domain.alerting.silencing import Silencing
 
@@ -72,9 +73,9 @@ class AlertEngine:
         self._is_current = is_current
         self._configs = {config.name: config for config in rules}
         self._settings = settings
-        self._notifiers = {notifier.name: notifier for notifier in notifiers}
         self._tags = dict(tags)
         self._silencing = Silencing(maintenance)
+        self._notice_rules = NoticeRules(self._configs, notifiers, self._silencing)
         self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
         self._by_measurement: dict[str, list[str]] = {}
         for name, rule in self._rules.items():
@@ -115,9 +116,9 @@ class AlertEngine:
             found.setdefault(self._key(symptom), []).append(symptom)
         for key in [*self._incidents, *(key for key in found if key not in self._incidents)]:
             self._advance(key, found.get(key, []), time_ns)
-        for key, incident in self._incidents.items():
+        for incident in self._incidents.values():
             if incident.alert.state == "firing":
-                self._notify(key, incident, time_ns)
+                self._notices += self._notice_rules.due(incident, time_ns)
         self._expire_histories(time_ns)
         listed = self.alerts()
         changed = bool(self._points or self._notices) or listed != self._listed
@@ -140,7 +141,9 @@ class AlertEngine:
 
     def silenced(self, time_ns: int) -> tuple[Alert, ...]:
         """Return the incidents that are silenced at a UTC ns."""
-        return tuple(alert for alert in self.alerts() if self._is_silenced(alert, time_ns))
+        return tuple(
+            alert for alert in self.alerts() if self._notice_rules.is_silenced(alert, time_ns)
+        )
 
     def firing_for(self, notifier: str, time_ns: int) -> tuple[Alert, ...]:
         """Return the firing, unsilenced incidents that a notifier was notified of."""
@@ -148,7 +151,7 @@ class AlertEngine:
             incident.alert
             for incident in self._incidents.values()
             if incident.alert.state == "firing" and notifier in incident.notified
-            if not self._is_silenced(incident.alert, time_ns)
+            if not self._notice_rules.is_silenced(incident.alert, time_ns)
         )
 
     def add_silence(self, silence: Silence) -> None:
@@ -296,10 +299,7 @@ class AlertEngine:
             history.resolved_ns = time_ns
             history.changes_ns.append(time_ns)
         self._record(incident.alert, time_ns)
-        for notifier in incident.notified:
-            settings = self._notifiers.get(notifier)
-            if settings is not None and settings.send_resolved:
-                self._notices.append(Notice(notifier, incident.alert))
+        self._notices += self._notice_rules.ended(incident)
         del self._incidents[key]
 
     def _is_cooling(
@@ -310,42 +310,6 @@ class AlertEngine:
             return False
         cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
         return time_ns - history.resolved_ns < cool_down_s * NS_PER_S
-
-    def _notify(self, key: str, incident: Incident, time_ns: int) -> None:
-        """Queue notices: first ones, higher severities, and repetitions."""
-        alert = incident.alert
-        if self._is_silenced(alert, time_ns):
-            return
-        for name in self._recipients(key, alert):
-            last = incident.notified.get(name)
-            repeat_s = self._notifiers[name].repeat_s
-            if last is None:
-                self._notices.append(Notice(name, alert))
-            elif SEVERITIES[alert.severity] > SEVERITIES[last[0]]:
-                self._notices.append(Notice(name, replace(alert, raised_from=last[0])))
-            elif repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S:
-                self._notices.append(Notice(name, alert))
-            else:
-                continue
-            incident.notified[name] = (alert.severity, time_ns)
-
-    def _recipients(self, key: str, alert: Alert) -> list[str]:
-        rules = [self._configs[s.rule] for s in alert.symptoms if s.rule in self._configs]
-        wanted: set[str] = set()
-        for rule in rules:
-            wanted |= set(self._notifiers if rule.notify is None else rule.notify)
-        wanted |= set(self._incidents[key].notified)
-        labels = _all_labels(alert)
-        return [
-            name
-            for name, notifier in self._notifiers.items()
-            if name in wanted
-            if SEVERITIES[alert.severity] >= SEVERITIES[notifier.min_severity]
-            if matches(notifier.match, labels)
-        ]
-
-    def _is_silenced(self, alert: Alert, time_ns: int) -> bool:
-        return self._silencing.is_silenced(_all_labels(alert), time_ns)
 
     def _record(self, alert: Alert, time_ns: int) -> None:
         """Append a row of `alert`; no two rows have the same time."""
@@ -361,10 +325,10 @@ class AlertEngine:
             "since": alert.since_ns / NS_PER_S,
             "symptoms": len(alert.symptoms),
             "flapping": alert.is_flapping,
-            "silenced": self._is_silenced(alert, time_ns),
+            "silenced": self._notice_rules.is_silenced(alert, time_ns),
         }
         state: AlertState = alert.state
-        places = {tag: value for tag, value in _common_tags(alert).items() if tag in ROW_TAGS}
+        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
         tags = {**self._tags, "rule": alert.name, "state": state, **places}
         self._points.append(make_point("alert", tags, fields, self._last_row_ns))
 
@@ -376,18 +340,3 @@ class AlertEngine:
                 del self._histories[key]
         for key in [key for key in self._histories if key not in self._incidents][:-MAX_HISTORIES]:
             del self._histories[key]
-
-
-def _all_labels(alert: Alert) -> dict[str, str]:
-    """Return all labels of an incident that a pattern may match."""
-    return {**_common_tags(alert), **alert.labels, "rule": alert.name, "severity": alert.severity}
-
-
-def _common_tags(alert: Alert) -> dict[str, str]:
-    """Return the tags with the same value in all symptoms."""
-    return {
-        tag: next(iter(values))
-        for tag in SERIES_TAGS
-        if len(values := {symptom.labels.get(tag, "") for symptom in alert.symptoms}) == 1
-        if "" not in values
-    }
