@@ -14,6 +14,7 @@ _SIGNS = (
     # (aten/src/ATen/native/cudnn/Conv_v8.cpp, Conv_v7.cpp).
     ("unable to find an engine", "oom"),
     ("unable to find a valid cudnn algorithm", "oom"),
+    ("no execution plans", "oom"),
     # A library without a kernel for a tensor of this size (ATen/cuda/Exceptions.h).
     ("status_not_supported", "oom"),
     ("cuda error", "device"),

@@ -209,6 +209,11 @@ def test_flags_that_change_speed_are_part_of_the_fingerprint():
             "smaller batch",
         ),
         (
+            RuntimeError("[cudnn_frontend] Error: No execution plans support the graph."),
+            "oom",
+            "smaller batch",
+        ),
+        (
             RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
             "oom",
             "smaller batch",

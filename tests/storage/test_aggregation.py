@@ -42,8 +42,6 @@ def test_totals_of_intervals_are_summed():
         "probe.outliers",
         "probe.requests",
         "probe.errors",
-        "probe.tokens_in",
-        "probe.tokens_out",
         *(f"cost.{name}" for name in ("cost_total", "cost_idle", "window_s")),
         *(f"serving.{name}" for name in SCHEMA["serving"].fields if name not in NO_TOTALS),
         *(f"allocation.{name}" for name in ("cost", "cost_hardware", "cost_energy")),

@@ -37,7 +37,8 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         "last": frozenset({"ecc_uncorrected", "mem_total_bytes"}),
     },
     "probe": {
-        "sum": frozenset({"samples", "outliers", "requests", "errors", "tokens_in", "tokens_out"}),
+        # Tokens are means of a request here.
+        "sum": frozenset({"samples", "outliers", "requests", "errors"}),
         "max": frozenset({"temp_max_c"}),
         "last": frozenset({"ecc_uncorrected", "threads"}),
     },
