@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from costprobe_probes.served.outcome import Reply, ServerError
-from costprobe_probes.served.results import figures, time_per_token_ms, tokens_counter
+from costprobe_probes.served.results import figures, is_cached, time_per_token_ms, tokens_counter
 from costprobe_probes.served.session import ServedSession
 from costprobe_probes.served.window import overlap, work_within
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
@@ -83,6 +83,18 @@ def test_one_answer_without_usage_makes_all_count_by_chunks():
     assert (source, tokens_out(counted), tokens_out(silent)) == ("chunks", 4, 3)
     source, tokens_out = tokens_counter([reply(0, 9)])
     assert (source, tokens_out(counted)) == (None, None)
+
+
+def test_omitted_count_of_cached_tokens_is_zero_beside_others():
+    """As vLLM answers: the first request of a prompt omits it, the others hit."""
+    missed, hit = reply(0, 9, 40, 8), reply(0, 9, 40, 8)._replace(cached_tokens=32)
+    for replies, cached_tokens, cached in (
+        ([missed, hit, hit, hit], 24, True),
+        ([missed, missed, missed, hit], 8, False),
+        ([missed, missed], None, False),
+    ):
+        found = figures(replies, lambda x: x.tokens_out)["cached_tokens"]
+        assert (found, is_cached(replies, None, varies=True)) == (cached_tokens, cached)
 
 
 def test_ttft_and_tpot_follow_arrival_times():

@@ -48,7 +48,7 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         "tpot_ms": summary(gaps) if gaps else None,
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
-        "cached_tokens": _mean([x.cached_tokens for x in replies]),
+        "cached_tokens": _mean(_cached_tokens(replies)),
     }
 
 
@@ -60,13 +60,20 @@ def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None
         hits: Requests that the server's response cache answered meanwhile; None if unknown.
         varies: Whether each prompt differed from its first token; None where there is no prompt.
     """
-    cached = [x.cached_tokens for x in replies if x.cached_tokens is not None]
     if hits is not None:
         return hits >= MOST * len(replies)
-    if len(cached) == len(replies) and all(x.tokens_in for x in replies):
-        return sum(cached) >= MOST * sum(x.tokens_in or 0 for x in replies)
+    cached = _mean(_cached_tokens(replies))
+    tokens_in = _mean([x.tokens_in for x in replies])
+    if cached is not None and tokens_in:
+        return cached >= MOST * tokens_in
     # Without a count, a repeated prompt has to be taken as cached.
     return None if varies is None else not varies
+
+
+def _cached_tokens(replies: Sequence[Reply]) -> Sequence[int | None]:
+    """Return the cached tokens of each request; vLLM omits a count of 0, so that none is 0 beside others."""
+    counts = [x.cached_tokens for x in replies]
+    return [count or 0 for count in counts] if any(counts) else counts
 
 
 def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
