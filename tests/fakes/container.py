@@ -4,17 +4,20 @@ The root directory is made once and never written to: what a container does lies
 with it. It shares the host's network and nothing else that is not given to it.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
+
+from fakes.made_once import made_once
 
 SUITE = "bookworm"
 PACKAGES = "systemd,systemd-sysv,dbus,procps,python3,python3-venv,udev"
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter")
+NSPAWN = (
+    "systemd-nspawn", "--register=no", "--keep-unit", "--quiet", "--volatile=overlay",
+)  # fmt: skip
 MAKE_S = 600
 BOOT_S = 60.0
 COMMAND_S = 300
@@ -32,21 +35,26 @@ def missing_tools():
 
 
 def debian_root():
-    """A folder with a minimal Debian, created once; a lock admits one process at a time."""
-    folder = Path(tempfile.gettempdir()) / f"costprobe-{SUITE}-{os.getuid()}"
-    done = folder.with_suffix(".done")
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            if folder.exists():
-                shutil.rmtree(folder)
-            command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, folder]
-            made = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=MAKE_S
-            )
-            assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
-            done.touch()
-    return folder
+    """The root directory of a minimal Debian."""
+    debootstrap = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE)
+    return made_once(SUITE, lambda folder: _run(*debootstrap, folder), PACKAGES)
+
+
+def in_debian(root, binds, *script):
+    """Run lines of a shell in a container that boots nothing.
+
+    Args:
+        root: Its root directory, of which it gets a writable view.
+        binds: Folders of this machine by their place in it.
+        script: The lines.
+    """
+    bound = [f"--bind={here}:{there}" for there, here in binds.items()]
+    _run(*NSPAWN, f"--directory={root}", *bound, "/bin/sh", "-ec", "\n".join(script))
+
+
+def _run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAKE_S)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 class Container:
@@ -54,7 +62,7 @@ class Container:
 
     Args:
         root: Its root directory, of which it gets a writable view.
-        binds: Folders of this machine by their place in it, which it may only read.
+        binds: Folders of this machine by their place in it.
         log: Where its console goes.
     """
 
@@ -63,14 +71,10 @@ class Container:
         with log.open("wb") as console:
             self._nspawn = subprocess.Popen(
                 [
-                    "systemd-nspawn",
-                    "--register=no",
-                    "--keep-unit",
-                    "--quiet",
+                    *NSPAWN,
                     "--boot",
-                    "--volatile=overlay",
                     f"--directory={root}",
-                    *(f"--bind-ro={here}:{there}" for there, here in binds.items()),
+                    *(f"--bind={here}:{there}" for there, here in binds.items()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=console,

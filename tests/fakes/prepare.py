@@ -3,13 +3,14 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from fakes.container import debian_root, missing_tools
+from fakes.container import missing_tools
 from fakes.serving_python import torch_alone, with_model_libraries
+from fakes.wheels import user_environment
 
 if __name__ == "__main__":
     steps = [torch_alone, with_model_libraries]
     if os.geteuid() == 0 and not missing_tools():
-        steps.append(debian_root)
+        steps.append(user_environment)
     with ThreadPoolExecutor() as pool:
         for step in [pool.submit(step) for step in steps]:
             step.result()

@@ -4,15 +4,14 @@ They are virtual environments of their own, made once for each version of what i
 itself is linked in, with copies of what it requires; nothing else of this interpreter is included.
 """
 
-import fcntl
-import hashlib
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+
+from fakes.made_once import made_once
 
 LIBRARIES = ("timm==1.0.31", "transformers==5.23.0", "safetensors==0.8.0")
 INSTALL_TIMEOUT_S = 500
@@ -43,18 +42,11 @@ def with_model_libraries() -> Path:
 
 
 def _made(name: str, packages: tuple[str, ...]) -> Path:
-    """The interpreter of an environment, created once; a lock admits one process at a time."""
+    """The interpreter of an environment."""
     torch = distribution("torch")
     # An environment cannot be moved: its links are absolute.
-    what = f"{sys.version} {torch.version} {torch.locate_file('')} {packages} {SITECUSTOMIZE}"
-    digest = hashlib.sha256(what.encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"costprobe-python-{name}-{digest}"
-    done = folder / "done"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            _fill(folder, packages)
-            done.touch()
+    content = (sys.version, torch.version, str(torch.locate_file("")), packages, SITECUSTOMIZE)
+    folder = made_once(f"python-{name}", lambda folder: _fill(folder, packages), *content)
     return folder / "bin" / "python"
 
 

@@ -1,7 +1,7 @@
 """Wheels for an installation without a network: costprobe in two versions, and its dependencies.
 
-torch is replaced by an empty package of its name, because it does not matter how the service is
-installed and run.
+Packages that the service's tests never use are replaced by empty ones of their name: torch, and
+some of many files.
 """
 
 import base64
@@ -14,21 +14,53 @@ import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from fakes.container import debian_root, in_debian
+from fakes.made_once import made_once
+
 ROOT = Path(__file__).parents[2]
 VERSION = distribution("costprobe").version
 NEXT_VERSION = f"{VERSION}.post1"
 SHIPPED = ("agent", "probes", "systemd", "man", "pyproject.toml", "README.md", "LICENSE")
 PYTHON = "3.11"  # of Debian 12
 TORCH = "torch==2.13.0"
+EMPTY = ("torch", "apprise", "pygments", "tzdata")
 
 
-def make_wheels(folder):
-    """Fill a folder with wheels."""
+def dependency_wheels():
+    """A folder with the wheels of everything that costprobe requires."""
+    required = _required()
+    return made_once("wheels", lambda folder: _download(folder, required), required)
+
+
+def own_wheels(folder):
+    """Fill a folder with the wheels of costprobe."""
     folder.mkdir()
     for version in (VERSION, NEXT_VERSION):
         _costprobe(folder, version)
-    _stand_in(folder, *TORCH.split("=="))
-    wanted = [f"{name}=={version}" for name, version in _required()]
+
+
+def user_environment():
+    """A virtual environment at /opt/first of a Debian, with what costprobe requires."""
+    root, wheels = debian_root(), dependency_wheels()
+    return made_once("user", lambda folder: _install(folder, root, wheels), str(root), str(wheels))
+
+
+def _install(folder, root, wheels):
+    folder.mkdir()
+    in_debian(
+        root,
+        {"/opt/first": folder, "/opt/wheels": wheels},
+        "python3 -m venv /opt/first",
+        "/opt/first/bin/pip install --quiet --no-index --no-deps /opt/wheels/*.whl",
+    )
+
+
+def _download(folder, required):
+    folder.mkdir()
+    for name, version in required:
+        if name in EMPTY:
+            _stand_in(folder, name, version)
+    wanted = [f"{name}=={version}" for name, version in required if name not in EMPTY]
     _pip("download", "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", "--dest",
          folder, *wanted)  # fmt: skip
 
@@ -45,21 +77,23 @@ def _costprobe(folder, version):
         text = (source / name).read_text()
         assert f'"{VERSION}"' in text
         (source / name).write_text(text.replace(f'"{VERSION}"', f'"{version}"', 1))
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
+    _python("hatchling", "build", "-t", "wheel", "-d", folder, cwd=source)
 
 
 def _required():
-    """The dependencies of costprobe on this platform, without torch and its own dependencies."""
-    found, waiting = {}, ["costprobe", "starlette", "uvicorn"]
+    """The dependencies of costprobe on this platform, without those of the empty packages."""
+    found, waiting = dict([TORCH.split("==")]), ["costprobe", "starlette", "uvicorn"]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found or name == "torch":
+        if name in found:
             continue
         try:
             dist = distribution(name)
         except PackageNotFoundError:
             continue  # of another platform
         found[name] = dist.version
+        if name in EMPTY:
+            continue
         required = [text for text in dist.requires or () if "extra ==" not in text]
         waiting += [re.match(r"[\w.-]+", text)[0] for text in required]
     del found["costprobe"]
@@ -86,6 +120,12 @@ def _stand_in(folder, name, version):
 
 
 def _pip(*arguments):
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    _python("pip", "--disable-pip-version-check", *arguments)
+
+
+def _python(module, *arguments, cwd=None):
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=400
+    )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,19 +1,20 @@
 """A host for the service: a Debian container under systemd, with wheels instead of a network."""
 
-import fcntl
 import os
+import shutil
 from threading import Thread
 
 import pytest
 from fakes.container import Container, NoContainersError, debian_root, missing_tools
-from fakes.wheels import TORCH, VERSION, make_wheels
+from fakes.wheels import TORCH, VERSION, dependency_wheels, own_wheels, user_environment
 
-WHEELS = "/opt/wheels"
+WHEELS, OWN_WHEELS = "/opt/wheels", "/opt/own-wheels"
 # Without PIP_COMPILE pip would compile everything that it installs, most of which is never imported.
 OFFLINE = (
-    "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}", f"COSTPROBE_TORCH={TORCH}", "PIP_COMPILE=0",
+    "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS} {OWN_WHEELS}", f"COSTPROBE_TORCH={TORCH}", "PIP_COMPILE=0",
 )  # fmt: skip
 
+IMPORTS = "import costprobe.ui.cli.run, costprobe.adapters.sensors.child.main"
 LAST = "test_upgrade_and_uninstallation_keep_data_and_purge_leaves_nothing"
 # Files that the system writes for any service or on a command's first use.
 OF_THE_SYSTEM = (
@@ -30,24 +31,18 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Create the root directory, which takes a minute, while other tests run."""
+    """Create the container, which takes a minute, while other tests run."""
     wants_it = any("installed" in getattr(item, "fixturenames", ()) for item in session.items)
     if wants_it and not missing_tools() and os.geteuid() == 0:
-        Thread(target=debian_root, daemon=True).start()
+        Thread(target=user_environment, daemon=True).start()
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory):
-    """A folder of wheels, built once for all workers of a run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "built"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "wheels").exists():
-            make_wheels(folder / "new")
-            (folder / "new").rename(folder / "wheels")
-    return folder / "wheels"
+    """A folder with the wheels of costprobe."""
+    folder = tmp_path_factory.mktemp("built") / "wheels"
+    own_wheels(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +81,7 @@ class Host:
         """All paths on the disk that belong to the service."""
         found = self.run(
             "find", "/etc", "/usr/local", "/opt", "/var", "/home", "/root", "-xdev",
-            "-not", "-path", f"{WHEELS}*",
+            "-not", "-path", "/opt/*wheels*",
         ).stdout.splitlines()  # fmt: skip
         return {path for path in found if not path.startswith(OF_THE_SYSTEM)}
 
@@ -114,15 +109,16 @@ class Host:
 @pytest.fixture(scope="session")
 def host_before(debian, wheels, tmp_path_factory):
     """A booted host with the environment of a user, without the service."""
-    log = tmp_path_factory.mktemp("host") / "console"
+    folder = tmp_path_factory.mktemp("host")
+    shutil.copytree(user_environment(), folder / "first", symlinks=True)
+    binds = {WHEELS: dependency_wheels(), OWN_WHEELS: wheels, "/opt/first": folder / "first"}
     try:
-        container = Container(debian, {WHEELS: wheels}, log)
+        container = Container(debian, binds, folder / "console")
     except NoContainersError as reason:
         pytest.skip(f"the kernel of this machine boots no containers: {reason}")
     host = Host(container)
     try:
-        host.run("python3", "-m", "venv", "/opt/first")
-        host.pip_install(TORCH, f"costprobe=={VERSION}")
+        host.pip_install(f"costprobe=={VERSION}")
         host.run("useradd", "--create-home", "guest")
         yield host
     finally:
@@ -148,6 +144,8 @@ def installed(host_before):
     host = host_before
     host.paths_before = host.paths()
     host.first_output = host.service("install", "--no-start").stdout
+    # Bytecode for the daemon, which may not write it itself.
+    host.run("/opt/costprobe/bin/python", "-c", IMPORTS)
     host.configure(CONFIG)
     host.systemctl("start", "costprobe")
     return host
