@@ -14,14 +14,17 @@ PRICED = (*HERE, "currency")
 NAME = "$tag_host $tag_service $tag_served_model"
 EACH = (*HERE, "served_model")
 SERVING = ("\"basis\" = 'serving'",)
+# The rows of its models repeat what the service's own row contains.
+WHOLE = ("\"served_model\" = ''",)
 
 
 def build() -> dashboard.Dashboard:
-    """Totals, then cost over time, load, and incomplete windows."""
+    """Totals, then cost and energy over time, load, and incomplete windows."""
     variables = [choice("host"), choice("service"), choice("currency", several=False)]
     board = page("production", "production cost", ABOUT, variables)
     _figures(board)
     _cost(board)
+    _energy(board)
     _load(board)
     return board
 
@@ -35,7 +38,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query('sum("cost")', "allocation", over=PRICED, where=where, every=None).text
 
     def served(select: str) -> str:
-        return Query(select, "serving", over=HERE, every=None).text
+        return Query(select, "serving", over=HERE, where=WHOLE, every=None).text
 
     board.with_panel(figure("Cost ($currency)", "short", allocated()))
     board.with_panel(figure("Idle cost ($currency)", "short", allocated("\"part\" = 'idle'")))
@@ -48,7 +51,8 @@ def _figures(board: dashboard.Dashboard) -> None:
             steps=bounds(1, 5),
         )
     )
-    idle = Query('mean("idle_share") * 100', "cost", over=PRICED, where=SERVING, every=None)
+    where = (*SERVING, *WHOLE)
+    idle = Query('mean("idle_share") * 100', "cost", over=PRICED, where=where, every=None)
     board.with_panel(
         figure("Mean idle share", "percent", idle.text, about="Unweighted mean over windows.")
     )
@@ -119,6 +123,28 @@ def _cost(board: dashboard.Dashboard) -> None:
     )
 
 
+def _energy(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Energy"))
+
+    def drawn(energy: str, units: str, name: str = NAME, scale: str = "") -> Query:
+        select = f'sum("{energy}") / sum("{units}"){scale}'
+        return Query(select, "cost", over=HERE, where=SERVING, by=EACH, alias=name)
+
+    about = "Energy of the service's devices, idle time included; 5 % or more uncertain."
+    board.with_panel(
+        graph("Energy per request", "joule", drawn("energy_j", "requests"), about=about)
+    )
+    board.with_panel(
+        graph(
+            "Energy per million tokens",
+            "joule",
+            drawn("energy_tokens_in_j", "tokens_in", f"{NAME} in", " * 1000000"),
+            drawn("energy_tokens_out_j", "tokens_out", f"{NAME} out", " * 1000000"),
+            about="Divided between tokens like the cost: `token_split` states how.",
+        )
+    )
+
+
 def _load(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Load"))
 
@@ -144,13 +170,19 @@ def _load(board: dashboard.Dashboard) -> None:
         )
     )
     busy = Query(
-        'mean("busy_share")', "serving", over=HERE, by=HERE, alias="$tag_host $tag_service"
+        'mean("busy_share")',
+        "serving",
+        over=HERE,
+        where=WHOLE,
+        by=HERE,
+        alias="$tag_host $tag_service",
     )
     board.with_panel(graph("Busy share of its devices", "percentunit", busy))
     windows = Query(
         '"host", "service", "complete", "problem", "missing", "restarts", "readings"',
         "serving",
         over=HERE,
+        where=WHOLE,
     )
     board.with_panel(
         listing(

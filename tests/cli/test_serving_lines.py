@@ -30,7 +30,21 @@ LAST = {
         "cost_per_inference": 0.0004,
         "cost_per_million_tokens_in": 1.0,
         "cost_per_million_tokens_out": None,
+        "token_split": "weights",
         "idle_share": 0.6,
+    },
+    "energy": {
+        "energy_j": 90_000.0,
+        "energy_tokens_in_j": 90_000.0,
+        "energy_tokens_out_j": None,
+        "energy_per_inference_j": 72.93,
+        "energy_per_request_j": 72.93,
+        "energy_per_million_tokens_in_j": 180_000.0,
+        "energy_per_million_tokens_out_j": None,
+        "energy_method": "counter",
+        "energy_rel_err": 0.05,
+        "energy_scope": "device",
+        "energy_suspect": False,
     },
     "rolling": {
         "1h": {"per_inference": 0.0004, "coverage": 1.0},
@@ -49,7 +63,13 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
     text = "\n".join(service_lines(service()))
     assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
     assert "1,234 requests, 2 failed, 500,000 tokens in" in text
-    assert "cost $0.5, $0.0004 per request, $1 per million tokens in, 60% of it idle" in text
+    assert (
+        "cost $0.5, $0.0004 per request, $1 per million tokens in, tokens split by weights, 60% of it idle"
+        in text
+    )
+    assert (
+        "energy 90,000 J, 72.93 J per request, 180,000 J per million tokens in (counter ±5%)"
+    ) in text
     assert "tokens out" not in text
     assert "rolling 1h: 0.0004 per inference\n" in text
     assert "rolling 24h: 0.0005 per inference; 25% covered" in text
@@ -57,7 +77,14 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
 
 
 def test_service_faults_are_shown():
-    last = {**LAST, "cost": None, "problems": ["http://x: away"], "restarts": 2, "rolling": {}}
+    last = {
+        **LAST,
+        "cost": None,
+        "energy": None,
+        "problems": ["http://x: away"],
+        "restarts": 2,
+        "rolling": {},
+    }
     lines = service_lines(service(last=last, fault="http://x: away", missing=["vllm:a"]))
     text = "\n".join(lines)
     assert "counters reset 2 times" in text

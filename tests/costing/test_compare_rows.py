@@ -100,6 +100,22 @@ def test_models_of_a_service_are_separate():
     assert [(one.name, one.quality) for one in alone] == [("chat", 0.8)]
 
 
+def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
+    busy = {
+        "energy_per_inference_j": 50.0,
+        "energy_tokens_in_j": 1e4,
+        "energy_per_million_tokens_in_j": 2e4,
+    }
+    rows = [
+        window(1, 5.0, 0.005, energy_j=5e4, **busy),
+        window(2, 2.0, energy_j=1e4, energy_tokens_in_j=1e3),
+    ]
+    (one,) = service_candidates(rows, {})
+    assert one.energy_j.value == pytest.approx(6e4 / 1000)
+    assert one.energy_per_million_tokens_in_j.value == pytest.approx(1.1e4 / 0.5)
+    assert one.energy_per_million_tokens_out_j is None
+
+
 def test_service_without_price_has_zero_cost():
     (one,) = service_candidates([window(1, 0.0, 0.0), window(2, 0.0)], {})
     assert (one.cost, one.idle_share) == (Summary(0.0, 0.0, 1), None)

@@ -23,8 +23,15 @@ from costprobe.domain.costing.serving.allocation import (
     allocate,
 )
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_rolling import RollingRatio
+from costprobe.domain.costing.serving.token_weights import (
+    TokenWeighing,
+    Weights,
+    decode_batch,
+    mean_context,
+    size_of,
+)
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig
 from costprobe.domain.pricing.rate import Rate
@@ -213,13 +220,28 @@ def board(example):
     return found
 
 
+def token_weights(example):
+    names = ("requests", "tokens_in", "tokens_out", "decode_request_s")
+    counts = Counts(**{name: float(example[name]) for name in names})
+    batch = decode_batch(counts, float(example["busy_s"]), servers=1)
+    weights = TokenWeighing(size=size_of(example["parameters"]), batch=batch).weights("", counts)
+    return {
+        "batch": batch,
+        "context": mean_context(counts),
+        "token_in_us": weights.token_in * 1e6,
+        "token_out_us": weights.token_out * 1e6,
+    }
+
+
 def served(example):
     cost, busy_s = Decimal(example["cost"]), float(example["busy_share"]) * HOUR_S
     use = DeviceUse("gpu0", float(HOUR_S), cost, Decimal(0), busy_s, claims=(Claim("chat"),))
     names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
     counts = Counts(**{name: float(example[name]) for name in names if name in example})
     window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
-    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, Weights()).total
+    weights = Weights(float(example.get("weight_in", 1)), float(example.get("weight_out", 1)))
+    weighing = TokenWeighing(weights)
+    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, weighing).total
     return {
         "cost_per_request": total.per_request,
         "idle_share": total.idle_share,
@@ -248,6 +270,7 @@ COMPUTE = {
         allocation,
         board,
         served,
+        token_weights,
         break_even,
     )
 }

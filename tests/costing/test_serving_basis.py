@@ -1,5 +1,6 @@
 """Cost per request and per token in production, by hand-computed examples."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -7,18 +8,20 @@ import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
     serving_points,
 )
 from costprobe.domain.costing.serving.serving_rolling import RollingRatio
+from costprobe.domain.costing.serving.token_weights import TokenWeighing, Weights
 from hypothesis import given
 from hypothesis import strategies as st
 
 HOUR_NS = 3600 * NS_PER_S
 ALONE = (Claim("chat"),)
+ONE_TO_FOUR = TokenWeighing(Weights(1.0, 4.0))
 CHAT = Counts(
     requests=1000,
     errors=3,
@@ -41,8 +44,8 @@ def allocated(*devices, claims=ALONE, busy_s=900.0):
     }
 
 
-def cost_of(served, devices=("gpu0",), weights=Weights(), **more):  # noqa: B008 - a frozen value
-    return service_cost(served, devices, allocated(*devices, **more), weights)
+def cost_of(served, devices=("gpu0",), **more):
+    return service_cost(served, devices, allocated(*devices, **more), ONE_TO_FOUR)
 
 
 def test_one_hour_of_one_device():
@@ -53,7 +56,7 @@ def test_one_hour_of_one_device():
     assert total.cost == 5
     assert total.per_request == pytest.approx(0.005)
     assert total.per_inference == pytest.approx(0.005)
-    assert (total.token_split, total.model) == ("measured", "")
+    assert (total.tokens.split, total.model) == ("measured", "")
     # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
     assert total.per_million_tokens_in == pytest.approx(2.5)
     assert total.per_million_tokens_out == pytest.approx(15.0)
@@ -64,9 +67,9 @@ def test_one_hour_of_one_device():
 
 def test_without_measured_times_token_weights_apply():
     counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
-    total = cost_of(window(m=counts), weights=Weights(1.0, 4.0)).total
+    total = cost_of(window(m=counts)).total
     # 400,000 x 1 computed input tokens and 250,000 x 4 output tokens: 2/7 and 5/7 of 5.
-    assert (total.token_split, total.model) == ("weights", "")
+    assert (total.tokens.split, total.model) == ("weights", "")
     assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
     assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
 
@@ -118,7 +121,7 @@ def test_models_share_by_measured_time_and_sum_to_the_total():
     assert found.models[1].per_inference == pytest.approx(0.0125)
 
 
-def test_models_share_by_tokens_and_then_by_inferences():
+def test_models_share_by_tokens_and_then_by_an_assumption():
     tokens = window(
         a=Counts(requests=1, tokens_in=100, tokens_out=100),
         b=Counts(requests=1, tokens_in=500, tokens_out=0),
@@ -129,8 +132,36 @@ def test_models_share_by_tokens_and_then_by_inferences():
         [Decimal("2.5")] * 2,
     )
     found = cost_of(window(a=Counts(requests=3), b=Counts(requests=1)))
-    assert (found.model_split, found.models[0].cost) == ("inferences", Decimal("3.75"))
-    assert cost_of(window(a=Counts(requests=0), b=Counts(requests=0))).models == ()
+    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
+    idle = cost_of(window(a=Counts(requests=0), b=Counts(requests=0)))
+    assert (idle.model_split, [one.cost for one in idle.models]) == (
+        "assumed",
+        [Decimal("2.5")] * 2,
+    )
+
+
+def test_seconds_summed_over_requests_divide_no_cost_between_models_as_if_measured():
+    # Each execution takes 10 ms: 1,000 of 32 requests at a time, and 1,000 of one.
+    batched = Counts(requests=32_000, inferences=32_000, compute_request_s=320, executions=1000)
+    single = Counts(requests=1000, inferences=1000, compute_request_s=10.0, executions=1000)
+    found = cost_of(window(a=batched, b=single))
+    assert (found.model_split, [one.cost for one in found.models]) == (
+        "executions",
+        [Decimal("2.5")] * 2,
+    )
+    found = cost_of(
+        window(
+            a=Counts(requests=32, compute_request_s=3.0), b=Counts(requests=1, compute_request_s=1)
+        )
+    )
+    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
+
+
+def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
+    counts = Counts(requests=1, tokens_in=400, tokens_out=100, prefill_s=1.0, decode_s=9.0)
+    assert cost_of(window(m=counts)).total.tokens.split == "measured"
+    total = cost_of(window(m=replace(counts, compute_s=5.0))).total
+    assert (total.tokens.split, total.tokens_in_cost) == ("weights", Decimal("2.5"))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +188,7 @@ def test_incomplete_window_has_no_cost(served, devices, claims, words):
 
 
 def test_unreadable_device_makes_the_window_incomplete():
-    found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), Weights())
+    found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), ONE_TO_FOUR)
     assert found.problems == ("the cost of gpu1 is unknown",)
 
 
@@ -171,17 +202,22 @@ models = st.builds(
     prefill_s=st.none() | counts,
     decode_s=st.none() | counts,
     compute_s=st.none() | counts,
+    compute_request_s=st.none() | counts,
+    executions=st.none() | counts,
 )
 
 
-@given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600))
-def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s):
-    found = cost_of(window(**served), busy_s=busy_s)
+weighings = st.sampled_from([ONE_TO_FOUR, TokenWeighing(), TokenWeighing(batch=0.1)])
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600), weighings)
+def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighing):
+    found = service_cost(window(**served), ("gpu0",), allocated("gpu0", busy_s=busy_s), weighing)
     if found.models:
         assert sum(Fraction(one.cost) for one in found.models) == Fraction(found.total.cost)
         assert sum(Fraction(one.idle) for one in found.models) == Fraction(found.total.idle)
     for one in (found.total, *found.models):
-        if one.token_split is not None:
+        if one.tokens is not None:
             parts = [one.tokens_in_cost, one.tokens_out_cost]
             assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
 
@@ -212,22 +248,45 @@ def test_window_rows():
     assert a.fields["cost_total"] == 5
     assert a.fields["model_split"] == "time"
 
-    served, _ = serving_points(found, 0.25, {"host": "h"}, HOUR_NS)
-    assert served.tags == {
-        "host": "h",
-        "service": "chat",
-        "engine": "vllm",
-        "served_model": "a",
-    }
+    service, served, _ = serving_points(found, 0.25, {"host": "h"}, HOUR_NS)
+    assert service.tags == {"host": "h", "service": "chat", "engine": "vllm"}
+    assert service.fields["requests"] == 2000
+    assert served.tags == {**service.tags, "served_model": "a"}
     assert served.fields["requests"] == 1000
-    assert served.fields["busy_share"] == 0.25
-    assert served.fields["complete"] is True
+    assert {row.fields["busy_share"] for row in (service, served)} == {0.25}
+    assert {row.fields["complete"] for row in (service, served)} == {True}
 
     rows = allocation_points(allocated("gpu0")["gpu0"].lines, {}, HOUR_NS)
     assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
         ("busy", 1.25),
         ("idle", 3.75),
     ]
+
+
+MODELS_AND_ROWS = {
+    ("m",): [None],
+    ("",): [None],
+    (): [None],
+    ("a", "b"): [None, "a", "b"],
+    ("", "a", "b"): [None, "a", "b"],
+}
+
+
+def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_models():
+    wrong = {}
+    for named, rows in MODELS_AND_ROWS.items():
+        for requests in (100.0, 0.0):
+            counts = Counts(requests=requests, tokens_in=requests, tokens_out=requests)
+            found = cost_of(window(**dict.fromkeys(named, counts) or {"": counts}))
+            priced = serving_cost_points(found, "owned", "EUR", {}, {}, HOUR_NS)
+            seen = [
+                [row.tags.get("served_model") for row in points]
+                for points in (serving_points(found, None, {}, HOUR_NS), priced)
+            ]
+            total = sum(row.fields["cost_total"] for row in priced[1:])
+            if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):
+                wrong[named, requests] = (seen, total)
+    assert wrong == {}
 
 
 def test_rolling_cost_is_the_ratio_of_sums_and_not_the_mean_of_ratios():

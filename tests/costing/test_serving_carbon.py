@@ -6,9 +6,10 @@ import pytest
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_carbon import served_emission
 from costprobe.domain.costing.serving.serving_points import serving_cost_points
+from costprobe.domain.costing.serving.token_weights import TokenWeighing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def served(devices, *claims, models=None, **use):
     uses = {name: DeviceUse(name, claims=claims, **{**USE, **use}) for name in devices}
     allocations = {name: allocate(one) for name, one in uses.items()}
     window = ServedWindow("s", "vllm", 0, 300 * 10**9, models or {"": Counts(requests=50)})
-    return service_cost(window, devices, allocations, Weights()), allocations
+    return service_cost(window, devices, allocations, TokenWeighing()), allocations
 
 
 def test_service_is_allocated_emissions_except_probing():
@@ -83,7 +84,7 @@ def test_no_emission_is_allocated_twice(probing_s, shares):
     total = 0.0
     for claim in claims:
         window = ServedWindow(claim.service, "vllm", 0, 1, {"": Counts(requests=1)})
-        cost = service_cost(window, ["gpu0"], allocations, Weights())
+        cost = service_cost(window, ["gpu0"], allocations, TokenWeighing())
         emitted = {"gpu0": Emission(100.0, "flat")}
         total += served_emission(cost, allocations, emitted).service.g
     assert total <= 100.0 + 1e-9

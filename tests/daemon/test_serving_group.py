@@ -12,6 +12,7 @@ from costprobe.app.accounting.serving import Serving, Surroundings
 from costprobe.app.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.domain.costing.serving.token_weights import ModelSize, estimated_weights
 from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
 from fakes.serving_engine import ServingEngine
@@ -76,7 +77,12 @@ class Bench:
             start_ns = self.readings_until_ns
             self.readings_until_ns = end_ns = start_ns + 10 * S
             for device in DEVICES:
-                fields = {"energy_j": 3000.0, "util_pct": 40.0, "power_w": 300.0}
+                fields = {
+                    "energy_j": 3000.0,
+                    "energy_method": "counter",
+                    "util_pct": 40.0,
+                    "power_w": 300.0,
+                }
                 reading = Reading(device.name, start_ns, end_ns, fields)
                 self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
                 self.serving.record_readings([(reading, device)])
@@ -129,6 +135,32 @@ def test_a_window_is_allocated_when_readings_cover_it(bench, engine, server):
     assert cost.fields["cost_total"] == pytest.approx(0.3 + 90_000 * 1e-7)
     assert cost.fields["cost_per_request"] == pytest.approx(0.00309)
     assert cost.time_ns == at_work.clock.time_ns() - S
+
+
+def test_rows_of_a_window_have_energy_and_a_split_that_is_not_called_measured(
+    bench, engine, server
+):
+    at_work = bench(table("chat", server, "gpu0"))
+    engine.serve("x-8B", requests=100, tokens_in=2000, tokens_out=250)
+    at_work.move(300)
+    at_work.close()
+    (cost,), (serving,) = at_work.rows("cost"), at_work.rows("serving")
+    assert "served_model" not in {**cost.tags, **serving.tags}
+    assert cost.fields["energy_per_request_j"] == pytest.approx(900)
+    assert (cost.fields["energy_method"], cost.fields["energy_rel_err"]) == (
+        "counter",
+        pytest.approx(0.05 + 0.1 / 300),
+    )
+    # 500 request-seconds of decode in 120 busy seconds: four at a time.
+    weights = estimated_weights(ModelSize(8, 8), 500 / 120, 2125)
+    share = 2000 * weights.token_in / (2000 * weights.token_in + 250 * weights.token_out)
+    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(0.309 * share / 0.2)
+    assert cost.fields["energy_per_million_tokens_in_j"] == pytest.approx(90_000 * share / 0.2)
+    (status,) = at_work.serving.status()
+    shown = {**status["last"]["energy"], **status["last"]["cost"]}
+    same = ("energy_per_request_j", "energy_rel_err", "token_split", "cost_per_million_tokens_out")
+    assert {name: shown[name] for name in same} == {name: cost.fields[name] for name in same}
+    assert (shown["token_split"], shown["energy_method"]) == ("weights", "counter")
 
 
 def test_a_window_keeps_the_timestamp_of_its_end(bench, engine, server):

@@ -72,6 +72,27 @@ def cost_rows(device, count, time_ns, cost=1.6e-6):
     return [probe, cost]
 
 
+def served_rows(time_ns):
+    """A window of a service with two models: its own row, then one of each."""
+    tags = {**HOST, "device": "gpu0", "service": "chat", "basis": "serving", "currency": "EUR"}
+    tokens = {"token_split": "weights", "energy_method": "counter", "energy_rel_err": 0.05}
+    return [
+        make_point(
+            "cost",
+            {**tags, "served_model": model},
+            {
+                "cost_per_inference": amount,
+                "cost_per_million_tokens_in": amount * 500,
+                "energy_per_request_j": amount * 1e6,
+                "energy_per_million_tokens_in_j": amount * 1e9,
+                **tokens,
+            },
+            time_ns,
+        )
+        for model, amount in (("", 3e-4), ("base", 2e-4), ("tuned", 9e-4))
+    ]
+
+
 def device_row(device, count, time_ns):
     is_idle = count % 4 == 0
     return make_point(

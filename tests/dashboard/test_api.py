@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
-from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned
+from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned, served_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +38,16 @@ def test_now_returns_the_newest_row_of_each_series(page, store):
     assert alert["symptoms"] == ["latency +8 %", "cost +8.5 %"]
     assert found["daemon"]["running"] is True
     assert [fault["name"] for fault in found["faults"]] == ["sink_behind"]
+
+
+def test_service_and_each_of_its_models_have_their_own_newest_row(page, store, clock):
+    store.append(served_rows(clock.time_ns() - 10**9))
+    shown = {
+        entry["tags"].get("served_model"): entry["fields"]["cost_per_inference"]
+        for entry in page.json("/api/now")["costs"]
+        if entry["tags"].get("service") == "chat"
+    }
+    assert shown == {None: 3e-4, "base": 2e-4, "tuned": 9e-4}
 
 
 def test_trend_is_downsampled_with_its_minima_and_maxima(page, store):

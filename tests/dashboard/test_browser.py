@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import SystemClock
-from dashboard_samples import cost_rows, planned, write_status
+from dashboard_samples import cost_rows, planned, served_rows, write_status
 
 NS_PER_S = 10**9
 PER_THOUSAND = 1000
@@ -167,6 +167,27 @@ def test_charts_have_marks_and_a_text_alternative(open_tab):
     tab.page.wait_for_function(
         "() => document.getElementById('trend').textContent.includes('latency')"
     )
+
+
+def test_models_are_told_apart_from_their_service(open_tab, today):
+    now_ns = SystemClock().time_ns()
+    today.append([*served_rows(now_ns - 400 * NS_PER_S), *served_rows(now_ns - 100 * NS_PER_S)])
+    tab = open_tab()
+    tab.page.wait_for_selector("[data-cost='gpu0 chat/tuned']")
+    cards = {
+        name: tab.page.inner_text(f"[data-cost='{name}'] .big")
+        for name in ("gpu0 chat", "gpu0 chat/base", "gpu0 chat/tuned")
+    }
+    assert [text.split()[0] for text in cards.values()] == ["€0.3", "€0.2", "€0.9"]
+    facts = tab.page.inner_text("[data-cost='gpu0 chat'] dl")
+    for words in ("€0.15, 300,000 J", "weights", "300 J (counter ±5 %)"):
+        assert words in facts
+    tab.page.select_option("#trend-field", "cost.energy_per_request_j")
+    tab.page.wait_for_selector("#trend [aria-label*='gpu0 chat tuned 900']")
+    summary = tab.page.get_attribute("#trend [role=img]", "aria-label")
+    assert "gpu0 chat base 200; gpu0 chat tuned 900; gpu0 chat 300" in summary
+    legend = tab.page.inner_text("#trend .legend")
+    assert legend.split("\n") == ["gpu0 chat base", "gpu0 chat tuned", "gpu0 chat"]
 
 
 def test_all_controls_are_reachable_by_keyboard(open_tab):

@@ -3,7 +3,15 @@
 import random
 from decimal import Decimal
 
-from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
+from costprobe.core.records import (
+    NS_PER_S,
+    CostSample,
+    Device,
+    Energy,
+    Event,
+    ProbeResult,
+    Reading,
+)
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.charges import charges_of
@@ -12,13 +20,15 @@ from costprobe.domain.costing.probe.points import cost_point, device_point, even
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import Weights, service_cost
+from costprobe.domain.costing.serving.serving_basis import service_cost
+from costprobe.domain.costing.serving.serving_energy import service_energy
 from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
     serving_points,
 )
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio
+from costprobe.domain.costing.serving.token_weights import TokenWeighing
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
 
@@ -156,19 +166,21 @@ def _service(rng, tags, time_ns):
         probing_s=3.0,
         probing_energy=Decimal("0.0001"),
         claims=(Claim("chat"),),
+        currency="USD",
     )
     allocation = allocate(use)
-    cost = service_cost(window, (device,), {device: allocation}, Weights())
+    cost = service_cost(window, (device,), {device: allocation}, TokenWeighing())
     busy_share = busy_s / STEP_S
     yield from serving_points(cost, busy_share, tags, time_ns)
     rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
-    yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns)
-    yield from allocation_points(allocation.lines, "USD", tags, time_ns)
+    drawn = service_energy(cost, {device: allocation}, {device: Energy(9e4, "counter", 0.05)})
+    yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns, drawn=drawn)
+    yield from allocation_points(allocation.lines, tags, time_ns)
     # A window whose reading failed is incomplete and has no cost.
     failed = ServedWindow(
         "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)
     )
-    missing = service_cost(failed, (device,), {device: allocation}, Weights())
+    missing = service_cost(failed, (device,), {device: allocation}, TokenWeighing())
     yield from serving_points(missing, None, tags, time_ns)
 
 

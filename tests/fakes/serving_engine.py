@@ -36,8 +36,7 @@ class ServingEngine:
             errors=errors,
             tokens_in=requests * tokens_in,
             tokens_out=requests * tokens_out,
-            prefill_s=requests * tokens_in * 0.001,
-            decode_s=requests * tokens_out * 0.02,
+            decode_request_s=requests * tokens_out * 0.02,
         )
         for kept in (self.served, self.counters):
             kept.setdefault(model, Counter()).update(counted)
@@ -59,14 +58,18 @@ class ServingEngine:
                 lines.append(f'{name}_total{{model_name="{model}"{label}}} {float(counted[key])}')
                 if self.exposes_start:
                     lines.append(f'{name}_created{{model_name="{model}"{label}}} {self.started_s}')
-        for name, key in (("prefill", "prefill_s"), ("decode", "decode_s")):
+        # Each request adds the whole time of its phase: a batch of 64 counts 64 times.
+        for name, key, share in (
+            ("prefill", "tokens_in", 0.001),
+            ("decode", "decode_request_s", 1.0),
+        ):
             family = f"vllm:request_{name}_time_seconds"
             lines += [f"# HELP {family} A phase.", f"# TYPE {family} histogram"]
             for model, counted in self.counters.items():
                 labels = f'model_name="{model}"'
                 lines.append(f'{family}_bucket{{{labels},le="+Inf"}} {counted["requests"]}')
                 lines.append(f"{family}_count{{{labels}}} {counted['requests']}")
-                lines.append(f"{family}_sum{{{labels}}} {counted[key]}")
+                lines.append(f"{family}_sum{{{labels}}} {counted[key] * share}")
         return "\n".join(lines) + "\n" + self.extra
 
     def answer(self, call):

@@ -46,9 +46,8 @@ EXPECTED = {
             "tokens_in": 184320,
             "tokens_out": 92160,
             "cached_tokens": 61440,
-            # The sums of the phases, not of the time per output token (9.12).
-            "prefill_s": 36.0,
-            "decode_s": 1404.0,
+            # The time of decode, not the sum of the requests' time per output token (9.12).
+            "decode_request_s": 1404.0,
         }
     },
     "sglang": {
@@ -57,10 +56,12 @@ EXPECTED = {
             "errors": 12,
             # Computed and cached, of one of the two ranks that both count them.
             "tokens_in": 8.2e6,
-            "tokens_out": 7.6e6,
+            # Decoded, and the first token of each request, which prefill generates.
+            "tokens_out": 7.6e6 + 15301,
             "cached_tokens": 1.3e6,
             "prefill_s": 310.5,
             "decode_s": 2794.5,
+            "decode_request_s": 92000.0,
         }
     },
     "tgi": {
@@ -74,12 +75,24 @@ EXPECTED = {
         }
     },
     "triton": {
-        "detector": {"requests": 4000, "errors": 6, "inferences": 16000, "compute_s": 30},
+        "detector": {
+            "requests": 4000,
+            "errors": 6,
+            "inferences": 16000,
+            "compute_request_s": 30,
+            "executions": 2000,
+        },
         # Both versions.
-        "ranker": {"requests": 1000, "errors": 0, "inferences": 10000, "compute_s": 10},
+        "ranker": {
+            "requests": 1000,
+            "errors": 0,
+            "inferences": 10000,
+            "compute_request_s": 10,
+            "executions": 340,
+        },
     },
-    "torchserve": {"mnist": {"requests": 400, "compute_s": 25}, "": {"errors": 3}},
-    "kserve": {"sklearn-iris": {"requests": 250, "compute_s": 4.25}},
+    "torchserve": {"mnist": {"requests": 400, "compute_request_s": 25}, "": {"errors": 3}},
+    "kserve": {"sklearn-iris": {"requests": 250, "compute_request_s": 4.25}},
 }
 
 
@@ -164,7 +177,25 @@ def test_repeated_counts_of_ranks_are_read_once():
     rows = [row.format(dp, tp, 100 + tp) for dp, tp in ((0, 10), (0, 9), (1, 12), (1, 11))]
     reading = read("sglang:num_requests_total 1\n" + "".join(rows), "sglang")
     counted = reading.measures["tokens_out"].series.values()
-    assert sorted(value.value for value in counted) == [109, 111]
+    assert sorted(value.value for value in counted) == [1, 109, 111]
+
+
+def test_counters_without_repeated_work_are_preferred():
+    added = (
+        'vllm:prompt_tokens_cached_total{engine="0",model_name="Qwen/Qwen2.5-7B-Instruct"} 60000\n'
+    )
+    (counts,) = by_model(read(recorded("vllm") + added)).values()
+    assert counts["cached_tokens"] == 60000
+    row = 'sglang:prefill_effective_tokens_total{{mode="{}",tp_rank="{}"}} {}\n'
+    modes = {"input": 5e6, "device_hit": 1e6, "host_hit": 2e5, "storage_hit": 3e4}
+    rows = "".join(row.format(mode, tp, n) for mode, n in modes.items() for tp in (0, 1))
+    counts = by_model(read(recorded("sglang") + rows, "sglang"))
+    assert counts[""] == {"tokens_in": 6.23e6, "cached_tokens": 1.23e6}
+
+
+def test_mixed_passes_of_sglang_are_compute_of_neither_kind():
+    row = 'sglang:forward_execution_seconds_total{category="mixed"} 7\n'
+    assert by_model(read(recorded("sglang") + row, "sglang"))[""] == {"compute_s": 7}
 
 
 def test_generic_engine_reads_configured_counters():

@@ -42,7 +42,10 @@ def test_totals_of_intervals_are_summed():
         "probe.outliers",
         "probe.requests",
         "probe.errors",
-        *(f"cost.{name}" for name in ("cost_total", "cost_idle", "window_s")),
+        *(f"cost.{name}" for name in ("cost_total", "cost_idle", "window_s", "energy_j")),
+        *(f"cost.{name}" for name in ("requests", "inferences", "tokens_in", "tokens_out")),
+        *(f"cost.cost_tokens_{way}" for way in ("in", "out")),
+        *(f"cost.energy_tokens_{way}_j" for way in ("in", "out")),
         *(f"serving.{name}" for name in SCHEMA["serving"].fields if name not in NO_TOTALS),
         *(f"allocation.{name}" for name in ("cost", "cost_hardware", "cost_energy")),
     }
@@ -66,7 +69,13 @@ def test_counters_settings_and_texts_keep_their_newest_value():
         "probe.token_source",
         *(
             f"cost.{name}"
-            for name in ("energy_method", "carbon_method", "token_split", "model_split")
+            for name in (
+                "energy_method",
+                "energy_scope",
+                "carbon_method",
+                "token_split",
+                "model_split",
+            )
         ),
         *(f"serving.{name}" for name in ("problem", "missing")),
         "agent.cpu_s",
@@ -99,6 +108,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
     assert fields_of_kind("any") == {
         "device.energy_suspect",
         "device.price_stale",
+        "cost.energy_suspect",
         "cost.price_stale",
         "budget.exceeded",
         "budget.forecast_exceeded",

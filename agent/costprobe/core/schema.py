@@ -70,16 +70,20 @@ SCHEMA: dict[str, Measurement] = {
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
             " cost_per_million_tokens_in cost_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
-            " window_s carbon_per_inference_g",
-            strings="energy_method token_split model_split carbon_method",
-            bools="price_stale",
+            " window_s carbon_per_inference_g"
+            " requests inferences tokens_in tokens_out cost_tokens_in cost_tokens_out"
+            " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
+            " energy_per_request_j"
+            " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
+            strings="energy_method energy_scope token_split model_split carbon_method",
+            bools="price_stale energy_suspect",
         ),
     ),
     "serving": Measurement(
         tags=("service", "engine", "served_model"),
         fields=_typed(
             floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
-            " decode_s compute_s busy_share window_s",
+            " decode_s compute_s decode_request_s compute_request_s executions busy_share window_s",
             ints="restarts readings",
             strings="problem missing",
             bools="complete",

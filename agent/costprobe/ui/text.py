@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from costprobe.domain.costing.comparison.compare import Candidate
+
 _CURRENCY_SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -35,3 +37,32 @@ def money(amount: float, currency: str) -> str:
         text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:.0f}"
     sign = _CURRENCY_SIGNS.get(currency)
     return f"{sign}{text}" if sign else f"{text} {currency}"
+
+
+def joules(value: float) -> str:
+    """Joules with four significant digits: "0.3251 J", "45,000 J"."""
+    text = f"{value:,.4g}"
+    return f"{value:,.0f} J" if "e+" in text else f"{text} J"
+
+
+def per_million_tokens(one: Candidate) -> str:
+    """Cost and energy of a million tokens of each kind; empty if neither is known."""
+    parts = [
+        ", ".join(texts)
+        for texts in (
+            [
+                f"{money(summary.value, one.currency)} {words}"
+                for words, summary in (("in", one.cost_in), ("out", one.cost_out))
+                if summary is not None
+            ],
+            [
+                f"{joules(summary.value)} {words}"
+                for words, summary in (
+                    ("in", one.energy_per_million_tokens_in_j),
+                    ("out", one.energy_per_million_tokens_out_j),
+                )
+                if summary is not None
+            ],
+        )
+    ]
+    return "; ".join(part for part in parts if part)

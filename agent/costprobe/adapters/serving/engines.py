@@ -21,6 +21,7 @@ class Counter:
         without: For each label, the values of which a series must have none.
         scale: Unit of a count in the measure's unit: 1e-6 for microseconds.
         one_of: Labels of ranks that each report the same count: the lowest rank is read.
+        plus: Counters that are added, because this one leaves something out.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Counter:
     without: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
     scale: float = 1.0
     one_of: tuple[str, ...] = ()
+    plus: tuple[Counter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,9 @@ class Engine:
 # Finish reasons of requests without a complete response.
 _UNANSWERED = ("abort", "error")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
+_SGLANG_HITS = ("device_hit", "host_hit", "storage_hit")
+# With the passes of speculative decoding.
+_SGLANG_DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
 _MICRO = 1e-6
 
 ENGINES: Mapping[str, Engine] = {
@@ -64,7 +69,7 @@ ENGINES: Mapping[str, Engine] = {
         Engine(
             name="vllm",
             counters={
-                # It counts requests of all finish reasons, aborted ones too.
+                # Requests that the client aborted are in none of its series.
                 "requests": (
                     Counter("vllm:request_success_total", without={"finished_reason": _UNANSWERED}),
                 ),
@@ -73,12 +78,18 @@ ENGINES: Mapping[str, Engine] = {
                 ),
                 "tokens_in": (Counter("vllm:prompt_tokens_total"),),
                 "tokens_out": (Counter("vllm:generation_tokens_total"),),
+                # The hits also count each retry to schedule a request, and its preemptions.
                 "cached_tokens": (
+                    Counter("vllm:prompt_tokens_cached_total"),
                     Counter("vllm:prefix_cache_hits_total"),
                     Counter("vllm:gpu_prefix_cache_hits_total"),
                 ),
-                "prefill_s": (Counter("vllm:request_prefill_time_seconds_sum"),),
-                "decode_s": (Counter("vllm:request_decode_time_seconds_sum"),),
+                # Updated with each token, the last one only when a request ends.
+                "decode_request_s": (
+                    Counter("vllm:inter_token_latency_seconds_sum"),
+                    Counter("vllm:time_per_output_token_seconds_sum"),
+                    Counter("vllm:request_decode_time_seconds_sum"),
+                ),
             },
             required=("requests", "tokens_in", "tokens_out"),
             model_label="model_name",
@@ -90,8 +101,14 @@ ENGINES: Mapping[str, Engine] = {
             counters={
                 "requests": (Counter("sglang:num_requests_total"),),
                 "errors": (Counter("sglang:num_aborted_requests_total"),),
-                # The alternatives increase only when a request finishes.
+                # The last of the alternatives increases only when a request finishes.
                 "tokens_in": (
+                    # Without what is computed again after a retraction.
+                    Counter(
+                        "sglang:prefill_effective_tokens_total",
+                        only={"mode": ("input", *_SGLANG_HITS)},
+                        one_of=_RANKS,
+                    ),
                     Counter(
                         "sglang:realtime_tokens_total",
                         only={"mode": ("prefill_compute", "prefill_cache")},
@@ -101,11 +118,20 @@ ENGINES: Mapping[str, Engine] = {
                 ),
                 "tokens_out": (
                     Counter(
-                        "sglang:realtime_tokens_total", only={"mode": ("decode",)}, one_of=_RANKS
+                        "sglang:realtime_tokens_total",
+                        only={"mode": ("decode",)},
+                        one_of=_RANKS,
+                        # Prefill generates the first token of each request.
+                        plus=(Counter("sglang:num_requests_total"),),
                     ),
                     Counter("sglang:generation_tokens_total"),
                 ),
                 "cached_tokens": (
+                    Counter(
+                        "sglang:prefill_effective_tokens_total",
+                        only={"mode": _SGLANG_HITS},
+                        one_of=_RANKS,
+                    ),
                     Counter(
                         "sglang:realtime_tokens_total",
                         only={"mode": ("prefill_cache",)},
@@ -116,17 +142,26 @@ ENGINES: Mapping[str, Engine] = {
                 "prefill_s": (
                     Counter(
                         "sglang:forward_execution_seconds_total",
-                        only={"category": ("extend",)},
+                        only={"category": ("extend", "split_prefill")},
                         one_of=_RANKS,
                     ),
                 ),
                 "decode_s": (
                     Counter(
                         "sglang:forward_execution_seconds_total",
-                        only={"category": ("decode",)},
+                        only={"category": _SGLANG_DECODE},
                         one_of=_RANKS,
                     ),
                 ),
+                # Passes with prefill and decode together (--enable-mixed-chunk).
+                "compute_s": (
+                    Counter(
+                        "sglang:forward_execution_seconds_total",
+                        only={"category": ("mixed",)},
+                        one_of=_RANKS,
+                    ),
+                ),
+                "decode_request_s": (Counter("sglang:inter_token_latency_seconds_sum"),),
             },
             required=("requests", "tokens_in", "tokens_out"),
             model_label="model_name",
@@ -157,7 +192,11 @@ ENGINES: Mapping[str, Engine] = {
                 "requests": (Counter("nv_inference_request_success"),),
                 "errors": (Counter("nv_inference_request_failure"),),
                 "inferences": (Counter("nv_inference_count"),),
-                "compute_s": (Counter("nv_inference_compute_infer_duration_us", scale=_MICRO),),
+                # Each request of a batch adds the whole length of the batch.
+                "compute_request_s": (
+                    Counter("nv_inference_compute_infer_duration_us", scale=_MICRO),
+                ),
+                "executions": (Counter("nv_inference_exec_count"),),
             },
             required=("requests", "inferences"),
             model_label="model",
@@ -169,7 +208,7 @@ ENGINES: Mapping[str, Engine] = {
             counters={
                 "requests": (Counter("ts_inference_requests_total"),),
                 "errors": (Counter("Requests5XX"),),
-                "compute_s": (Counter("ts_inference_latency_microseconds", scale=_MICRO),),
+                "compute_request_s": (Counter("ts_inference_latency_microseconds", scale=_MICRO),),
             },
             model_label="model_name",
             prefix="ts_",
@@ -179,7 +218,7 @@ ENGINES: Mapping[str, Engine] = {
             name="kserve",
             counters={
                 "requests": (Counter("request_predict_seconds_count"),),
-                "compute_s": (Counter("request_predict_seconds_sum"),),
+                "compute_request_s": (Counter("request_predict_seconds_sum"),),
             },
             model_label="model_name",
             prefix="request_",

@@ -20,7 +20,7 @@ _SCALES = (
     (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
     (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
 )
-_TIMES = ("prefill_s", "decode_s", "compute_s")
+_TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def wanted_names(engine: Engine) -> frozenset[str]:
         name
         for counters in engine.counters.values()
         for counter in counters
-        for name in aliases(counter.name)
+        for each in (counter, *counter.plus)
+        for name in aliases(each.name)
     )
 
 
@@ -134,16 +135,9 @@ def _counted(
     for counter in counters:
         for name in aliases(counter.name):
             if name in exposition.samples:
-                samples = _of_lowest_rank(exposition.samples[name], counter.one_of)
-                series = {
-                    sample.labels: SeriesValue(
-                        sample.value * counter.scale,
-                        _model(sample, engine.model_label) or unnamed,
-                        sample.created_s,
-                    )
-                    for sample in samples
-                    if _matches(dict(sample.labels), counter)
-                }
+                series = _series(exposition, name, counter, engine, unnamed)
+                for added in counter.plus:
+                    series |= _added(exposition, added, engine, unnamed)
                 if models is not None:
                     series = {
                         labels: value
@@ -156,6 +150,32 @@ def _counted(
             if family_of(name) in exposition.types:
                 return MeasureSeries(name, {})
     return None
+
+
+def _series(
+    exposition: Exposition, name: str, counter: Counter, engine: Engine, unnamed: str
+) -> dict[Labels, SeriesValue]:
+    """The matching series of an exposed metric."""
+    return {
+        sample.labels: SeriesValue(
+            sample.value * counter.scale,
+            _model(sample, engine.model_label) or unnamed,
+            sample.created_s,
+        )
+        for sample in _of_lowest_rank(exposition.samples[name], counter.one_of)
+        if _matches(dict(sample.labels), counter)
+    }
+
+
+def _added(
+    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
+) -> dict[Labels, SeriesValue]:
+    """The series of a counter that is added to another, told apart from them by its name."""
+    for name in aliases(counter.name):
+        if name in exposition.samples:
+            series = _series(exposition, name, counter, engine, unnamed)
+            return {(*labels, ("__name__", name)): value for labels, value in series.items()}
+    return {}
 
 
 def _model(sample: CounterSample, label: str) -> str:

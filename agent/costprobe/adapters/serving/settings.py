@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.serving.engines import ENGINES
 from costprobe.core.config.fields import Duration, Name, Qualities, Section, Share, key, matching
+from costprobe.domain.costing.serving.token_weights import size_of
 
 METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 else:
     EngineName = Literal[(*ENGINES, "generic")]
 Selector = Annotated[str, BeforeValidator(_selector), Field(max_length=500)]
+TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
 class CountersConfig(Section):
@@ -82,20 +84,38 @@ class CountersConfig(Section):
     prefill_s: Selector | None = key(
         "prefill_time",
         None,
-        description="Counter of prefill time; the unit is the suffix of its name, else seconds.",
+        description=(
+            "Counter of the device time of prefill: a batch counts once. The unit is the suffix of"
+            " its name, else seconds."
+        ),
         examples=["my_prefill_seconds_total"],
     )
     decode_s: Selector | None = key(
         "decode_time",
         None,
-        description="Counter of decode time, with the unit likewise.",
+        description="Counter of the device time of decode, likewise.",
         examples=["my_decode_seconds_total"],
     )
     compute_s: Selector | None = key(
         "compute_time",
         None,
-        description="Counter of compute time, with the unit likewise.",
+        description="Counter of device time, where prefill and decode are not separated.",
         examples=["my_compute_seconds_total"],
+    )
+    decode_request_s: Selector | None = key(
+        "decode_request_time",
+        None,
+        description="Counter of decode time summed over requests: a batch of 32 counts 32 times.",
+        examples=["my_inter_token_seconds_sum"],
+    )
+    compute_request_s: Selector | None = key(
+        "compute_request_time",
+        None,
+        description="Counter of compute time summed over requests.",
+        examples=["my_request_compute_seconds_sum"],
+    )
+    executions: Selector | None = Field(
+        None, description="Counter of executed batches.", examples=["my_batches_total"]
     )
     model_label: Annotated[str, Field(max_length=100), matching(r"^([A-Za-z_]\w*)?$")] = Field(
         "",
@@ -161,19 +181,24 @@ class ServiceConfig(Section):
         description='Which metrics to read, for `engine = "generic"`.',
         examples=[{"requests": "my_requests_total"}],
     )
-    weight_in: float = Field(
-        1.0,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Cost weight of a prompt token, where no times are measured.",
+    parameters: Annotated[str, Field(max_length=50)] | None = Field(
+        None,
+        description=(
+            "Size of the model, which the default weights of tokens depend on: all parameters,"
+            ' and the active ones of experts; by default what the model\'s name states, else "8B".'
+        ),
+        examples=["8B", "30B-A3B", "8x7B"],
     )
-    weight_out: float = Field(
-        4.0,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Cost weight of a generated token, where no times are measured.",
+    weight_in: TokenWeight = Field(
+        1.0, description="Relative device time of a prompt token; only with `weight_out`."
+    )
+    weight_out: TokenWeight | None = Field(
+        None,
+        description=(
+            "Relative device time of a generated token; by default estimated from the model's size"
+            " and the load. Not used where the engine measures device time."
+        ),
+        examples=[6.0],
     )
     every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
     window_s: Duration = key(
@@ -222,6 +247,13 @@ class ServiceConfig(Section):
         if self.weight_in == 0 and self.weight_out == 0:
             raise ValueError(
                 "weight_in and weight_out are both 0: no token would be allocated a cost"
+            )
+        if self.weight_in != 1 and self.weight_out is None:
+            raise ValueError("weight_in is relative to weight_out; add weight_out")
+        if self.parameters is not None and size_of(self.parameters) is None:
+            raise ValueError(
+                f"parameters: {self.parameters!r} is no size of a model; write"
+                ' "8B", "30B-A3B" or "8x7B"'
             )
         if self.timeout_s > self.every_s:
             raise ValueError("timeout must not be longer than every, or readings would queue")

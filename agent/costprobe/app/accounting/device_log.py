@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 
-from costprobe.core.records import NS_PER_S, Reading
+from costprobe.adapters.sensors.child.energy import (
+    BASE_REL_ERR,
+    BOARD_REL_ERR,
+    COUNTER_STEP_S,
+)
+from costprobe.core.records import NS_PER_S, Energy, EnergyMethod, Reading
+from costprobe.domain.costing.energy_sum import TRUST
 from costprobe.domain.costing.idle_power import IdlePower
 
 # A gap between readings that is no longer, in s, is bridged at the rate of the adjacent reading.
@@ -38,6 +44,8 @@ class _Interval:
     energy_j: float | None
     busy_s: float | None
     by_pid_s: dict[int, float] | None
+    method: EnergyMethod | None = None
+    suspect: bool | None = None
 
 
 class DeviceLog:
@@ -50,9 +58,11 @@ class DeviceLog:
     Args:
         longest_window_s: Readings are interval for twice as long, in s, and ten minutes more.
         gap_s: The longest gap that is bridged, in s.
+        poll_s: Time between two polls of the power, in s.
     """
 
-    def __init__(self, longest_window_s: float, gap_s: float = GAP_S) -> None:
+    def __init__(self, longest_window_s: float, gap_s: float = GAP_S, poll_s: float = 1.0) -> None:
+        self._poll_s = poll_s
         self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS
         self._gap_ns = int(gap_s * NS_PER_S)
         self._readings: dict[str, deque[_Interval]] = {}
@@ -72,6 +82,8 @@ class DeviceLog:
             _number(energy_j),
             None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
             None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
+            next((each for each in TRUST if each == fields.get("energy_method")), None),
+            fields.get("energy_suspect") is True if "energy_suspect" in fields else None,
         )
         with self._lock:
             readings = self._readings.setdefault(reading.device, deque(maxlen=MAX_READINGS))
@@ -100,6 +112,32 @@ class DeviceLog:
     def energy_j(self, device: str, start_ns: int, end_ns: int) -> float | None:
         """Joules of a device between two CLOCK_MONOTONIC ns; None if a part is unknown."""
         return self._sum(device, start_ns, end_ns, lambda interval: interval.energy_j)
+
+    def energy(self, device: str, start_ns: int, end_ns: int) -> Energy | None:
+        """Energy of a device between two instants, with its method and uncertainty.
+
+        Uncertainty: the sensor's own, and the share of the window that its last step may miss: of a
+        counter its lag, of polled power a reading.
+
+        Returns:
+            None if a part or its method is unknown.
+        """
+        energy_j = self.energy_j(device, start_ns, end_ns)
+        parts = self._parts(device, start_ns, end_ns)
+        if energy_j is None or not parts:
+            return None
+        methods = [interval.method for interval, _ in parts]
+        known = [method for method in methods if method is not None]
+        if len(known) < len(methods):
+            return None
+        method = min(known, key=TRUST.index)
+        length_s = (end_ns - start_ns) / NS_PER_S
+        base, step_s = BOARD_REL_ERR, self._poll_s
+        if method in ("counter", "rapl", "modelled"):
+            base, step_s = BASE_REL_ERR[method], COUNTER_STEP_S[method]
+        suspects = [interval.suspect for interval, _ in parts if interval.suspect is not None]
+        suspect = any(suspects) if suspects else None
+        return Energy(energy_j, method, base + step_s / length_s, suspect=suspect)
 
     def busy_s(self, device: str, start_ns: int, end_ns: int) -> float | None:
         """Seconds in which it was busy between two instants; None if a part is unknown."""

@@ -90,7 +90,8 @@ class Serving:
         services = config.service
         self._around = around
         gap_s = longest_gap_s(config.telemetry.every_s)
-        self._log = DeviceLog(max(service.window_s for service in services), gap_s)
+        longest_s = max(service.window_s for service in services)
+        self._log = DeviceLog(longest_s, gap_s, config.telemetry.every_s)
         self._owners = ProcessOwners(services, around.proc)
         self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
         patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S

@@ -14,7 +14,7 @@ from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.core.clock import Clock, utc_ns
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import NS_PER_S, Device, Energy
 from costprobe.domain.costing.carbon import Emission, emission
 from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.money import exact, total_of
@@ -35,6 +35,7 @@ class DeviceBill:
         currencies: ISO 4217 codes of each device, by name.
         busy_shares: Share of the window in which each device was busy, where known.
         emitted: Emissions of each device, where known.
+        drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
     """
 
     allocations: Mapping[str, Allocation]
@@ -42,6 +43,7 @@ class DeviceBill:
     currencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     busy_shares: Mapping[str, float] = field(default_factory=dict)
     emitted: Mapping[str, Emission | None] = field(default_factory=dict)
+    drawn: Mapping[str, Energy | None] = field(default_factory=dict)
 
     def currency_of(self, devices: Sequence[str]) -> str:
         """Return the currency of devices; empty where nothing is priced."""
@@ -135,7 +137,16 @@ class DeviceCosts:
                 device.name: self._emitted(device, start_ns, end_ns, offset_ns)
                 for device in self.devices
             },
+            drawn={device.name: self._drawn(device, start_ns, end_ns) for device in self.devices},
         )
+
+    def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
+        """Return a device's energy; that of a MIG device is its slices' share of the board's."""
+        whole = self._log.energy(device.parent or device.name, start_ns, end_ns)
+        if whole is None or not device.is_slice:
+            return whole
+        share = device.slices / device.slices_of if device.slices_of else 1.0
+        return replace(whole, energy_j=whole.energy_j * share, scope="parent")
 
     def _emitted(
         self, device: Device, start_ns: int, end_ns: int, offset_ns: int

@@ -16,6 +16,7 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.serving.served import ServedWindow
 from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_carbon import served_emission
+from costprobe.domain.costing.serving.serving_energy import service_energy
 from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
@@ -182,14 +183,16 @@ class ServingGroup:
     ) -> list[Point]:
         """Return the rows of one service."""
         devices = service.config.devices
-        cost = service_cost(window, devices, bill.allocations, service.weights)
         known = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
         busy_share = sum(known) / len(known) if len(known) == len(devices) else None
+        weighing = service.weighing(window, busy_share)
+        cost = service_cost(window, devices, bill.allocations, weighing)
         currency = bill.currency_of(devices)
         rolled = service.rolled(cost, currency, time_ns)
         plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
         emitted = served_emission(cost, bill.allocations, bill.emitted)
-        service.take(cost, rolled, currency, busy_share, time_ns)
+        drawn = service_energy(cost, bill.allocations, bill.drawn)
+        service.take(cost, rolled, currency, busy_share, time_ns, drawn)
         return [
             *serving_points(cost, busy_share, self._tags, time_ns),
             *serving_cost_points(
@@ -200,5 +203,6 @@ class ServingGroup:
                 self._tags,
                 time_ns,
                 emitted=emitted,
+                drawn=drawn,
             ),
         ]

@@ -13,11 +13,18 @@ from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.meter import Scrape, ServiceMeter
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.records import NS_PER_S, Energy, Event, Point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import ServiceCost, Weights
+from costprobe.domain.costing.serving.serving_basis import ServiceCost
+from costprobe.domain.costing.serving.serving_energy import served_energy
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio, RollingRatio
+from costprobe.domain.costing.serving.token_weights import (
+    TokenWeighing,
+    Weights,
+    decode_batch,
+    size_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +37,6 @@ class ServedService:
 
     Attributes:
         config: The service.
-        weights: Weights of its tokens.
         lock: Held while its servers are scraped.
 
     Args:
@@ -53,7 +59,6 @@ class ServedService:
         known: Mapping[str, int] | None = None,
     ) -> None:
         self.config = config
-        self.weights = Weights(config.weight_in, config.weight_out)
         self._clock = clock
         self._on_event = on_event
         self._history = history
@@ -89,6 +94,25 @@ class ServedService:
         """Scrape its servers and end its window; the caller holds `lock`."""
         return self._meter.close_window()
 
+    def weighing(self, window: ServedWindow, busy_share: float | None) -> TokenWeighing:
+        """Return how the tokens of a window are weighed.
+
+        Args:
+            window: What it served.
+            busy_share: Share of the window in which its devices were busy; None where not known,
+                which counts as all of it.
+        """
+        config = self.config
+        length_s = (window.end_ns - window.start_ns) / NS_PER_S
+        busy_s = length_s if busy_share is None else length_s * busy_share
+        return TokenWeighing(
+            configured=None
+            if config.weight_out is None
+            else Weights(config.weight_in, config.weight_out),
+            size=None if config.parameters is None else size_of(config.parameters),
+            batch=decode_batch(window.total, busy_s, len(config.url)),
+        )
+
     def stop(self) -> None:
         """Send no further events: a scrape in progress may outlive the parts that receive them."""
         self._is_stopped = True
@@ -119,9 +143,10 @@ class ServedService:
         currency: str,
         busy_share: float | None,
         time_ns: int,
+        drawn: Energy | None,
     ) -> None:
         """Record a window for `costprobe status`."""
-        self._last = window_document(cost, rolled, currency, busy_share, time_ns)
+        self._last = window_document(cost, rolled, currency, busy_share, time_ns, drawn)
 
     def status(self) -> dict[str, Any]:
         """Return what `costprobe status` shows of it."""
@@ -194,6 +219,7 @@ def window_document(
     currency: str,
     busy_share: float | None,
     time_ns: int,
+    drawn: Energy | None,
 ) -> dict[str, Any]:
     """Return a window as JSON, as `costprobe status --json` prints it.
 
@@ -203,9 +229,11 @@ def window_document(
         currency: ISO 4217 code; empty where nothing is priced.
         busy_share: Share of the window in which its devices were busy; None where not known.
         time_ns: UTC in ns of its end.
+        drawn: Energy of the service; None where not known.
     """
     window, total = cost.window, cost.total
     counts: Counts = window.total
+    energy = served_energy(total, drawn) if total is not None and drawn is not None else None
     return {
         "time_ns": time_ns,
         "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
@@ -227,7 +255,17 @@ def window_document(
             "cost_per_inference": total.per_inference,
             "cost_per_million_tokens_in": total.per_million_tokens_in,
             "cost_per_million_tokens_out": total.per_million_tokens_out,
+            "token_split": total.tokens.split if total.tokens else None,
             "idle_share": total.idle_share,
+        },
+        "energy": None
+        if energy is None
+        else {
+            **energy.figures(),
+            "energy_method": energy.total.method,
+            "energy_rel_err": energy.total.rel_err,
+            "energy_scope": energy.total.scope,
+            "energy_suspect": energy.total.suspect,
         },
         "rolling": {
             name: {"per_inference": summary.per_inference, "coverage": summary.coverage}

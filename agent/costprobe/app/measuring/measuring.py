@@ -26,7 +26,8 @@ from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
-from costprobe.core.records import NS_PER_S, Device, Energy, EnergyMethod
+from costprobe.core.records import NS_PER_S, Device, Energy
+from costprobe.domain.costing.energy_sum import energy_sum
 from costprobe.domain.costing.probe.part_time import with_unseen
 from costprobe.domain.costing.probe.run import MeasuredRun
 
@@ -34,8 +35,6 @@ ANSWER_TIMEOUT_S = 10.0
 LOOK_BACK_NS = 2 * NS_PER_S
 # For a short run the sample after it counts as well.
 LOOK_BEHIND_S = 2.0
-# From the least to the most accurate: a sum is as good as its worst part.
-TRUST: tuple[EnergyMethod, ...] = ("modelled", "rapl", "poll", "samples", "counter")
 
 
 class Measurer:
@@ -220,27 +219,12 @@ class Measurer:
 
 
 def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
-    """Return the energy of devices that work as one, with the least accurate of their methods.
-
-    Their errors are assumed to be correlated, as those of boards of one model may be.
+    """Return the energy of devices that work as one; if one is absent, the sum is.
 
     Args:
-        energies: One for each device, at least one; if one is absent, the sum is.
+        energies: One for each device, at least one.
     """
     known = [energy for energy in energies if isinstance(energy, Energy)]
     if len(known) < len(energies):
         return next(energy for energy in energies if isinstance(energy, Absent))
-    if len(known) == 1:
-        return known[0]
-    total_j = sum(energy.energy_j for energy in known)
-    idle_w = [energy.idle_power_w for energy in known if energy.idle_power_w is not None]
-    scopes = {energy.scope for energy in known}
-    known_suspect = [energy.suspect for energy in known if energy.suspect is not None]
-    return Energy(
-        energy_j=total_j,
-        method=min((energy.method for energy in known), key=TRUST.index),
-        rel_err=sum(energy.rel_err * energy.energy_j for energy in known) / total_j,
-        idle_power_w=sum(idle_w) if len(idle_w) == len(known) else None,
-        scope="parent" if "parent" in scopes else "device",
-        suspect=any(known_suspect) if known_suspect else None,
-    )
+    return energy_sum(known)

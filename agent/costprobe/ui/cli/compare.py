@@ -21,7 +21,7 @@ from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.cli.views.lines import PER_THOUSAND
-from costprobe.ui.text import local, money
+from costprobe.ui.text import local, money, per_million_tokens
 
 END_OF_TIME_NS = 2**63 - 1
 _BASIS_WORDS = {
@@ -236,13 +236,8 @@ def _figure(summary: Summary | None) -> str:
 
 
 def _remarks(one: Candidate) -> Iterator[str]:
-    per_million = [
-        f"{money(summary.value, one.currency)} {words}"
-        for words, summary in (("in", one.cost_in), ("out", one.cost_out))
-        if summary is not None
-    ]
-    if per_million:
-        yield f"{one.name}: per million tokens {', '.join(per_million)}"
+    if words := per_million_tokens(one):
+        yield f"{one.name}: per million tokens {words}"
     if one.idle_share is not None:
         yield f"{one.name}: {one.idle_share:.0%} of its cost is idle time"
     dropped = [

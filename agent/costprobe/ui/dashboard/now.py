@@ -16,7 +16,7 @@ FORGOTTEN_S = 7 * 86_400.0
 ENTRIES_MAX = 200
 SYMPTOMS_MAX = 20
 # Tags that identify a cost, a probe and a device; other tags are attributes.
-_OF_COST = ("host", "device", "probe", "service", "basis")
+_OF_COST = ("host", "device", "probe", "service", "served_model", "basis")
 _OF_PROBE = ("host", "device", "probe", "service")
 _OF_DEVICE = ("host", "device")
 

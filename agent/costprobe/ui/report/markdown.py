@@ -25,6 +25,7 @@ from costprobe.ui.report.words import (
     spend_change,
     why,
 )
+from costprobe.ui.text import per_million_tokens
 
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -118,6 +119,12 @@ def _models(report: Report) -> Iterator[str]:
                 )
                 for placed in group.placed
             ],
+        )
+        yield ""
+        yield from (
+            f"- {escaped(placed.candidate.name)}: per million tokens {words}"
+            for placed in group.placed
+            if (words := per_million_tokens(placed.candidate))
         )
     if not report.models:
         yield from ("", "No model has enough samples in this period.")

@@ -15,6 +15,7 @@ from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.trends import step_ns
+from costprobe.ui.text import per_million_tokens
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12
@@ -39,6 +40,7 @@ def page(report: Report) -> str:
         words=words,
         version=__version__,
         headline=words.headline(report),
+        per_million_tokens=per_million_tokens,
         spend_charts=[_spend_chart(report, index) for index in range(len(report.spend))],
         trend_charts=[
             _trend_chart(report, index, trend, numbers) for index, trend in enumerate(report.trends)

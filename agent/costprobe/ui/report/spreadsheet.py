@@ -119,6 +119,8 @@ def _models(report: Report) -> Iterator[Row]:
                 ("carbon_per_inference", one.carbon_g, "g"),
                 ("cost_per_million_tokens_in", one.cost_in, one.currency),
                 ("cost_per_million_tokens_out", one.cost_out, one.currency),
+                ("energy_per_million_tokens_in", one.energy_per_million_tokens_in_j, "J"),
+                ("energy_per_million_tokens_out", one.energy_per_million_tokens_out_j, "J"),
             ):
                 if summary is not None:
                     yield f"model ({group.basis})", "", one.name, what, summary.value, unit

@@ -43,7 +43,22 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         "last": frozenset({"ecc_uncorrected", "threads"}),
     },
     "cost": {
-        "sum": frozenset({"cost_total", "cost_idle", "window_s"}),
+        "sum": frozenset(
+            {
+                "cost_total",
+                "cost_idle",
+                "window_s",
+                "requests",
+                "inferences",
+                "tokens_in",
+                "tokens_out",
+                "cost_tokens_in",
+                "cost_tokens_out",
+                "energy_j",
+                "energy_tokens_in_j",
+                "energy_tokens_out_j",
+            }
+        ),
         # These are rolling windows already.
         "last": frozenset(
             f"rolling_{window}{what}"

@@ -50,11 +50,13 @@ class Candidate:
         cost: Currency per inference.
         latency_p50_ms: Median latency of a batch, or of a request.
         latency_p99_ms: 99th percentile of it.
-        energy_j: Joules per inference.
+        energy_j: Joules per inference; on the serving basis idle time included.
         carbon_g: Grams of carbon dioxide equivalent per inference.
         quality: Its quality as configured by the operator; more is better.
         cost_in: Currency per million prompt tokens.
         cost_out: Currency per million generated tokens.
+        energy_per_million_tokens_in_j: Joules per million prompt tokens.
+        energy_per_million_tokens_out_j: Joules per million generated tokens.
         idle_share: Idle share of the cost.
         plans: Kinds of the price plans under which it was priced.
         samples: Number of samples that count.
@@ -75,6 +77,8 @@ class Candidate:
     quality: float | None = None
     cost_in: Summary | None = None
     cost_out: Summary | None = None
+    energy_per_million_tokens_in_j: Summary | None = None
+    energy_per_million_tokens_out_j: Summary | None = None
     idle_share: float | None = None
     plans: tuple[str, ...] = ()
     samples: int = 0

@@ -180,32 +180,39 @@ def _service_candidate(
         basis="serving",
         device=newest.tags.get("device", ""),
         currency=currency,
-        cost=_ratio_of_sums(rows),
+        cost=_ratio_of_sums(rows, "cost_total", "cost_per_inference"),
+        energy_j=_ratio_of_sums(rows, "energy_j", "energy_per_inference_j"),
         carbon_g=_summary(rows, "carbon_per_inference_g"),
         quality=quality,
         cost_in=_summary(rows, "cost_per_million_tokens_in"),
         cost_out=_summary(rows, "cost_per_million_tokens_out"),
+        energy_per_million_tokens_in_j=_ratio_of_sums(
+            rows, "energy_tokens_in_j", "energy_per_million_tokens_in_j"
+        ),
+        energy_per_million_tokens_out_j=_ratio_of_sums(
+            rows, "energy_tokens_out_j", "energy_per_million_tokens_out_j"
+        ),
         idle_share=_idle_share(rows),
         plans=_plans(rows),
         samples=len(rows),
     )
 
 
-def _ratio_of_sums(rows: Sequence[Point]) -> Summary | None:
-    """Return the cost of all windows, idle ones included, over their inferences.
+def _ratio_of_sums(rows: Sequence[Point], total: str, per_unit: str) -> Summary | None:
+    """Return the total of all windows, idle ones included, over their units.
 
-    A window without inferences has no cost per inference, and the others bear its cost.
+    A window without units, such as inferences, has no value per unit, and the others bear its total.
     """
-    totals = [number(row, "cost_total") for row in rows]
-    each = [number(row, "cost_per_inference") for row in rows]
+    totals = [number(row, total) for row in rows]
+    each = [number(row, per_unit) for row in rows]
     spread = summarized([one for one in each if one is not None])
     if spread is None:
         return None
-    inferred = sum(total / one for total, one in zip(totals, each, strict=True) if total and one)
-    if not inferred:
-        return spread  # it cost nothing, or its windows have no totals
-    whole = sum(total for total in totals if total is not None)
-    return Summary(whole / inferred, spread.iqr, spread.samples)
+    units = sum(whole / one for whole, one in zip(totals, each, strict=True) if whole and one)
+    if not units:
+        return spread  # the totals are 0, or unknown
+    whole = sum(amount for amount in totals if amount is not None)
+    return Summary(whole / units, spread.iqr, spread.samples)
 
 
 def _idle_share(rows: Sequence[Point]) -> float | None:

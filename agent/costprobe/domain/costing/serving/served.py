@@ -16,6 +16,9 @@ Measure = Literal[
     "prefill_s",
     "decode_s",
     "compute_s",
+    "decode_request_s",
+    "compute_request_s",
+    "executions",
 ]
 
 
@@ -30,9 +33,12 @@ class Counts:
         tokens_in: Prompt tokens, cached ones included.
         tokens_out: Generated tokens.
         cached_tokens: The part of tokens_in that was found in a cache.
-        prefill_s: Seconds of prefill; only its ratio to decode_s is meaningful.
-        decode_s: Seconds of decode.
-        compute_s: Seconds of compute, where prefill and decode are not separated.
+        prefill_s: Device seconds of prefill: a batch counts once.
+        decode_s: Device seconds of decode.
+        compute_s: Device seconds of compute, where prefill and decode are not separated.
+        decode_request_s: Seconds of decode summed over requests: a batch of 32 counts 32 times.
+        compute_request_s: Seconds of compute summed over requests.
+        executions: Executions of batches.
     """
 
     requests: float | None = None
@@ -44,6 +50,9 @@ class Counts:
     prefill_s: float | None = None
     decode_s: float | None = None
     compute_s: float | None = None
+    decode_request_s: float | None = None
+    compute_request_s: float | None = None
+    executions: float | None = None
 
     @property
     def inferred(self) -> float | None:
@@ -52,10 +61,24 @@ class Counts:
 
     @property
     def work_s(self) -> float | None:
-        """Seconds of work by the server's clock; only ratios between models are meaningful."""
-        if self.prefill_s is not None and self.decode_s is not None:
-            return self.prefill_s + self.decode_s
-        return self.compute_s
+        """Device seconds of all work; None where the server does not measure them."""
+        known = [
+            each for each in (self.prefill_s, self.decode_s, self.compute_s) if each is not None
+        ]
+        is_half = (self.prefill_s is None) != (self.decode_s is None)
+        return sum(known) if known and not is_half else None
+
+    @property
+    def execution_s(self) -> float | None:
+        """Estimated device seconds: executions, each as long as a request computes on average.
+
+        It is exact if the length of an execution does not depend on the number of its requests, of
+        which it has at least one.
+        """
+        if self.compute_request_s is None or self.executions is None or self.requests is None:
+            return None
+        executed = min(1.0, self.executions / self.requests) if self.requests else 0.0
+        return self.compute_request_s * executed
 
 
 MEASURES: tuple[str, ...] = tuple(field.name for field in fields(Counts))

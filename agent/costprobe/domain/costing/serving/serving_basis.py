@@ -14,25 +14,28 @@ from typing import Literal
 
 from costprobe.domain.costing.money import divided, exact, total_of
 from costprobe.domain.costing.serving.allocation import Allocation, Line
-from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.served import Counts, ServedWindow, summed
+from costprobe.domain.costing.serving.token_weights import TokenWeighing
 
 TokenSplit = Literal["measured", "weights"]
-ModelSplit = Literal["alone", "time", "tokens", "inferences"]
+ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 MILLION = 1_000_000
 THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """Relative cost of tokens, where the server does not measure it.
+class TokenShares:
+    """Division of an amount between prompt and generated tokens; the shares add up to 1.
 
     Attributes:
-        token_in: Weight of a prompt token that was not cached.
-        token_out: Weight of a generated token.
+        split: Basis of the division.
+        tokens_in: Share of the prompt tokens.
+        tokens_out: Share of the generated tokens.
     """
 
-    token_in: float = 1.0
-    token_out: float = 4.0
+    split: TokenSplit
+    tokens_in: Fraction
+    tokens_out: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,8 @@ class ServedCost:
         hardware: Currency for holding the devices.
         energy: Currency for electricity.
         idle: The idle part of both; None where it is unknown.
-        token_split: Basis of the split between tokens in and out; None if there is none.
-        tokens_in_cost: Currency for prompt tokens; None if the cost was not split.
-        tokens_out_cost: Currency for generated tokens; both add up to the whole cost.
+        share: Share of the service's cost; 1 for the service as a whole.
+        tokens: Division between tokens in and out; None if there is none.
     """
 
     model: str
@@ -55,9 +57,8 @@ class ServedCost:
     hardware: Decimal
     energy: Decimal
     idle: Decimal | None
-    token_split: TokenSplit | None = None
-    tokens_in_cost: Decimal | None = None
-    tokens_out_cost: Decimal | None = None
+    share: Fraction = Fraction(1)
+    tokens: TokenShares | None = None
 
     @property
     def cost(self) -> Decimal:
@@ -78,6 +79,22 @@ class ServedCost:
     def per_inference(self) -> float | None:
         """Currency per inferred item; None where none was."""
         return _ratio(self.cost, self.counts.inferred)
+
+    @property
+    def tokens_in_cost(self) -> Decimal | None:
+        """Currency for prompt tokens; None if there are none."""
+        return self._token_costs[0] if self.counts.tokens_in else None
+
+    @property
+    def tokens_out_cost(self) -> Decimal | None:
+        """Currency for generated tokens; None if there are none."""
+        return self._token_costs[1] if self.counts.tokens_out else None
+
+    @property
+    def _token_costs(self) -> list[Decimal | None]:
+        if self.tokens is None:
+            return [None, None]
+        return [*divided(self.cost, [self.tokens.tokens_in, self.tokens.tokens_out])]
 
     @property
     def per_million_tokens_in(self) -> float | None:
@@ -121,7 +138,7 @@ def service_cost(
     window: ServedWindow,
     devices: Sequence[str],
     allocations: Mapping[str, Allocation],
-    weights: Weights,
+    weighing: TokenWeighing,
 ) -> ServiceCost:
     """Join a service's counts with its devices' cost.
 
@@ -129,7 +146,7 @@ def service_cost(
         window: What it served.
         devices: Names of its devices.
         allocations: Cost allocation of each device, by name.
-        weights: Weights of tokens, where their cost is not measured.
+        weighing: Weights of tokens, where their device time is not measured.
     """
     problems = list(window.problems)
     for device in devices:
@@ -149,106 +166,116 @@ def service_cost(
         for line in allocations[device].lines
         if line.service == window.service
     ]
-    total = _served_cost("", window.total, lines, weights)
-    models, split = _divided_among_models(total, window.models, weights)
+    total = _served_cost(window, lines, weighing)
+    models, split = _divided_among_models(total, window.models, weighing)
     return ServiceCost(window, named, total, models, split)
 
 
-def _served_cost(model: str, counts: Counts, lines: Sequence[Line], weights: Weights) -> ServedCost:
+def _served_cost(
+    window: ServedWindow, lines: Sequence[Line], weighing: TokenWeighing
+) -> ServedCost:
     known = all(line.part != "held" for line in lines)
-    return _with_tokens(
-        ServedCost(
-            model=model,
-            counts=counts,
-            hardware=total_of([line.hardware for line in lines]),
-            energy=total_of([line.energy for line in lines]),
-            idle=total_of([line.cost for line in lines if line.part == "idle"]) if known else None,
-        ),
-        weights,
+    return ServedCost(
+        model="",
+        counts=window.total,
+        hardware=total_of([line.hardware for line in lines]),
+        energy=total_of([line.energy for line in lines]),
+        idle=total_of([line.cost for line in lines if line.part == "idle"]) if known else None,
+        tokens=_token_shares(window.models, weighing),
     )
 
 
 def _divided_among_models(
-    total: ServedCost, models: Mapping[str, Counts], weights: Weights
+    total: ServedCost, models: Mapping[str, Counts], weighing: TokenWeighing
 ) -> tuple[tuple[ServedCost, ...], ModelSplit]:
     """Divide a service's cost among its models by their work."""
     named = {model: counts for model, counts in models.items() if model}
     if len(named) <= 1:
         return (), "alone"
-    shares, split = _model_shares(list(named.values()), weights)
-    if sum(shares) == 0:
-        return (), split
+    shares, split = _model_shares(named, weighing)
     parts = zip(
         named.items(),
         divided(total.hardware, shares),
         divided(total.energy, shares),
         [None] * len(shares) if total.idle is None else divided(total.idle, shares),
+        shares,
         strict=True,
     )
     return tuple(
-        _with_tokens(ServedCost(model, counts, hardware, energy, idle), weights)
-        for (model, counts), hardware, energy, idle in parts
+        ServedCost(
+            model,
+            counts,
+            hardware,
+            energy,
+            idle,
+            share / sum(shares),
+            _token_shares({model: counts}, weighing),
+        )
+        for (model, counts), hardware, energy, idle, share in parts
     ), split
 
 
-def _model_shares(counts: Sequence[Counts], weights: Weights) -> tuple[list[Fraction], ModelSplit]:
-    """Return shares by measured time if it is known of all, else by weighted tokens or inferences."""
+def _model_shares(
+    models: Mapping[str, Counts], weighing: TokenWeighing
+) -> tuple[list[Fraction], ModelSplit]:
+    """Return weights of models by a measure that is known of all; a batch counts once in it.
+
+    Only the last ways count a batch several times, or nothing at all: they are assumptions.
+    """
+    counts = list(models.values())
     ways: tuple[tuple[ModelSplit, list[float | None]], ...] = (
         ("time", [one.work_s for one in counts]),
-        ("tokens", [_weighted_tokens(one, weights) for one in counts]),
-        ("inferences", [one.inferred for one in counts]),
+        ("tokens", [_weighted_tokens(model, one, weighing) for model, one in models.items()]),
+        ("executions", [one.execution_s for one in counts]),
+        ("assumed", [one.compute_request_s for one in counts]),
+        ("assumed", [one.inferred for one in counts]),
     )
     for split, values in ways:
         known = [value for value in values if value is not None]
         if len(known) == len(values) and sum(known) > 0:
             return [Fraction(exact(value)) for value in known], split
-    return [Fraction(0)] * len(counts), "inferences"
+    return [Fraction(1)] * len(counts), "assumed"
 
 
-def _with_tokens(cost: ServedCost, weights: Weights) -> ServedCost:
-    """Split the cost between prompt and generated tokens."""
-    counts = cost.counts
-    if counts.tokens_in is None and counts.tokens_out is None:
-        return cost
-    split: TokenSplit = "weights"
-    parts = (
-        _computed_in(counts) * weights.token_in,
-        (counts.tokens_out or 0.0) * weights.token_out,
-    )
-    if counts.prefill_s is not None and counts.decode_s is not None:
-        measured = (counts.prefill_s, counts.decode_s)
-        if sum(measured) > 0:
-            parts, split = measured, "measured"
+def _token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> TokenShares | None:
+    """Divide between prompt and generated tokens: by device time if it is known, else by weights."""
+    total = summed(list(models.values()))
     # A part without tokens has no cost per token: the other part bears it.
-    reads, writes = bool(counts.tokens_in), bool(counts.tokens_out)
+    reads, writes = bool(total.tokens_in), bool(total.tokens_out)
+    if not (reads or writes):
+        return None
+    split: TokenSplit = "weights"
+    parts = (total.prefill_s or 0.0, total.decode_s or 0.0)
+    if all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0:
+        split = "measured"
+    else:
+        each = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
+        parts = (sum(part for part, _ in each), sum(part for _, part in each))
     shares = [Fraction(exact(parts[0])) if reads else 0, Fraction(exact(parts[1])) if writes else 0]
-    if sum(shares) == 0:
-        if not (reads or writes):
-            return cost
-        shares = [Fraction(reads), Fraction(writes)]
-    tokens_in_cost, tokens_out_cost = divided(cost.cost, [Fraction(share) for share in shares])
-    return ServedCost(
-        model=cost.model,
-        counts=counts,
-        hardware=cost.hardware,
-        energy=cost.energy,
-        idle=cost.idle,
-        token_split=split,
-        tokens_in_cost=tokens_in_cost if reads else None,
-        tokens_out_cost=tokens_out_cost if writes else None,
-    )
+    whole = sum(shares)
+    if whole == 0:
+        shares, whole = [reads, writes], reads + writes
+    return TokenShares(split, Fraction(shares[0]) / whole, Fraction(shares[1]) / whole)
 
 
-def _computed_in(counts: Counts) -> float:
-    """Return the prompt tokens that were not cached."""
-    return max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
+def _is_measured(counts: Counts) -> bool:
+    """Whether prefill and decode are separated in all device time of a model that has tokens."""
+    if not (counts.tokens_in or counts.tokens_out):
+        return True
+    return counts.prefill_s is not None and counts.decode_s is not None and not counts.compute_s
 
 
-def _weighted_tokens(counts: Counts, weights: Weights) -> float | None:
+def _weighted_parts(model: str, counts: Counts, weighing: TokenWeighing) -> tuple[float, float]:
+    """Return the weight of the computed prompt tokens, and of the generated ones."""
+    weights = weighing.weights(model, counts)
+    computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
+    return computed * weights.token_in, (counts.tokens_out or 0.0) * weights.token_out
+
+
+def _weighted_tokens(model: str, counts: Counts, weighing: TokenWeighing) -> float | None:
     if counts.tokens_in is None and counts.tokens_out is None:
         return None
-    written = (counts.tokens_out or 0.0) * weights.token_out
-    return _computed_in(counts) * weights.token_in + written
+    return sum(_weighted_parts(model, counts, weighing))
 
 
 def _ratio(amount: Decimal | None, count: float | None, per: int = 1) -> float | None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 
 from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.money import total_of
 from costprobe.domain.costing.serving.allocation import Allocation
 from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost
+from costprobe.domain.costing.serving.serving_energy import electricity_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def served_emission(
     """
     if cost.total is None:
         return None
-    parts = [_part_of(cost.window.service, allocations[name]) for name in cost.devices]
+    parts = [electricity_share(cost.window.service, allocations[name]) for name in cost.devices]
     known = [emitted.get(name) for name in cost.devices]
     borne = [
         Emission(found.g * float(part), found.method)
@@ -54,29 +52,9 @@ def served_emission(
     if len(borne) < len(cost.devices):
         return None
     whole = Emission(sum(each.g for each in borne), borne[0].method)
-    return ServedEmission(whole, _of_models(whole, cost.total, cost.models))
+    return ServedEmission(whole, _of_models(whole, cost.models))
 
 
-def _part_of(service: str, allocation: Allocation) -> Fraction | None:
-    """The part of a device's electricity that a service bears."""
-    own = [line for line in allocation.lines if line.service == service]
-    for amounts, all_amounts in (
-        ([line.energy for line in own], [line.energy for line in allocation.lines]),
-        ([line.hardware for line in own], [line.hardware for line in allocation.lines]),
-    ):
-        whole: Decimal = total_of(all_amounts)
-        if whole > 0:
-            return Fraction(total_of(amounts)) / Fraction(whole)
-    return None
-
-
-def _of_models(
-    whole: Emission, total: ServedCost, models: Sequence[ServedCost]
-) -> dict[str, Emission]:
-    """Each model's part, by what it cost."""
-    cost = Fraction(total.cost)
-    return {
-        model.model: Emission(whole.g * float(Fraction(model.cost) / cost), whole.method)
-        for model in models
-        if cost
-    }
+def _of_models(whole: Emission, models: Sequence[ServedCost]) -> dict[str, Emission]:
+    """Each model's part, by its share of the cost."""
+    return {model.model: Emission(whole.g * float(model.share), whole.method) for model in models}

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.core.records import NS_PER_S, Energy, FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.serving.allocation import Line
-from costprobe.domain.costing.serving.served import MEASURES, Counts, ServedWindow
+from costprobe.domain.costing.serving.served import MEASURES, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import THOUSAND, ServedCost, ServiceCost
 from costprobe.domain.costing.serving.serving_carbon import ServedEmission
+from costprobe.domain.costing.serving.serving_energy import served_energy
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio
 from costprobe.domain.pricing.book import TOGETHER
 
 MAX_DETAIL_CHARS = 500
+# Counts that a row of `cost` repeats: databases divide sums of one measurement only.
+UNITS = ("requests", "inferences", "tokens_in", "tokens_out")
 
 
 def serving_points(
     cost: ServiceCost, busy_share: float | None, tags: Mapping[str, str], time_ns: int
 ) -> list[Point]:
-    """Return rows of `serving`: one for each served model.
+    """Return rows of `serving`: the service's, and one for each of several models.
 
     Args:
         cost: Counts and cost of a service.
@@ -29,11 +32,12 @@ def serving_points(
         time_ns: UTC in ns of the window's end.
     """
     window = cost.window
-    models = window.models or {"": Counts()}
+    own = {**tags, "service": window.service, "engine": window.engine}
+    named = {model: counts for model, counts in window.models.items() if model}
     return [
         make_point(
             "serving",
-            {**tags, "service": window.service, "engine": window.engine, "served_model": model},
+            {**own, "served_model": model},
             {
                 **{name: getattr(counts, name) for name in MEASURES},
                 "busy_share": busy_share,
@@ -46,11 +50,11 @@ def serving_points(
             },
             time_ns,
         )
-        for model, counts in models.items()
+        for model, counts in {"": window.total, **(named if len(named) > 1 else {})}.items()
     ]
 
 
-def serving_cost_points(
+def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
     cost: ServiceCost,
     plan: str,
     currency: str,
@@ -59,6 +63,7 @@ def serving_cost_points(
     time_ns: int,
     *,
     emitted: ServedEmission | None = None,
+    drawn: Energy | None = None,
 ) -> list[Point]:
     """Return rows of `cost` on the serving basis: the service's, and one for each of several models.
 
@@ -70,6 +75,7 @@ def serving_cost_points(
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
         emitted: What serving emitted; None where that is not known.
+        drawn: Energy of the service; None where that is not known.
     """
     if cost.total is None:
         return []
@@ -88,10 +94,12 @@ def serving_cost_points(
         rolling[f"rolling_{name}_coverage"] = summary.coverage
     whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
     whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
+    whole |= served_energy(cost.total, drawn).fields() if drawn else {}
     points = [make_point("cost", own, whole, time_ns)]
     for one in cost.models:
         fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
         fields |= _carbon_fields(one, emitted.models.get(one.model) if emitted else None)
+        fields |= served_energy(one, drawn).fields() if drawn else {}
         points.append(make_point("cost", {**own, "served_model": one.model}, fields, time_ns))
     return points
 
@@ -140,9 +148,13 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
             f"cost_{name}": float(amount) / inferred if inferred else None
             for name, amount in share.items()
         },
+        # What ratios over several windows are computed from.
+        **{name: getattr(cost.counts, name) for name in UNITS},
+        "cost_tokens_in": None if cost.tokens_in_cost is None else float(cost.tokens_in_cost),
+        "cost_tokens_out": None if cost.tokens_out_cost is None else float(cost.tokens_out_cost),
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
-        "token_split": cost.token_split,
+        "token_split": cost.tokens.split if cost.tokens else None,
     }
 
 

@@ -173,6 +173,8 @@ def _add_services(
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
     for row in reader.points("serving", since_ns, now_ns):
+        if "served_model" in row.tags:
+            continue  # a part of the service's own row
         end_ns = row_end(row).end_ns
         start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
         if isinstance(row, RolledPoint):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import ago, local, money
+from costprobe.ui.text import ago, joules, local, money
 
 HALF = 0.5
+_SPLITS = {"measured": "device time", "weights": "weights"}
 
 
 def service_lines(service: dict[str, Any]) -> list[str]:
@@ -18,6 +19,7 @@ def service_lines(service: dict[str, Any]) -> list[str]:
     else:
         lines = [f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}"]
         lines += [f"         {_cost(last)}"] if last["cost"] else []
+        lines += [f"         {_energy(last['energy'])}"] if last["energy"] else []
         lines += _rolling(last)
         lines += [f"         no cost: {text}" for text in last["problems"]]
     missing = service["missing"] or (last["missing"] if last else [])
@@ -51,9 +53,26 @@ def _cost(last: dict[str, Any]) -> str:
     ):
         if cost[key] is not None:
             parts.append(f"{money(cost[key], currency)} {word}")
+    if cost["token_split"] is not None:
+        parts.append(f"tokens split by {_SPLITS[cost['token_split']]}")
     if cost["idle_share"] is not None:
         parts.append(f"{cost['idle_share']:.0%} of it idle")
     return ", ".join(parts)
+
+
+def _energy(energy: dict[str, Any]) -> str:
+    parts = [f"energy {joules(energy['energy_j'])}"]
+    for key, word in (
+        ("energy_per_request_j", "per request"),
+        ("energy_per_million_tokens_in_j", "per million tokens in"),
+        ("energy_per_million_tokens_out_j", "per million tokens out"),
+    ):
+        if energy[key] is not None:
+            parts.append(f"{joules(energy[key])} {word}")
+    board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
+    suspect = ", sensors disagree" if energy["energy_suspect"] else ""
+    method = f"{energy['energy_method']} ±{energy['energy_rel_err']:.0%}"
+    return f"{', '.join(parts)} ({method}{board}{suspect})"
 
 
 def _rolling(last: dict[str, Any]) -> list[str]:

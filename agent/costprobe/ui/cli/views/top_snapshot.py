@@ -81,7 +81,8 @@ def _device(row: Point, now_ns: int) -> dict[str, Any]:
 def _cost(row: Point, now_ns: int) -> dict[str, Any]:
     tags = row.tags
     return {
-        "of": tags.get("served_model") or tags.get("service") or tags.get("probe"),
+        "of": "/".join(tags[tag] for tag in ("probe", "service", "served_model") if tags.get(tag))
+        or None,
         "device": tags.get("device"),
         "basis": tags.get("basis"),
         "currency": tags.get("currency"),

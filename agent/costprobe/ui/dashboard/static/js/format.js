@@ -49,8 +49,8 @@ export function moment(ms) {
 }
 
 // Tags that distinguish series; other tags are the same on most hosts.
-const IDENTITY = ["device", "probe", "service"];
-const DISTINGUISHING = ["device", "probe", "service", "batch", "concurrency", "basis", "plan", "currency"];
+const IDENTITY = ["device", "probe", "service", "served_model"];
+const DISTINGUISHING = [...IDENTITY, "batch", "concurrency", "basis", "plan", "currency"];
 
 /** A name for each series from its tags, without those that all have in common. */
 export function seriesNames(series) {

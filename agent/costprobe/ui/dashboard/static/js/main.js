@@ -46,7 +46,7 @@ function liveState(text, kind) {
 const CHOICES = ["trend-field", "trend-scale", "device-field"];
 const range = () => document.querySelector("input[name=range]:checked").value;
 const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
-const isMoney = (field) => field.startsWith("cost.");
+const isMoney = (field) => field.startsWith("cost.") && !field.startsWith("cost.energy_");
 
 /** Format and scale factor of the values of a field. */
 function writing(field, answer) {

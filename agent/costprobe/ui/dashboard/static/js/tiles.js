@@ -57,6 +57,13 @@ function splitOf(fields) {
 }
 
 const WORDS = { hardware: "hardware", energy: "electricity" };
+const SPLITS = { measured: "device time", weights: "weights" };
+
+function energyText(fields, value) {
+  const method = String(fields.energy_method ?? "").replaceAll("_", " ");
+  const error = Number.isFinite(fields.energy_rel_err) ? ` ±${percent(fields.energy_rel_err)}` : "";
+  return `${number(value, 3)} J (${method}${error})`;
+}
 
 function costCard(cost, probe) {
   const { tags, fields } = cost;
@@ -81,10 +88,19 @@ function costCard(cost, probe) {
     const word = tags.basis === "serving" ? "mean of" : "median of";
     facts.push([el("dt", {}, `${word} ${name}`), el("dd", {}, perThousand(value), note)]);
   }
-  if (Number.isFinite(fields.cost_per_million_tokens_out)) {
-    facts.push(pair("per million output tokens", money(fields.cost_per_million_tokens_out, tags.currency)));
+  for (const [way, words] of [["in", "input"], ["out", "output"]]) {
+    const [amount, energy] = [fields[`cost_per_million_tokens_${way}`], fields[`energy_per_million_tokens_${way}_j`]];
+    const texts = [];
+    if (Number.isFinite(amount)) texts.push(money(amount, tags.currency));
+    if (Number.isFinite(energy)) texts.push(`${number(energy)} J`);
+    if (texts.length) facts.push(pair(`per million ${words} tokens`, texts.join(", ")));
   }
-  const name = [tags.device, tags.probe ?? tags.service].filter(Boolean).join(" ");
+  if (fields.token_split) facts.push(pair("tokens split by", SPLITS[fields.token_split] ?? fields.token_split));
+  if (Number.isFinite(fields.energy_per_request_j)) {
+    facts.push(pair("energy per request", energyText(fields, fields.energy_per_request_j)));
+  }
+  const subject = [tags.probe ?? tags.service, tags.served_model].filter(Boolean).join("/");
+  const name = [tags.device, subject].filter(Boolean).join(" ");
   return el("article", { class: "card", "data-cost": name },
     el("h3", {}, name),
     el("p", { class: "big" }, perThousand(fields.cost_per_inference), el("small", {}, ` per 1,000 ${unit}`)),
@@ -104,9 +120,7 @@ function probeFacts(probe) {
   if (Number.isFinite(fields.latency_p50_ms)) facts.push(pair("latency p50", `${number(fields.latency_p50_ms)} ms`));
   if (Number.isFinite(fields.throughput_per_s)) facts.push(pair("throughput", `${number(fields.throughput_per_s)} /s`));
   if (Number.isFinite(fields.energy_per_inference_j)) {
-    const method = String(fields.energy_method ?? "").replaceAll("_", " ");
-    const error = Number.isFinite(fields.energy_rel_err) ? ` ±${percent(fields.energy_rel_err)}` : "";
-    facts.push(pair("energy per inference", `${number(fields.energy_per_inference_j, 3)} J (${method}${error})`));
+    facts.push(pair("energy per inference", energyText(fields, fields.energy_per_inference_j)));
   }
   const notes = [];
   if (fields.contended) notes.push("contended");

@@ -1,0 +1,126 @@
+"""Joules per request and per token on the serving basis, idle time included.
+
+A service's part of a device's energy is its share of the device's electricity cost. Where the price
+includes electricity, it is its share of the hardware cost. Models and tokens share it like the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from costprobe.core.records import Energy, FieldValue
+from costprobe.domain.costing.energy_sum import energy_sum
+from costprobe.domain.costing.money import total_of
+from costprobe.domain.costing.serving.allocation import Allocation
+from costprobe.domain.costing.serving.serving_basis import MILLION, ServedCost, ServiceCost
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEnergy:
+    """Energy of a service, or of one of its models, in a window.
+
+    Attributes:
+        total: Of all of it, with method and uncertainty.
+        tokens_in_j: Joules of prompt tokens; None without a division between tokens.
+        tokens_out_j: Joules of generated tokens, likewise.
+        per_inference_j: Joules per inferred item; None where none was inferred.
+        per_request_j: Joules per request; None where none was answered.
+        per_million_tokens_in_j: Joules per million prompt tokens, cached ones included.
+        per_million_tokens_out_j: Joules per million generated tokens.
+    """
+
+    total: Energy
+    tokens_in_j: float | None
+    tokens_out_j: float | None
+    per_inference_j: float | None
+    per_request_j: float | None
+    per_million_tokens_in_j: float | None
+    per_million_tokens_out_j: float | None
+
+    def figures(self) -> dict[str, float | None]:
+        """Its figures by the names of fields."""
+        return {
+            "energy_j": self.total.energy_j,
+            "energy_tokens_in_j": self.tokens_in_j,
+            "energy_tokens_out_j": self.tokens_out_j,
+            "energy_per_inference_j": self.per_inference_j,
+            "energy_per_request_j": self.per_request_j,
+            "energy_per_million_tokens_in_j": self.per_million_tokens_in_j,
+            "energy_per_million_tokens_out_j": self.per_million_tokens_out_j,
+        }
+
+    def fields(self) -> dict[str, FieldValue | None]:
+        """The energy fields of a row of `cost`."""
+        return {
+            **self.figures(),
+            "energy_method": self.total.method,
+            "energy_rel_err": self.total.rel_err,
+            "energy_scope": "parent" if self.total.scope == "parent" else None,
+            "energy_suspect": self.total.suspect,
+        }
+
+
+def service_energy(
+    cost: ServiceCost, allocations: Mapping[str, Allocation], drawn: Mapping[str, Energy | None]
+) -> Energy | None:
+    """Return the energy of a service; None where it has no cost or a device's energy is unknown.
+
+    The uncertainty is that of the sensors; the division among services is not part of it.
+
+    Args:
+        cost: What the service cost.
+        allocations: Cost allocation of each device, by name.
+        drawn: Energy of each device in the window, by name.
+    """
+    if cost.total is None:
+        return None
+    parts = []
+    for name in cost.devices:
+        energy = drawn.get(name)
+        share = electricity_share(cost.window.service, allocations[name])
+        if energy is None or share is None:
+            return None
+        parts.append(replace(energy, energy_j=energy.energy_j * float(share), idle_power_w=None))
+    return energy_sum(parts)
+
+
+def served_energy(cost: ServedCost, whole: Energy) -> ServedEnergy:
+    """Return the energy of a service or one of its models, per request and token.
+
+    Args:
+        cost: What it cost.
+        whole: Energy of the service.
+    """
+    energy_j = whole.energy_j * float(cost.share)
+    counts, tokens = cost.counts, cost.tokens
+    in_j = energy_j * float(tokens.tokens_in) if tokens and counts.tokens_in else None
+    out_j = energy_j * float(tokens.tokens_out) if tokens and counts.tokens_out else None
+    return ServedEnergy(
+        total=replace(whole, energy_j=energy_j),
+        tokens_in_j=in_j,
+        tokens_out_j=out_j,
+        per_inference_j=_per(energy_j, counts.inferred),
+        per_request_j=_per(energy_j, counts.requests),
+        per_million_tokens_in_j=_per(in_j, counts.tokens_in, MILLION),
+        per_million_tokens_out_j=_per(out_j, counts.tokens_out, MILLION),
+    )
+
+
+def electricity_share(service: str, allocation: Allocation) -> Fraction | None:
+    """Return the part of a device's electricity that a service bears; None where nothing is priced."""
+    own = [line for line in allocation.lines if line.service == service]
+    for amounts, all_amounts in (
+        ([line.energy for line in own], [line.energy for line in allocation.lines]),
+        ([line.hardware for line in own], [line.hardware for line in allocation.lines]),
+    ):
+        whole: Decimal = total_of(all_amounts)
+        if whole > 0:
+            return Fraction(total_of(amounts)) / Fraction(whole)
+    return None
+
+
+def _per(energy_j: float | None, count: float | None, per: int = 1) -> float | None:
+    return energy_j * per / count if energy_j is not None and count else None
