@@ -22,6 +22,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from fakes.clock import FakeClock
 from fakes.incidents import incident
+from fakes.sizes import sized
 
 TESTS = Path(__file__).parents[1]
 
@@ -367,14 +368,14 @@ os.write(log, b"done\\n")
 
 
 def test_nothing_is_lost_or_reordered_over_kill_9(tmp_path):
-    count, rng, kills = 4000, random.Random(7), 0
+    count, kills_max, rng, kills = sized(2000, 8000), sized(4, 16), random.Random(7), 0
     for _ in range(60):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path), str(count), str(TESTS)],
             cwd=TESTS.parent,
         )
         try:
-            process.wait(rng.uniform(0.3, 0.6) if kills < 8 else 60)
+            process.wait(rng.uniform(0.3, 0.6) if kills < kills_max else 60)
             break
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)

@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
 
 
 @pytest.fixture
@@ -9,8 +12,9 @@ def clock():
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state" / "costprobe.db"
+def path():
+    with memory_folder() as folder:
+        yield Path(folder) / "state" / "costprobe.db"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
+from fakes.sizes import sized
 from store_samples import ROOT, query
 
 SCRIPT = Path(__file__).parent / "roll_up_until_killed.py"
@@ -40,7 +41,7 @@ def run_until_killed(path, number, rng):
     return appended, aggregated
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(sized(2, 200)))
 def test_every_row_counts_once_after_kills_during_aggregation(path, seed):
     rng = random.Random(seed)
     stored, aggregated = 0, 0

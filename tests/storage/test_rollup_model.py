@@ -1,8 +1,6 @@
 """For any sequence of writes, sends and aggregations, sums and counts equal those of the rows."""
 
 import math
-import shutil
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
+from fakes.sizes import sized
 from fakes.store_access import advance, rows_after
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -34,8 +34,8 @@ class RollupMachine(RuleBasedStateMachine):
 
     @initialize(with_sink=st.booleans())
     def make(self, with_sink):
-        self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "costprobe.db"
+        self.folder = memory_folder()
+        self.path = Path(self.folder.name) / "costprobe.db"
         self.store = Store.open(self.path, FakeClock())
         self.rows = {}
         self.seq = 0
@@ -132,8 +132,10 @@ class RollupMachine(RuleBasedStateMachine):
             self.store.close()
             assert query(self.path, "PRAGMA integrity_check") == [("ok",)]
             assert query(self.path, "PRAGMA foreign_key_check") == []
-            shutil.rmtree(self.folder)
+            self.folder.cleanup()
 
 
-RollupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+RollupMachine.TestCase.settings = settings(
+    max_examples=sized(60, 600), stateful_step_count=20, deadline=None
+)
 test_rolled_up_rows_come_to_what_the_rows_do = RollupMachine.TestCase

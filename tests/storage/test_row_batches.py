@@ -1,10 +1,13 @@
 """A batch contains rows as one text; its acknowledgement covers exactly these rows."""
 
+from pathlib import Path
+
 import pytest
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S, Point
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,9 +105,14 @@ def test_batch_that_another_thread_sent_counts_once(store):
     ),
     important_first=st.booleans(),
 )
-def test_every_row_is_sent_however_batches_are_prepared(tmp_path_factory, steps, important_first):
+def test_every_row_is_sent_however_batches_are_prepared(steps, important_first):
     """Rows arrive and backlogs grow between batches; a prefetched batch stays valid."""
-    store = Store.open(tmp_path_factory.mktemp("batches") / "store.db", FakeClock())
+    with memory_folder() as folder:
+        every_row_is_sent(Path(folder) / "store.db", steps, important_first)
+
+
+def every_row_is_sent(path, steps, important_first):
+    store = Store.open(path, FakeClock())
     store.register_sink(SINK)
     outbox = outbox_of(store, important_first=important_first)
     backlog, number, found, prepared = outbox.backlog, 0, [], None

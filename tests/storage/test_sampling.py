@@ -1,5 +1,7 @@
 """A long history is sampled evenly and marked as sampled; a short one is read completely."""
 
+from pathlib import Path
+
 import pytest
 from costprobe.adapters.storage.database import open_reader
 from costprobe.adapters.storage.reader import StoreReader
@@ -7,6 +9,7 @@ from costprobe.adapters.storage.rollup import sampling
 from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_samples import T0_NS, S, point
@@ -105,8 +108,12 @@ def test_a_field_that_few_rows_have_is_still_a_number_or_absent(store, reader):
     st.integers(0, 5_000),
     st.integers(1, 300),
 )
-def test_sample_is_a_subset_of_the_rows(tmp_path_factory, seconds, since, until, count):
-    path = tmp_path_factory.mktemp("sampling") / "s.db"
+def test_sample_is_a_subset_of_the_rows(seconds, since, until, count):
+    with memory_folder() as folder:
+        sample_is_a_subset(Path(folder) / "s.db", seconds, since, until, count)
+
+
+def sample_is_a_subset(path, seconds, since, until, count):
     store = Store.open(path, FakeClock())
     filled(store, sorted(seconds))
     reader, database = StoreReader.open(path), open_reader(path)

@@ -1,6 +1,7 @@
 """Rows for a sink: live rows, a backlog alongside, and a bounded outbox."""
 
 import random
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.storage.outbox.outbox_order import load
@@ -9,6 +10,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S, Point
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,9 +179,13 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**32), is_important_first=st.booleans())
-def test_every_row_is_sent_once_or_counted(steps, seed, is_important_first, tmp_path_factory):
-    rng = random.Random(seed)
-    store = Store.open(tmp_path_factory.mktemp("s") / "costprobe.db", FakeClock())
+def test_every_row_is_sent_once_or_counted(steps, seed, is_important_first):
+    with memory_folder() as folder:
+        sent_once_or_counted(steps, random.Random(seed), is_important_first, Path(folder))
+
+
+def sent_once_or_counted(steps, rng, is_important_first, folder):
+    store = Store.open(folder / "costprobe.db", FakeClock())
     store.register_sink(SINK)
     appended, sent, refused, first = 0, [], [], is_important_first
     for step in steps:

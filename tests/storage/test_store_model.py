@@ -1,7 +1,5 @@
 """For any sequence of operations, the store equals a simple model."""
 
-import shutil
-import tempfile
 from pathlib import Path
 
 from costprobe.adapters.storage.outbox.outbox import RejectedLine
@@ -10,6 +8,8 @@ from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
+from fakes.sizes import sized
 from fakes.store_access import advance, cursor, rows_after
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,8 +31,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def make(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "costprobe.db"
+        self.folder = memory_folder()
+        self.path = Path(self.folder.name) / "costprobe.db"
         self.store = Store.open(self.path, FakeClock())
         self.rows = {}
         self.next_seq = 1
@@ -146,8 +146,10 @@ class StoreMachine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.store.close()
             assert query(self.path, "PRAGMA integrity_check") == [("ok",)]
-            shutil.rmtree(self.folder)
+            self.folder.cleanup()
 
 
-StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+StoreMachine.TestCase.settings = settings(
+    max_examples=sized(60, 600), stateful_step_count=20, deadline=None
+)
 test_the_store_agrees_with_its_model = StoreMachine.TestCase

@@ -13,6 +13,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import parse_field_set
 from fakes.clock import FakeClock
+from fakes.sizes import sized
 from fakes.store_access import cursor, rows_after
 from store_samples import ROOT, query
 
@@ -50,7 +51,7 @@ def reported_until_killed(path, number, rng):
     return reported
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(sized(2, 200)))
 def test_store_is_intact_after_kills_at_random_moments(path, seed):
     rng = random.Random(seed)
     reported = {"appended": 0, "acked": 0, "state": None}
