@@ -113,7 +113,7 @@ def check_sensor() -> dict[str, Any]:
     return {
         "driver": driver.driver_version,
         "model": device.model,
-        "mig_devices": [mig_device.name for mig_device in sensor.slices()],
+        "mig_devices": [mig_device.name for mig_device in sensor.slices() or ()],
         "sample_ms_max": max(durations_ms),
         "sample_ms_median": sorted(durations_ms)[len(durations_ms) // 2],
         "metrics": {name: value for name, value in values.items() if value is not None},

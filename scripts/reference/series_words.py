@@ -27,6 +27,8 @@ FIELDS: Mapping[str, str] = {
     " `last_known`.",
     "energy_rel_err": "Relative uncertainty of the energy (about 95 %).",
     "energy_suspect": "Whether the device's energy sensors disagree.",
+    "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
+    " and the memory on its module, `parent` for the whole board of a MIG device.",
     "price_stale": "True if a stale spot price was used.",
     "carbon_method": "Source of the carbon intensity.",
     "fingerprint": "Hash of the measured software and model.",
@@ -111,7 +113,6 @@ MEASUREMENTS: Mapping[str, Words] = {
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
             "h2d_ms": "Time to copy a batch from host to device.",
             "energy_above_idle_j": "Energy per inference minus idle energy.",
-            "energy_scope": "`parent` if the energy is that of the whole board of a MIG device.",
             "contended": "Whether others used the device: see [beside other work](../measurement.md#beside-other-work).",
             "cpu_others_pct": "Share of the processors' time that other processes ran, on a CPU, in percent.",
             "cpu_steal_pct": "Share that the hypervisor gave to other virtual machines, in percent.",

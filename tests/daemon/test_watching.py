@@ -5,6 +5,7 @@ import sqlite3
 import time
 
 import pytest
+from costprobe.adapters.sensors.supervisor.events import of_removal
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
 from costprobe.app.configuration import Config
@@ -14,6 +15,7 @@ from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.schema import make_point
+from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
 
@@ -235,3 +237,35 @@ def test_a_drift_against_stored_history_is_explained_and_fires(store, clock):
     assert event.fields["change_pct"] == pytest.approx(50, abs=3)
     assert event.fields["cause"] == "software: fingerprint"
     assert [notice.alert["name"] for notice in store.notices("ops", 10)] == ["performance"]
+
+
+def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, clock):
+    watching = watching_of(store, clock)
+    series = [
+        ("device", {"device": "gpu0", "kind": "gpu", "uuid": "GPU-0"}),
+        ("device", {"device": "gpu0.mig0", "kind": "mig", "uuid": "MIG-0"}),
+        ("device", {"device": "gpu0.mig1", "kind": "mig", "uuid": "MIG-1"}),
+        ("probe", {"device": "gpu0.mig0", "probe": "e"}),
+        ("probe", {"device": "gpu0.mig1", "probe": "e"}),
+    ]
+    fields = {"device": {"temp_c": 40.0}, "probe": {"latency_p50_ms": 2.0}}
+    for _ in range(4):
+        for name, tags in series:
+            watching.take([make_point(name, {**TAGS, **tags}, fields[name], clock.time_ns())])
+        clock.move(10)
+    watching.take([event_point(of_removal("gpu0.mig1", clock.time_ns()), TAGS)])
+    watching.tick([])
+    watching = watching_of(store, clock)
+    watching.tick([])
+    clock.move(3600)
+    watching.tick([])
+    silent = {
+        (symptom["rule"], symptom["labels"]["device"])
+        for alert in store.state("alerts")["alerts"]
+        for symptom in alert["symptoms"]
+    }
+    assert silent == {
+        ("device-silent", "gpu0"),
+        ("device-silent", "gpu0.mig0"),
+        ("probe-silent", "gpu0.mig0"),
+    }

@@ -164,7 +164,6 @@ class FakeGpu:
         A tuple is a GPU instance that compute instances share: its slices, then theirs. Each
         compute instance is a MIG device, with the memory of the GPU instance.
         """
-        self.unsplit()
         self._gpu.mig_mode = 1
         self._splits += 1
         shared = [each if isinstance(each, tuple) else (each, each) for each in instances]
@@ -179,14 +178,18 @@ class FakeGpu:
             mig.slices = slices
             mig.compute_slices = count
             mig.mem_total_bytes = slices * slice_bytes
+        self._destroy_from(len(parts))
 
     def unsplit(self) -> None:
         """Destroy its MIG devices and disable MIG mode."""
-        for mig in self._gpu.migs:
+        self._destroy_from(0)
+        self._gpu.mig_mode = 0
+
+    def _destroy_from(self, first: int) -> None:
+        for mig in self._gpu.migs[first:]:
             mig.slices = 0
             mig.pid_count = 0
             mig.uuid = b""
-        self._gpu.mig_mode = 0
 
     def set_mig(self, mig_index: int, pids: Sequence[int] = (), **values: int) -> None:
         """Set a MIG device's processes, and plain values such as mem_used_bytes."""
@@ -208,6 +211,11 @@ class FakeGpu:
             getattr(self._gpu, f"{name}s")[: len(values)] = list(values)
             setattr(self._gpu, f"{name}_count", len(values))
         self._gpu.busy_pcts[: len(busy)] = [0] * len(busy)
+
+    def set_graphics(self, pids: Sequence[int]) -> None:
+        """Set the processes that draw on it, and do not compute."""
+        self._gpu.graphics_pids[: len(pids)] = list(pids)
+        self._gpu.graphics_pid_count = len(pids)
 
     def keep_busy(self, pct_by_pid: Mapping[int, int]) -> None:
         """Set its processes with their shares of busy time in percent."""
@@ -329,6 +337,10 @@ class FakeNvml:
         That is a matter of the host's own time: processes do not start in a simulated one.
         """
         self._control.uninitialized_at_ns = time.monotonic_ns()
+
+    def set_process_record(self, size: int) -> None:
+        """Set the bytes of a record of a process: 24, those of R535 32."""
+        self._control.process_record_bytes = size
 
     def upgrade_driver(self, version: str) -> None:
         """Processes that hold the old library get LIB_RM_VERSION_MISMATCH; new ones work.

@@ -1,6 +1,7 @@
 """The worker of a device with the real pynvml and the fake library, in simulated time."""
 
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+from costprobe.adapters.sensors.child.nvidia_mig import MigSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.core.records import NS_PER_S
@@ -18,7 +19,8 @@ class Bench:
         self.messages = []
         library = Library()
         library.open()
-        sensor = NvidiaSensor(0, library, fake.clock, self._report, number)
+        parts = (0, library, fake.clock, self._report)
+        sensor = NvidiaSensor(*parts) if number is None else MigSensor(*parts, number)
         now_ns = self.clock.monotonic_ns()
         self.worker = DeviceWorker(sensor, SETTINGS, fake.clock, self.messages.append, now_ns)
 

@@ -9,6 +9,7 @@ restart of the process. Readings continue once the error is gone.
 from contextlib import contextmanager
 
 import pytest
+from costprobe.adapters.sensors.child.nvidia_mig import MIG_BY_NUMBER, NO_MIG_DEVICE
 from costprobe.adapters.sensors.child.nvml import CODES, Library
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
@@ -53,14 +54,14 @@ AT_WORK = {
     "nvmlDeviceGetProcessUtilization": (),
     "nvmlDeviceGetMigMode": (),
 }
-OF_A_DIVIDED_BOARD = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
+OF_A_DIVIDED_BOARD = ("nvmlDeviceGetMaxMigDeviceCount", MIG_BY_NUMBER)
 OF_A_PART = (
     *OF_A_DIVIDED_BOARD,
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetAttributes_v2",
     "nvmlDeviceGetMemoryInfo_v2",
 )
-FINDS_A_PART = ("nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID")
+FINDS_A_PART = (MIG_BY_NUMBER, "nvmlDeviceGetUUID")
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
 
 
@@ -93,10 +94,12 @@ def assert_for_every_code(tmp_path):
 
 
 def reaction_of(function, code, number):
-    """The reaction that a code requires; a MIG device that cannot be found is gone."""
-    reaction = CODES[code][1]
-    is_gone = number is not None and function in FINDS_A_PART and reaction is Reaction.ABSENT
-    return Reaction.QUARANTINE if is_gone else reaction
+    """The reaction that a code requires; a MIG device without a handle is gone."""
+    name, reaction = CODES[code]
+    if number is None or function not in FINDS_A_PART or reaction is not Reaction.ABSENT:
+        return reaction
+    is_gone = function == MIG_BY_NUMBER and name in NO_MIG_DEVICE
+    return Reaction.GONE if is_gone else Reaction.QUARANTINE
 
 
 def fails_and_passes(fake, function, code, number=None):
@@ -111,6 +114,11 @@ def fails_and_passes(fake, function, code, number=None):
     faults = of(during, "fault")
     assert {fault["code"] for fault in faults} <= {name}
     requested_restart = bool(of(during, "restart"))
+    if reaction is Reaction.GONE:
+        # Its board starts another worker for what takes its place.
+        assert (faults, requested_restart) == ([], False)
+        assert of(during, "gone")
+        return
     if reaction in PASSING or not was_called:
         assert (faults, requested_restart) == ([], False)
         assert is_reading(during)
@@ -129,12 +137,15 @@ def fails_and_passes(fake, function, code, number=None):
 
 def fails_from_the_start(fake, function, code, number=None):
     """An error during the discovery of a device, which ends after a while."""
-    name, reaction = CODES[code]
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     rule = fake.fail(function, code)
     during = bench.run(30)
     assert {fault["code"] for fault in of(during, "fault")} <= {name}
     requested_restart = bool(of(during, "restart"))
+    assert bool(of(during, "gone")) == (reaction is Reaction.GONE)
+    if reaction is Reaction.GONE:
+        return
     assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
     quarantined = not bench.worker.opened and not requested_restart
     assert quarantined or requested_restart or is_reading(during)

@@ -4,8 +4,6 @@ import pynvml
 import pytest
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.adapters.sensors.child.sensor import SensorContext
-from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.clock import utc_ns
@@ -14,7 +12,7 @@ from costprobe.domain.advice.mig_slice import slices_of
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from fakes.nvml import FakeNvml
-from fakes.sensing import sensor_settings
+from fakes.worker import WorkerBench, context_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -43,47 +41,7 @@ def opened(fake):
 def sensors_of(fake):
     """The sensors of all GPUs, and the faults that they reported."""
     faults = []
-    context = SensorContext(sensor_settings(), fake.clock, lambda _, fault: faults.append(fault))
-    return nvidia_sensors(context), faults
-
-
-class Worker:
-    """The worker of a sensor, in simulated time."""
-
-    def __init__(self, fake, sensor, **settings):
-        self.messages = []
-        self.clock = fake.clock
-        self._worker = DeviceWorker(
-            sensor,
-            sensor_settings(**settings),
-            fake.clock,
-            self.messages.append,
-            fake.clock.monotonic_ns(),
-        )
-
-    def run(self, seconds):
-        """Advance simulated time with all wake-ups of the worker."""
-        end_ns = self.clock.monotonic_ns() + round(seconds * S)
-        while (wake_ns := self._worker.work()) <= end_ns:
-            self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
-        self.clock.move((end_ns - self.clock.monotonic_ns()) / S)
-
-    def of(self, kind):
-        return [message for message in self.messages if message["type"] == kind]
-
-    def energy_of_a_window(self, seconds):
-        """The answer about the energy of a window that begins now."""
-        start_ns = self.clock.monotonic_ns()
-        self._worker.command({"cmd": "mark"})
-        self.run(seconds)
-        end_ns = self.clock.monotonic_ns()
-        self._worker.command({"cmd": "mark"})
-        self.run(1)
-        times = {"start_ns": start_ns, "end_ns": end_ns}
-        steady = {"steady_start_ns": start_ns - S, "steady_end_ns": end_ns}
-        self._worker.command({"cmd": "energy", "id": 1, **times, **steady})
-        self.run(12)
-        return self.of("energy")[-1]
+    return nvidia_sensors(context_of(fake, faults)), faults
 
 
 def test_simulated_time_moves_only_when_told(simulated):
@@ -413,7 +371,7 @@ def test_mig_devices_are_found_on_their_board(simulated, board):
     assert device.uuid.startswith("MIG-")
     assert device.model == "NVIDIA Fake 80GB MIG 3g.30gb"
     assert second.name == "gpu0.mig1"
-    assert first.slices() == []
+    assert first.slices() == ()
     whole = sensors_of(simulated)[0][1]
     whole.discover()
     assert whole.slices() == []
@@ -459,17 +417,40 @@ def test_mig_device_has_memory_and_processes_of_its_own_and_no_power(simulated, 
     assert (board.sample().power_w, board.sample().util_pct) == (60.0, None)
 
 
-def test_mig_device_replaced_by_another_is_quarantined(simulated, board):
-    mig, _ = board.slices()
-    mig.discover()
-    simulated.gpus[0].split(3, 2)
+def test_mig_device_that_was_destroyed_is_gone_and_not_faulty(simulated, board):
+    for change in (lambda gpu: gpu.split(3, 2), lambda gpu: gpu.unsplit()):
+        mig, _ = board.slices()
+        mig.discover()
+        change(simulated.gpus[0])
+        with pytest.raises(SensorFault) as caught:
+            mig.sample()
+        assert caught.value.reaction is Reaction.GONE
     with pytest.raises(SensorFault) as caught:
-        mig.sample()
-    assert caught.value.reaction is Reaction.QUARANTINE
+        mig.discover()
+    assert caught.value.reaction is Reaction.GONE
+
+
+def test_slices_are_unknown_while_the_driver_does_not_list_them(simulated, board):
+    for function in ("nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex"):
+        for code in (10, 999) if "Mode" in function else (10, 999, NO_PERMISSION):
+            failure = simulated.fail(function, code)
+            assert board.slices() is None
+            failure.clear()
+    assert len(board.slices()) == 2
+
+
+def test_board_has_utilization_again_when_mig_mode_is_off(simulated, board):
+    simulated.gpus[0].set(util_pct=64)
+    simulated.gpus[0].set_processes([7])
+    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (None, None)
+    assert len(board.slices()) == 2
+    simulated.gpus[0].unsplit()
+    assert board.slices() == []
+    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (64.0, {7: 50.0})
 
 
 def test_energy_of_a_mig_device_is_its_boards_and_not_in_its_row(simulated, board):
-    worker = Worker(simulated, board.slices()[0], selftest_s=0.0)
+    worker = WorkerBench(simulated, board.slices()[0], selftest_s=0.0)
     worker.run(3)
     simulated.gpus[0].set_power(420.0)
     worker.run(2)
@@ -483,7 +464,7 @@ def test_energy_of_a_mig_device_is_its_boards_and_not_in_its_row(simulated, boar
 def test_rows_shorter_than_the_spacing_of_counter_readings_count_each_instant_once(simulated):
     simulated.gpus[0].set_power(300.0, at_ns=simulated.clock.monotonic_ns() - 9 * S)
     simulated.clock.move(0.03)
-    worker = Worker(simulated, sensors_of(simulated)[0][0], **FAST)
+    worker = WorkerBench(simulated, sensors_of(simulated)[0][0], **FAST)
     worker.run(3)
     readings = worker.of("reading")
     counted_j = 0.0

@@ -2,6 +2,10 @@ import pytest
 from costprobe.adapters.sensors.protocol.messages import Quarantined
 from costprobe.adapters.sensors.supervisor.device_registry import DeviceRegistry
 from costprobe.adapters.sensors.supervisor.events import FaultLog, of_end, of_fault
+from costprobe.adapters.sensors.supervisor.message_handler import MessageHandler
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from fakes.clock import FakeClock
 from fakes.sensing import sensor_settings
 
 S = 10**9
@@ -116,3 +120,47 @@ class TestDeviceRegistry:
             "retry_in_s": 5.0,
         }
         assert registry.devices() == ()
+
+
+def mig_of(number, slices):
+    more = {"name": f"gpu0.mig{number}", "kind": "mig", "uuid": f"MIG-{number}"}
+    return {**device_of(0), **more, "parent": "gpu0", "slices": slices, "slices_of": 7}
+
+
+class TestSlices:
+    """A board whose MIG devices are destroyed, as the daemon sees it."""
+
+    def handler(self, events):
+        handler = MessageHandler(sensor_settings(), events.append, FakeClock(5 * S))
+        devices = [device_of(0), mig_of(0, 1), mig_of(1, 2)]
+        names = ["gpu0.mig0", "gpu0.mig1", "gpu0.mig2"]
+        lost = {**LOST, "type": "fault", "device": "gpu0.mig2"}
+        handler.take([{"type": "slices", "device": "gpu0", "names": names}])
+        handler.take([{"type": "handshake", "devices": devices}, lost])
+        events.clear()
+        return handler
+
+    def price_of(self, handler, device):
+        plan = OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 7})
+        return PriceBook([plan], None, handler.registry.devices()).terms(device, 0).rate.per_hour
+
+    def test_board_has_its_whole_price_again_and_destroyed_slices_are_no_fault(self):
+        events = []
+        handler = self.handler(events)
+        assert [self.price_of(handler, name) for name in ("gpu0", "gpu0.mig1")] == [4, 2]
+        assert handler.take([{"type": "slices", "device": "gpu0", "names": []}]) == 0
+        assert [device.name for device in handler.registry.devices()] == ["gpu0"]
+        assert handler.registry.status(9 * S).keys() == {"gpu0"}
+        assert handler.registry.quarantined(9 * S) == ()
+        assert self.price_of(handler, "gpu0") == 7
+        assert [(event.severity, event.device) for event in events] == [
+            ("info", f"gpu0.mig{number}") for number in range(3)
+        ]
+
+    def test_slices_that_exist_are_kept(self):
+        events = []
+        handler = self.handler(events)
+        handler.take([{"type": "slices", "device": "gpu0", "names": ["gpu0.mig1"]}])
+        handler.take([{"type": "slices", "device": "gpu1", "names": []}])
+        assert [device.name for device in handler.registry.devices()] == ["gpu0", "gpu0.mig1"]
+        assert self.price_of(handler, "gpu0") == 5

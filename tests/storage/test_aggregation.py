@@ -59,6 +59,7 @@ def test_counters_settings_and_texts_keep_their_newest_value():
         "device.ecc_uncorrected",
         "device.mem_total_bytes",
         "device.energy_method",
+        "device.energy_scope",
         "device.carbon_method",
         "probe.ecc_uncorrected",
         "probe.threads",

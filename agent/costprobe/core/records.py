@@ -12,11 +12,13 @@ from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
 
 FieldValue = float | int | str | bool
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
-EnergyScope = Literal["device", "parent"]
+EnergyScope = Literal["device", "parent", "module"]
 Severity = Literal["info", "warning", "critical"]
 EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget"]
 
 NS_PER_S = 1_000_000_000
+# Cause of the event that a device does not exist any more.
+REMOVED = "removed"
 # Key of a board's identity, beside software versions.
 BOARD = "board"
 
@@ -103,11 +105,12 @@ class Energy:
     """Energy of a device between two instants, with its method and uncertainty.
 
     Attributes:
-        energy_j: Joules drawn by the whole device.
+        energy_j: Joules drawn by what `scope` covers.
         method: Method, in order of accuracy: counter, samples, poll, rapl, modelled.
         rel_err: Relative uncertainty (about 95 %), as a share of energy_j.
         idle_power_w: Learned idle power of the device; None until it is learned.
-        scope: "parent" where it is the whole board's, of which the device is a part.
+        scope: "parent" where it is the whole board's, of which the device is a part; "module"
+            where it is that of a GPU with the CPU and the memory on its module.
         suspect: Whether the sensors of the device disagree; None until they were compared.
     """
 

@@ -33,7 +33,7 @@ SCHEMA: dict[str, Measurement] = {
             " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
             " dram_energy_j carbon_g",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
-            strings="energy_method carbon_method",
+            strings="energy_method energy_scope carbon_method",
             bools="energy_suspect price_stale",
         ),
     ),

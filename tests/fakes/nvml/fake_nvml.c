@@ -70,6 +70,13 @@ struct gpu {
     int64_t busy_pid_count;
     uint64_t busy_pids[MAX_PIDS];
     uint64_t busy_pcts[MAX_PIDS];
+    int64_t graphics_pid_count;
+    uint64_t graphics_pids[MAX_PIDS];
+    int64_t unfilled_count;
+    double module_extra_w;   /* what a module draws more than its GPU; 0: it is no module */
+    double counter_extra_w;  /* what the counter without a scope counts more than the GPU */
+    int64_t has_no_gpu_power;
+    int64_t counts_by_scope;
     double gain;
     int64_t power_period_ns;
     int64_t power_window_ns;
@@ -92,6 +99,7 @@ struct control {
     int64_t gpu_count;
     char driver_version[NAME_LENGTH];
     char nvml_version[NAME_LENGTH];
+    int64_t process_record_bytes;
     int64_t uninitialized_at_ns;
     int64_t upgraded_at_ns;
     int64_t rule_count;
@@ -355,20 +363,28 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *memory) {
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts) {
     ENTER_BOARD("nvmlDeviceGetPowerUsage", handle)
+    if (gpu->has_no_gpu_power) return NOT_SUPPORTED;
     *milliwatts = (unsigned int)(sensed_w(gpu, now_ns(), gpu->power_period_ns,
                                           gpu->power_window_ns) * 1000);
     return SUCCESS;
 }
 
-int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millijoules) {
-    ENTER_BOARD("nvmlDeviceGetTotalEnergyConsumption", handle)
+/* The energy counter of a GPU and of something more that draws a constant power. */
+static unsigned long long counted_mj(const volatile struct gpu *gpu, int64_t index, double more_w) {
     int64_t step = gpu->counter_step_ns > 0 ? gpu->counter_step_ns : 1;
     int64_t now = now_ns(), until = now / step * step, last = counter_read_ns[index];
     if (last != 0 && now - last < gpu->counter_gap_ns)
         counter_lost_j[index] += gpu->counter_loss * integral_j(gpu, last, now);
     counter_read_ns[index] = now;
     double joules = integral_j(gpu, gpu->counter_zero_ns, until) - counter_lost_j[index];
-    *millijoules = gpu->counter_base_mj + (unsigned long long)(joules * gpu->gain * 1000);
+    /* A module that has run for an hour has counted that much more already. */
+    joules += more_w * (3600 + (double)(until - gpu->counter_zero_ns) / 1e9);
+    return gpu->counter_base_mj + (unsigned long long)(joules * gpu->gain * 1000);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millijoules) {
+    ENTER_BOARD("nvmlDeviceGetTotalEnergyConsumption", handle)
+    *millijoules = counted_mj(gpu, index, gpu->counter_extra_w);
     return SUCCESS;
 }
 
@@ -429,30 +445,40 @@ int nvmlDeviceGetViolationStatus(void *handle, unsigned int policy, struct viola
     return SUCCESS;
 }
 
-struct process { unsigned int pid; unsigned long long memory; unsigned int gpu_instance, compute_instance; };
+/* Of R535: the record of other drivers ends before the protected memory. */
+struct process {
+    unsigned int pid;
+    unsigned long long memory;
+    unsigned int gpu_instance, compute_instance;
+    unsigned long long protected_memory;
+};
 
 static int list(const volatile uint64_t *pids, int64_t count, unsigned int *room,
-                struct process *processes) {
+                char *processes) {
     unsigned int had = *room;
     *room = (unsigned int)count;
     if (count == 0) return SUCCESS;
     if (had < count || processes == NULL) return INSUFFICIENT_SIZE;
+    size_t size = control->process_record_bytes ? (size_t)control->process_record_bytes : 24;
     for (int64_t i = 0; i < count; i++) {
-        memset(&processes[i], 0, sizeof processes[i]);
-        processes[i].pid = (unsigned int)pids[i];
-        processes[i].memory = 1 << 20;
+        struct process process = {(unsigned int)pids[i], 1 << 20, 0xffffffff, 0xffffffff, 0};
+        memcpy(processes + (size_t)i * size, &process, size);
     }
     return SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *room, struct process *out) {
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *room, char *out) {
     ENTER("nvmlDeviceGetComputeRunningProcesses_v3", handle)
     return mig == NULL ? list(gpu->pids, gpu->pid_count, room, out)
                        : list(mig->pids, mig->pid_count, room, out);
 }
 
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *room,
-                                               struct process *out) {
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned int *room, char *out) {
+    ENTER_BOARD("nvmlDeviceGetGraphicsRunningProcesses_v3", handle)
+    return list(gpu->graphics_pids, gpu->graphics_pid_count, room, out);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *room, char *out) {
     ENTER("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle)
     return list(gpu->mps_pids, mig == NULL ? gpu->mps_pid_count : 0, room, out);
 }
@@ -469,12 +495,24 @@ int nvmlDeviceGetProcessUtilization(void *handle, struct process_utilization *ou
     (void)since_us;
     if (gpu->mig_mode) return NOT_SUPPORTED;
     unsigned int had = *room;
-    *room = (unsigned int)gpu->busy_pid_count;
-    if (gpu->busy_pid_count == 0) return NOT_FOUND;
+    *room = (unsigned int)(gpu->busy_pid_count + gpu->unfilled_count);
+    if (*room == 0) return NOT_FOUND;
     if (out == NULL || had < *room) return INSUFFICIENT_SIZE;
+    /* Rows that the driver counts but never fills: what its memory held before. */
+    for (int64_t i = gpu->busy_pid_count; i < *room; i++) {
+        static const struct process_utilization left[] = {
+            {0xdeadbeef, 0, 2147483632, 0, 0, 0},
+            {0, 0, 40, 0, 0, 0},
+            {3735928, 0, 77, 0, 0, 0},
+            {0, 0, 0xffffffff, 0xffffffff, 0, 0},
+        };
+        out[i] = left[i % 4];
+        if (i % 4 == 3) out[i].pid = (unsigned int)gpu->pids[0];
+    }
     for (int64_t i = 0; i < gpu->busy_pid_count; i++) {
         memset(&out[i], 0, sizeof out[i]);
         out[i].pid = (unsigned int)gpu->busy_pids[i];
+        out[i].time_us = (unsigned long long)(utc_ns(now_ns()) / 1000);
         out[i].sm_pct = (unsigned int)(gpu->busy_pcts[i] ? gpu->busy_pcts[i] : 50);
     }
     return SUCCESS;
@@ -494,7 +532,8 @@ struct field {
     union { double d; unsigned int ui; unsigned long long ull; } value;
 };
 
-enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186, TYPE_UNSIGNED_INT = 1 };
+enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186, FIELD_ENERGY = 191,
+       TYPE_UNSIGNED_INT = 1, TYPE_UNSIGNED_LONG_LONG = 3, SCOPE_GPU = 0, SCOPE_MODULE = 1 };
 
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
     ENTER_BOARD("nvmlDeviceGetFieldValues", handle)
@@ -502,15 +541,27 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "field:%u", fields[i].id);
+        int is_module = fields[i].scope == SCOPE_MODULE;
         double watts;
+        fields[i].code = NOT_SUPPORTED;
+        if (fields[i].scope > SCOPE_MODULE || (is_module && gpu->module_extra_w == 0)) continue;
+        if (fields[i].id == FIELD_ENERGY) {
+            if (!gpu->counts_by_scope) continue;
+            fields[i].code = (unsigned int)scripted(name, index);
+            fields[i].value_type = TYPE_UNSIGNED_LONG_LONG;
+            fields[i].value.ull = counted_mj(gpu, index, is_module ? gpu->module_extra_w : 0);
+            continue;
+        }
+        if (!is_module && gpu->has_no_gpu_power) continue;
         if (fields[i].id == FIELD_POWER_AVERAGE)
             watts = sensed_w(gpu, now, gpu->average_period_ns, gpu->average_window_ns);
         else if (fields[i].id == FIELD_POWER_INSTANT)
             watts = sensed_w(gpu, now, gpu->power_period_ns, gpu->power_window_ns);
-        else { fields[i].code = NOT_SUPPORTED; continue; }
+        else continue;
         fields[i].code = (unsigned int)scripted(name, index);
         fields[i].timestamp_us = now / 1000;
         fields[i].value_type = TYPE_UNSIGNED_INT;
+        watts += is_module ? gpu->module_extra_w : 0;
         fields[i].value.ui = (unsigned int)(watts * 1000);
     }
     return SUCCESS;
@@ -522,7 +573,9 @@ struct sample { unsigned long long time_us; union { double d; unsigned int ui; }
 int nvmlDeviceGetSamples(void *handle, unsigned int type, unsigned long long seen_us,
                          unsigned int *value_type, unsigned int *room, struct sample *out) {
     ENTER_BOARD("nvmlDeviceGetSamples", handle)
-    if (type != 0 || gpu->samples_period_ns == 0) return NOT_SUPPORTED;
+    int is_module = type == 7;
+    if ((type != 0 && !is_module) || gpu->samples_period_ns == 0) return NOT_SUPPORTED;
+    if (is_module && gpu->module_extra_w == 0) return NOT_SUPPORTED;
     *value_type = TYPE_UNSIGNED_INT;
     int64_t now = now_ns(), last = now / gpu->samples_period_ns;
     unsigned int had = *room, count = 0;
@@ -532,8 +585,9 @@ int nvmlDeviceGetSamples(void *handle, unsigned int type, unsigned long long see
         if (time_us <= seen_us) continue;
         if (out != NULL && count < had) {
             out[count].time_us = time_us;
+            double watts = sensed_w(gpu, at, 0, gpu->samples_period_ns);
             out[count].value.ui =
-                (unsigned int)(sensed_w(gpu, at, 0, gpu->samples_period_ns) * 1000);
+                (unsigned int)((watts + (is_module ? gpu->module_extra_w : 0)) * 1000);
         }
         count++;
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, AlertState, Fault, Notice, Silence, Symptom
-from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.records import NS_PER_S, REMOVED, Event, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.domain.alerting.incidents import (
     Incident,
@@ -93,6 +93,9 @@ class AlertEngine:
             pattern = self._configs[name].match
             if not pattern or matches(pattern, point.tags):
                 self._rules[name].observe(point)
+        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
+            for rule in self._rules.values():
+                rule.forget_device(point.tags["device"])
 
     def observe_event(self, event: Event) -> None:
         """Add an event; only drifts and anomalies are used."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from costprobe.adapters.sensors.protocol.sample import CounterMethod, EnergyReading, Sample
-from costprobe.core.records import NS_PER_S, FieldValue, Reading, present
+from costprobe.core.records import NS_PER_S, EnergyScope, FieldValue, Reading, present
 
 # Power is not integrated across a longer gap between two samples, in s.
 MAX_BRIDGED_S = 30.0
@@ -87,12 +87,14 @@ class Aggregator:
         counter: EnergyReading | None = None,
         *,
         suspect: bool | None = None,
+        scope: EnergyScope = "device",
     ) -> Reading | None:
         """End the interval and return its reading; None if it has no sample.
 
         Args:
             counter: The energy counter at the end, if there is one.
             suspect: Whether the device's energy sensors contradict each other; None if unknown.
+            scope: What power and energy cover.
         """
         samples = self._samples
         if not samples:
@@ -112,6 +114,7 @@ class Aggregator:
             "energy_j": energy_j,
             "energy_method": energy_method,
             "energy_suspect": suspect,
+            "energy_scope": None if scope == "device" else scope,
             "dram_energy_j": _counted("dram_j", base, self._full),
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,

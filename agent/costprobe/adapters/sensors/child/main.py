@@ -38,7 +38,7 @@ from costprobe.core.clock import Clock, SystemClock
 from costprobe.core.records import NS_PER_S
 
 # Messages between the threads, which do not leave the process.
-INTERNAL: Final = frozenset({"stop", "restart", "slice", "flushed"})
+INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed"})
 # How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
 WATCH_EVERY_S: Final = 1.25
 HEARTBEAT_EVERY_S: Final = 10.0
@@ -80,6 +80,8 @@ class SensorChild:
         rows_ns = int(settings.aggregate_s * NS_PER_S)
         self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
         self._workers: dict[str, DeviceWorker] = {}
+        # Names of the slices of each board.
+        self._slices: dict[str, set[str]] = {}
         # Vendors without a device, and when to try them again in CLOCK_MONOTONIC ns.
         self._retry_ns: dict[str, int] = {}
         self._versions: dict[str, str] = {}
@@ -164,15 +166,38 @@ class SensorChild:
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
-        self._writer.write(*(found for found in messages if found["type"] not in INTERNAL))
+        self._writer.write(*(found for found in messages if self._is_for_the_daemon(found)))
         for message in messages:
             match message["type"]:
                 case "stop":
                     self._exit("stop", None)
                 case "restart":
                     self._exit("library_mismatch", message["device"])
-                case "slice":
-                    self._start([message["sensor"]])
+                case "slices":
+                    self._keep_slices(message["device"], message["sensors"])
+                case "gone":
+                    self._replace_slice(message["device"], message["parent"])
+
+    def _is_for_the_daemon(self, message: Message) -> bool:
+        """Whether a message leaves the process: not the late fault of a slice that was dropped."""
+        is_stale = message["type"] == "fault" and message["device"] not in self._workers
+        return message["type"] not in INTERNAL and not is_stale
+
+    def _keep_slices(self, board: str, sensors: Sequence[Sensor]) -> None:
+        """Have workers for exactly these slices of a board, and report them to the daemon."""
+        names = {sensor.name for sensor in sensors}
+        for name in self._slices.get(board, set()) - names:
+            if (worker := self._workers.pop(name, None)) is not None:
+                worker.offer({"cmd": "end"})
+        self._slices[board] = names
+        self._writer.write({"type": "slices", "device": board, "names": sorted(names)})
+        self._start(sensors)
+
+    def _replace_slice(self, name: str, board: str) -> None:
+        """Drop the worker of a destroyed slice; its board reports whether another took its place."""
+        self._workers.pop(name, None)
+        if (worker := self._workers.get(board)) is not None:
+            worker.offer({"cmd": "slices"})
 
     def _command(self, command: Message) -> None:
         """Pass a command on to its device; answer one that the device cannot take."""

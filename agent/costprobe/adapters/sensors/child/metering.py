@@ -35,10 +35,18 @@ class Metering:
         emit: Takes the result of the self-test.
         every_ns: Time between the regular samples in ns.
         selftest_s: How long the self-test takes in s; 0 for none.
+        on_new_scope: Called with the last counter reading when power and energy are read in
+            another scope from now on.
     """
 
     def __init__(
-        self, sensor: Sensor, clock: Clock, emit: Emit, every_ns: int, selftest_s: float
+        self,
+        sensor: Sensor,
+        clock: Clock,
+        emit: Emit,
+        every_ns: int,
+        selftest_s: float,
+        on_new_scope: Callable[[EnergyReading], None],
     ) -> None:
         self.history = EnergyHistory()
         self.is_slice = False
@@ -48,6 +56,7 @@ class Metering:
         self._emit = emit
         self._every_ns = every_ns
         self._selftest_s = selftest_s
+        self._on_new_scope = on_new_scope
         # If each sample has the mean power since the one before, power need not be polled.
         self._samples_suffice = False
         self._selftest: SelfTest | None = None
@@ -63,7 +72,11 @@ class Metering:
         kind = DEVICE_KINDS[device.kind]
         self.is_slice = kind.is_slice
         self._idle_sample_pct = kind.idle_sample_pct
-        if self._selftest_s and not kind.is_host:
+        if not kind.is_host:
+            self._start_selftest()
+
+    def _start_selftest(self) -> None:
+        if self._selftest_s:
             self._selftest = SelfTest(self._clock.monotonic_ns(), self._selftest_s)
 
     def retire(self) -> None:
@@ -140,7 +153,7 @@ class Metering:
         if not last and not by_counter:
             return None
         self._poll_ns = None
-        scope: EnergyScope = "parent" if self.is_slice else "device"
+        scope: EnergyScope = "parent" if self.is_slice else self._sensor.energy_scope
         return energy_message(int(request["id"]), result, scope)
 
     def _read_edge(self) -> None:
@@ -184,7 +197,11 @@ class Metering:
             test.begin(reading, polls=polls)
         else:
             verdict = test.end(reading, self.history.powers, self._every_ns)
-            if verdict is not None:
+            if verdict is not None and verdict.suspect and self._sensor.change_energy_scope():
+                self._on_new_scope(reading)
+                self.history = EnergyHistory()
+                self._start_selftest()
+            elif verdict is not None:
                 self._judge(verdict)
 
     def _judge(self, verdict: Verdict) -> None:

@@ -1,28 +1,21 @@
 """The metrics of an NVIDIA GPU, each with the ways to read it, best first.
 
-A way that the driver or the device does not support is not tried again; a metric with no way left
-is absent. A way returns fields of `costprobe.adapters.sensors.protocol.sample.Sample`, except
+A way returns fields of `costprobe.adapters.sensors.protocol.sample.Sample`, except
 `reasons` (see ThrottleClock) and the two sets of processes, which the sensor merges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pynvml
 
-from costprobe.adapters.sensors.child.nvml import fault_of
+from costprobe.adapters.sensors.child.nvml import Call, Values, Way, known, number
 from costprobe.core.records import NS_PER_S
 
-# nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT, both in mW.
-FIELD_POWER_AVERAGE: Final = 185
-FIELD_POWER_INSTANT: Final = 186
-POWER_FIELDS: Final = (FIELD_POWER_AVERAGE, FIELD_POWER_INSTANT)
-VALUE_TYPE_UNSIGNED_INT: Final = 1
-# The bytes of a value that hold an unsigned int, on the little-endian hosts of NVIDIA's GPUs.
-LOWER_HALF: Final = 0xFFFFFFFF
-NOT_SUPPORTED: Final = 3
+WHOLE_PCT: Final = 100
+UNSIGNED_INT: Final = 0xFFFFFFFF
 
 # nvml.h: clocks event reasons. Boards without the two finer bits set HW_SLOWDOWN alone; it counts
 # as thermal, which is more frequent than the fast power trigger that also sets it.
@@ -34,100 +27,74 @@ REASON_HW_POWER_BRAKE: Final = 0x80
 POWER_REASONS: Final = REASON_SW_POWER_CAP | REASON_HW_POWER_BRAKE
 THERMAL_REASONS: Final = REASON_SW_THERMAL | REASON_HW_THERMAL
 
-Values = dict[str, Any]
-Call = Callable[..., Any]
-Way = Callable[[Call, object], Values]
 
-
-# pynvml's structures check each value that is read for text to decode, which took a quarter of the
-# time of reading utilization. This bypasses the check.
-number = object.__getattribute__
-
-
-def watts_of(value_type: int, code: int, value: int) -> float | None:
-    """The power in W that an nvmlFieldValue_t holds; None where the driver returned an error."""
-    if code:
-        return None
-    # No working board draws 0 W: zero means that no sensor fills the field.
-    return (value & LOWER_HALF if value_type == VALUE_TYPE_UNSIGNED_INT else value) / 1000 or None
-
-
-class _PowerFields:
-    """Power by NVML's field values; each device has its own memory for them."""
-
-    def __init__(self) -> None:
-        self._memory = (pynvml.c_nvmlFieldValue_t * len(POWER_FIELDS))()
-        self._fields = tuple(self._memory)
-        for field, field_id in zip(self._fields, POWER_FIELDS, strict=True):
-            field.fieldId = field_id
-        self._values = tuple(field.value for field in self._fields)
-
-    def __call__(self, call: Call, handle: object) -> Values:
-        call("nvmlDeviceGetFieldValues", handle, self._memory)
-        watts: list[float | None] = []
-        worst = 0
-        for field, value in zip(self._fields, self._values, strict=True):
-            code = number(field, "nvmlReturn")
-            worst = code or worst
-            watts.append(watts_of(number(field, "valueType"), code, value.ullVal))
-        average_w, instant_w = watts
-        if average_w is None and instant_w is None:
-            raise fault_of("nvmlDeviceGetFieldValues", worst or NOT_SUPPORTED)
-        return {
-            "power_w": instant_w if average_w is None else average_w,
-            "power_instant_w": average_w if instant_w is None else instant_w,
-            "is_averaged": average_w is not None,
-        }
-
-
-def _power_usage(call: Call, handle: object) -> Values:
-    watts = call("nvmlDeviceGetPowerUsage", handle) / 1000 or None
-    return {"power_w": watts, "power_instant_w": watts}
+def _share_pct(value: int) -> float | None:
+    """A share of time in percent; None for a value that is none."""
+    return float(value) if value <= WHOLE_PCT else None
 
 
 def _utilization(call: Call, handle: object) -> Values:
     rates = call("nvmlDeviceGetUtilizationRates", handle)
     gpu_pct, memory_pct = number(rates, "gpu"), number(rates, "memory")
-    return {"util_pct": float(gpu_pct), "mem_util_pct": float(memory_pct)}
+    return {"util_pct": _share_pct(gpu_pct), "mem_util_pct": _share_pct(memory_pct)}
+
+
+def _memory(info: Any) -> Values:  # noqa: ANN401 - pynvml has no types
+    return {
+        "mem_used_bytes": known(info.used, bits=64),
+        "mem_total_bytes": known(info.total, bits=64),
+    }
 
 
 def _memory_v2(call: Call, handle: object) -> Values:
     # Version 2 excludes the driver's reserved memory from `used`.
     info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
-    return {"mem_used_bytes": int(info.used), "mem_total_bytes": int(info.total)}
+    return _memory(info)
 
 
 def _memory_v1(call: Call, handle: object) -> Values:
     info = call("nvmlDeviceGetMemoryInfo", handle)
-    return {"mem_used_bytes": int(info.used), "mem_total_bytes": int(info.total)}
+    return _memory(info)
+
+
+def _celsius(temperature: int) -> Values:
+    # One function returns a signed integer, the other an unsigned one.
+    value = known(temperature & UNSIGNED_INT)
+    return {"temp_c": None if value is None else float(temperature)}
 
 
 def _temperature_v(call: Call, handle: object) -> Values:
-    temperature = call("nvmlDeviceGetTemperatureV", handle, pynvml.NVML_TEMPERATURE_GPU)
-    return {"temp_c": float(temperature)}
+    return _celsius(call("nvmlDeviceGetTemperatureV", handle, pynvml.NVML_TEMPERATURE_GPU))
 
 
 def _temperature(call: Call, handle: object) -> Values:
-    temperature = call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU)
-    return {"temp_c": float(temperature)}
+    return _celsius(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def _clock_mhz(call: Call, handle: object, clock: int) -> float | None:
+    clock_mhz = known(call("nvmlDeviceGetClockInfo", handle, clock))
+    return None if clock_mhz is None else float(clock_mhz)
 
 
 def _sm_clock(call: Call, handle: object) -> Values:
-    return {"sm_clock_mhz": float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM))}
+    return {"sm_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_SM)}
 
 
 def _mem_clock(call: Call, handle: object) -> Values:
-    return {"mem_clock_mhz": float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM))}
+    return {"mem_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_MEM)}
+
+
+def _violated_s(call: Call, handle: object, policy: int) -> float | None:
+    # nvmlViolationTime_t.violationTime is in ns (nvml.h), cumulative since the driver was loaded.
+    found = call("nvmlDeviceGetViolationStatus", handle, policy)
+    time_ns = known(found.violationTime, bits=64)
+    return None if time_ns is None else time_ns / NS_PER_S
 
 
 def _violations(call: Call, handle: object) -> Values:
-    # nvmlViolationTime_t.violationTime is in ns (nvml.h), cumulative since the driver was loaded.
-    function = "nvmlDeviceGetViolationStatus"
-    power = call(function, handle, pynvml.NVML_PERF_POLICY_POWER)
-    thermal = call(function, handle, pynvml.NVML_PERF_POLICY_THERMAL)
     return {
-        "throttle_power_s": power.violationTime / NS_PER_S,
-        "throttle_thermal_s": thermal.violationTime / NS_PER_S,
+        "throttle_power_s": _violated_s(call, handle, pynvml.NVML_PERF_POLICY_POWER),
+        "throttle_thermal_s": _violated_s(call, handle, pynvml.NVML_PERF_POLICY_THERMAL),
     }
 
 
@@ -142,21 +109,24 @@ def _throttle_reasons(call: Call, handle: object) -> Values:
 def _ecc(call: Call, handle: object) -> Values:
     uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     count = call("nvmlDeviceGetTotalEccErrors", handle, uncorrected, pynvml.NVML_VOLATILE_ECC)
-    return {"ecc_uncorrected": int(count)}
+    return {"ecc_uncorrected": known(count, bits=64)}
 
 
 def _compute_processes(call: Call, handle: object) -> Values:
-    found = call("nvmlDeviceGetComputeRunningProcesses", handle)
-    return {"compute_pids": {int(process.pid) for process in found}}
+    return {"compute_pids": call("nvmlDeviceGetComputeRunningProcesses", handle)}
 
 
 def _mps_processes(call: Call, handle: object) -> Values:
-    found = call("nvmlDeviceGetMPSComputeRunningProcesses", handle)
-    return {"mps_pids": {int(process.pid) for process in found}}
+    return {"mps_pids": call("nvmlDeviceGetMPSComputeRunningProcesses", handle)}
 
 
-METRICS: Final[Mapping[str, tuple[Way | type[_PowerFields], ...]]] = {
-    "power": (_PowerFields, _power_usage),
+def _graphics_processes(call: Call, handle: object) -> Values:
+    return {"graphics_pids": call("nvmlDeviceGetGraphicsRunningProcesses", handle)}
+
+
+# The ways to read each metric; those of power depend on the board (nvidia_power.py).
+WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
+    "power": (),
     "utilization": (_utilization,),
     "memory": (_memory_v2, _memory_v1),
     "temperature": (_temperature_v, _temperature),
@@ -166,16 +136,11 @@ METRICS: Final[Mapping[str, tuple[Way | type[_PowerFields], ...]]] = {
     "ecc": (_ecc,),
     "compute_processes": (_compute_processes,),
     "mps_processes": (_mps_processes,),
+    "graphics_processes": (_graphics_processes,),
 }
-
-
-def ways_of_a_device() -> dict[str, list[Way]]:
-    """The ways to read each metric, as lists from which one device removes those it lacks."""
-    return {
-        metric: [way() if isinstance(way, type) else way for way in ways]
-        for metric, ways in METRICS.items()
-    }
-
+# What lists the processes that use a device, and what a full sample reads.
+PROCESSES: Final = ("compute_processes", "mps_processes", "graphics_processes")
+FULL: Final = tuple(metric for metric in WAYS if metric != "graphics_processes")
 
 # What changes within a second, so that its mean or maximum needs every sample. Other metrics
 # change slowly, or are running totals that matter at the ends of an interval only.
@@ -183,38 +148,16 @@ QUICK: Final = ("power", "utilization", "sm_clock")
 
 # Metrics that a MIG device has of its own, and metrics that only a whole board has.
 OF_A_SLICE: Final = frozenset({"memory", "compute_processes"})
-BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes"})
-
-# nvml.h: NVML_TOTAL_POWER_SAMPLES, in mW.
-TOTAL_POWER_SAMPLES: Final = 0
+BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphics_processes"})
 
 
-def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list[tuple[int, float]]:
-    """The driver's new buffered samples as (UTC us, W), oldest first.
-
-    Args:
-        value_type: Which member of the union holds the value.
-        samples: The result of nvmlDeviceGetSamples.
-        seen_us: UTC us of the last one read before; 0 for none.
-    """
-    found = []
-    for sample in samples:
-        value = sample.sampleValue
-        unsigned_int = value_type == VALUE_TYPE_UNSIGNED_INT
-        milliwatts = value.uiVal if unsigned_int else value.ullVal
-        # An unused slot holds zeros.
-        if int(sample.timeStamp) > seen_us and milliwatts:
-            found.append((int(sample.timeStamp), milliwatts / 1000))
-    return sorted(found)
-
-
-def is_counted(ways: Sequence[Way]) -> bool:
+def is_counted(way: Way | None) -> bool:
     """Whether the driver counts throttled time; otherwise each sample must read the reasons.
 
     Args:
-        ways: The ways to read `throttle` that are left.
+        way: The way to read `throttle` that is left.
     """
-    return not ways or ways[0] is _violations
+    return way is None or way is _violations
 
 
 class ThrottleClock:

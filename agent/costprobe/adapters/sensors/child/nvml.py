@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import pynvml
 
+from costprobe.adapters.sensors.child.nvml_processes import running_pids
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+
+Values = dict[str, Any]
+Call = Callable[..., Any]
+Way = Callable[[Call, object], Values]
+
+# nvml.h: NVML_VALUE_TYPE_UNSIGNED_INT; of the other types the whole union counts.
+VALUE_TYPE_UNSIGNED_INT: Final = 1
+
+# pynvml's structures check each value that is read for text to decode, which took a quarter of the
+# time of reading utilization. This bypasses the check.
+number = object.__getattribute__
 
 # NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.
 # GPU_IS_LOST from a call about one metric still concerns the device, so the reaction depends on the
@@ -73,6 +87,16 @@ HINTS: dict[str, str] = {
 }
 
 
+def known(value: int, bits: int = 32) -> int | None:
+    """An unsigned value; None for nvml.h's NVML_VALUE_NOT_AVAILABLE, which is -1.
+
+    Args:
+        value: What NVML returned.
+        bits: Its size.
+    """
+    return None if value == (1 << bits) - 1 else int(value)
+
+
 def reaction_to(value: int) -> tuple[str, Reaction]:
     """NVML's name of a return code and the reaction; an unknown code is transient."""
     return CODES.get(value, (f"CODE_{value}", Reaction.TRANSIENT))
@@ -97,8 +121,16 @@ def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
         raise pynvml.NVMLError(code)
 
 
-# Functions that replace pynvml's.
-_OWN = {"nvmlDeviceGetFieldValues": _read_fields}
+# Functions that replace pynvml's: its lists of processes assume one size of the driver's records.
+_OWN: dict[str, Callable[..., Any]] = {
+    "nvmlDeviceGetFieldValues": _read_fields,
+    **{
+        f"nvmlDeviceGet{kind}RunningProcesses": partial(
+            running_pids, f"nvmlDeviceGet{kind}RunningProcesses_v3"
+        )
+        for kind in ("Compute", "MPSCompute", "Graphics")
+    },
+}
 
 
 def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types

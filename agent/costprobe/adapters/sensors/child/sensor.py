@@ -13,7 +13,7 @@ from costprobe.adapters.sensors.protocol.faults import SensorFault
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
 from costprobe.core.clock import Clock
-from costprobe.core.records import Device
+from costprobe.core.records import Device, EnergyScope
 
 # Reports a fault of a named device that does not end its sample.
 Report = Callable[[str, SensorFault], None]
@@ -31,11 +31,15 @@ class Sensor(ABC):
             name, a dot and the name of the slice.
         call: The driver's function or the file that was accessed last; the report of a hang names
             it.
+        parent: Name of the board that a slice is a part of; empty for any other device.
+        energy_scope: What its power and energy cover, both the same.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.call = ""
+        self.parent = ""
+        self.energy_scope: EnergyScope = "device"
 
     @abstractmethod
     def discover(self) -> Device:
@@ -67,9 +71,13 @@ class Sensor(ABC):
             SensorFault: The whole device is concerned.
         """
 
-    def slices(self) -> Sequence[Sensor]:
-        """Return the sensors of the slices that the board is divided into now."""
+    def slices(self) -> Sequence[Sensor] | None:
+        """Return the sensors of the slices that the board is divided into now; None if unknown."""
         return ()
+
+    def change_energy_scope(self) -> bool:
+        """Read power and energy in another scope, as they disagree in this one; False for none."""
+        return False
 
     def read_power_w(self) -> float | None:
         """Read the power alone in W, averaged by the driver where it does that."""

@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from costprobe.adapters.sensors.child.aggregate import Aggregator
 from costprobe.adapters.sensors.child.metering import Metering
@@ -29,7 +29,7 @@ from costprobe.adapters.sensors.protocol.messages import (
 )
 from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import NS_PER_S, EnergyScope
 
 Emit = Callable[[Message], None]
 
@@ -93,6 +93,7 @@ class DeviceWorker:
         self.sampled_ns: int | None = None
         self.opened = False
         self.settled = retry_after_s is not None
+        self._is_gone = False
         self._clock = clock
         self._emit = emit
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -109,8 +110,12 @@ class DeviceWorker:
         self._reinits = 0
         self._ended = False
         self._fresh = True
-        self._metering = Metering(sensor, clock, emit, self._every_ns, settings.selftest_s)
+        self._metering = Metering(
+            sensor, clock, emit, self._every_ns, settings.selftest_s, self._start_scope
+        )
+        self._scope: EnergyScope = sensor.energy_scope
         self._slices_ns = 0
+        self._slices: frozenset[str] | None = None
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._requests: list[_Request] = []
@@ -122,8 +127,8 @@ class DeviceWorker:
         """Start the device's thread."""
         threading.Thread(target=self._run, name=self.sensor.name, daemon=True).start()
 
-    def _run(self) -> NoReturn:
-        while True:
+    def _run(self) -> None:
+        while not self._is_gone:
             wait_s = (self.work() - self._clock.monotonic_ns()) / NS_PER_S
             try:
                 self.command(self._inbox.get(timeout=max(0.0, wait_s)))
@@ -182,6 +187,12 @@ class DeviceWorker:
             case "flush":
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
+            case "slices" if self.opened:
+                self._slices = None
+                self._guard(self._find_slices)
+            case "end":
+                self._retire()
+                self._ended = self._is_gone = True
 
     def _watch(self, until_ns: int) -> None:
         """Read every metric at every sample until an instant, and once now."""
@@ -217,6 +228,7 @@ class DeviceWorker:
             self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, first_ns)
         self.opened = True
         self._metering.opened(device)
+        self._slices = None
         self._emit({"type": "device", "device": device_message(device)})
         self._find_slices()
 
@@ -229,6 +241,7 @@ class DeviceWorker:
         if self._fresh:
             self._aggregator.restart(sample.counter or self._series_counter())
             self._fresh = False
+            self._scope = self.sensor.energy_scope
             if self._process_time is not None:
                 self._process_time.restart(sample.t_ns)
         self._record(sample)
@@ -251,17 +264,28 @@ class DeviceWorker:
             self._process_time.add(sample.t_ns, shares)
 
     def _find_slices(self) -> None:
-        """Hand over the board's slices; the main thread ignores those it has already."""
+        """Hand over the board's slices where they changed; the main thread keeps their workers."""
         self._slices_ns = self._clock.monotonic_ns()
-        for sensor in self.sensor.slices():
-            self._emit({"type": "slice", "sensor": sensor})
+        if self.sensor.parent or (found := self.sensor.slices()) is None:
+            return
+        names = frozenset(sensor.name for sensor in found)
+        if names != self._slices:
+            self._slices = names
+            self._emit({"type": "slices", "device": self.sensor.name, "sensors": found})
+
+    def _start_scope(self, counter: EnergyReading) -> None:
+        """Start again with power and energy of another scope than so far."""
+        self._close_interval(counter)
+        self._fresh = True
 
     def _series_counter(self) -> EnergyReading | None:
         """The energy counter for the series; a slice's is its board's, and is in its board's row."""
         return None if self._metering.is_slice else self._metering.read_counter()
 
     def _close_interval(self, counter: EnergyReading | None) -> None:
-        reading = self._aggregator.close(counter, suspect=self._metering.history.suspect)
+        scope = "device" if self._metering.is_slice else self._scope
+        suspect = self._metering.history.suspect
+        reading = self._aggregator.close(counter, suspect=suspect, scope=scope)
         if reading is not None and self._process_time is not None:
             reading = replace(reading, busy_by_pid_s=self._process_time.close())
         if reading is not None:
@@ -304,6 +328,10 @@ class DeviceWorker:
             self._reinits += 1
             self._retire()
             self._retry_ns = self._clock.monotonic_ns()
+        elif fault.reaction is Reaction.GONE:
+            self._retire()
+            self._ended = self._is_gone = True
+            self._emit({"type": "gone", "device": self.sensor.name, "parent": self.sensor.parent})
         elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
             self._retire()
             self._ended = True

@@ -20,6 +20,9 @@ class Reaction(enum.Enum):
     QUARANTINE = "quarantine"
     """The device is gone or unusable: do not access it for some time, then try again."""
 
+    GONE = "gone"
+    """The device was removed, as a MIG device that was destroyed: that is no fault."""
+
     RESTART = "restart"
     """Only a new process can load the library that matches the driver."""
 

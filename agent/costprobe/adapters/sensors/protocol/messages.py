@@ -2,8 +2,8 @@
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
 (`watch`, `mark`, `energy`, `activity`, `stop`). The child's first line is the `handshake`; then come
-`heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `device` and `exit` lines. A closed
-pipe means stop.
+`heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `device`, `slices` and `exit` lines. A
+closed pipe means stop.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from costprobe.adapters.sensors.protocol.backoff import Backoff
@@ -34,6 +35,8 @@ class DeviceRegistry:
         self._hangs: dict[str, Backoff] = {}
         self._ages_s: dict[str, float] = {}
         self._ratios: dict[str, tuple[float, bool]] = {}
+        # Names of the slices of each board.
+        self._slices: dict[str, set[str]] = {}
 
     def devices(self) -> tuple[Device, ...]:
         """Every device seen: accelerators in natural order of their names, then the host's CPU."""
@@ -61,6 +64,24 @@ class DeviceRegistry:
         with self._lock:
             self._devices[device.name] = device
             return self._retry_ns.pop(device.name, None) is not None
+
+    def keep_slices(self, board: str, names: Collection[str]) -> list[str]:
+        """Forget the slices of a board except these, which exist; return those that are gone."""
+        with self._lock:
+            had = {name for name, device in self._devices.items() if device.parent == board}
+            gone = sorted((had | self._slices.get(board, set())) - set(names))
+            self._slices[board] = set(names)
+            states: tuple[dict[str, Any], ...] = (
+                self._devices,
+                self._retry_ns,
+                self._hangs,
+                self._ages_s,
+                self._ratios,
+            )
+            for name in gone:
+                for state in states:
+                    state.pop(name, None)
+            return gone
 
     def set_ages(self, ages_s: Message) -> None:
         """Set the age of each device's last sample in s."""

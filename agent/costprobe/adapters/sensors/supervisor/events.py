@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from costprobe.adapters.sensors.protocol.messages import Message
-from costprobe.core.records import NS_PER_S, Event, Severity
+from costprobe.core.records import NS_PER_S, REMOVED, Event, Severity
 
 REPEAT_AFTER_S: Final = 600.0
 REPORTED_MAX: Final = 256
@@ -104,6 +104,12 @@ def of_selftest(device: str, ratio: float, time_ns: int, *, suspect: bool) -> Ev
 def of_recovery(what: str, device: str, time_ns: int) -> Event:
     """The event for a device or a sensor process that works again."""
     return Event(kind="fault", severity="info", title=what, time_ns=time_ns, device=device)
+
+
+def of_removal(device: str, time_ns: int) -> Event:
+    """The event for a slice of a board that does not exist any more."""
+    title = f"{device}: this MIG device was destroyed, and is not measured any more"
+    return Event("fault", "info", title, time_ns, device=device, cause=REMOVED)
 
 
 class FaultLog:

@@ -91,6 +91,8 @@ class MessageHandler:
                 self._take_fault(message)
             case "device":
                 self._add_device(message["device"])
+            case "slices":
+                self._keep_slices(str(message["device"]), message["names"])
             case "handshake":
                 self._take_handshake(message)
             case "exit":
@@ -127,6 +129,10 @@ class MessageHandler:
             name = str(message["name"])
             title = f"{name}: {message['model']} responds again"
             self.report(events.of_recovery(title, name, self._clock.time_ns()))
+
+    def _keep_slices(self, board: str, names: Sequence[str]) -> None:
+        for name in self.registry.keep_slices(board, names):
+            self.report(events.of_removal(name, self._clock.time_ns()))
 
     def _take_fault(self, message: Message) -> None:
         now_ns = self._clock.monotonic_ns()

@@ -23,6 +23,7 @@ from costprobe.domain.alerting.rules.rule import (
     labels_of,
     where,
 )
+from costprobe.domain.pricing.book import TOGETHER
 
 # Fewest intervals from which the usual interval of a series is known.
 MIN_INTERVALS = 2
@@ -106,6 +107,12 @@ class AbsenceRule(Rule):
                     self._seen[labels] = replace(seen, is_silent=True)
                     found.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return found
+
+    def forget_device(self, device: str) -> None:
+        """Drop the series of a device that was removed: no rows of it are expected."""
+        for labels in list(self._seen):
+            if device in dict(labels).get("device", "").split(TOGETHER):
+                del self._seen[labels]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""

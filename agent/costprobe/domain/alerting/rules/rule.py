@@ -95,6 +95,9 @@ class Rule(ABC):
     def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
         """Add a drift or an anomaly."""
 
+    def forget_device(self, device: str) -> None:  # noqa: B027 - optional
+        """Drop the series of a device that does not exist any more."""
+
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the state as JSON; None for a rule without state.
 

@@ -16,7 +16,7 @@ class ProbeEnergy:
         above_idle_j: Joules per inference above idle power; None until idle power is measured.
         method: How the energy was found; `last_known` if it is another run's.
         rel_err: Relative uncertainty of per_inference_j.
-        scope: "parent" where it is the whole board's, of which the device is a part.
+        scope: What it covers, as in `Energy`.
         suspect: True if energy counter and power disagree; None until they were compared.
     """
 
@@ -34,7 +34,7 @@ class ProbeEnergy:
             "energy_above_idle_j": self.above_idle_j,
             "energy_method": self.method,
             "energy_rel_err": self.rel_err,
-            "energy_scope": "parent" if self.scope == "parent" else None,
+            "energy_scope": None if self.scope == "device" else self.scope,
             "energy_suspect": self.suspect,
         }
 

@@ -7,6 +7,8 @@ from typing import Any
 from costprobe.ui.text import money
 
 PER_THOUSAND = 1000
+# What an energy covers, in words.
+SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
 
 
 def probe_line(document: dict[str, Any]) -> str:
@@ -65,7 +67,7 @@ def _energy(document: dict[str, Any], unit: str) -> str:
     if energy is None:
         return f"no energy ({document['energy_absent'] or 'no energy source'})"
     per_inference_j = energy["energy_per_inference_j"]
-    board = " of the whole board" if energy.get("energy_scope") == "parent" else ""
+    board = SCOPES.get(energy.get("energy_scope"), "")
     suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
         f"{per_inference_j:.3g} J/{unit}{board}"
