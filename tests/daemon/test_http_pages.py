@@ -216,6 +216,12 @@ def test_every_field_of_the_schema_has_a_valid_metric_name(pages, store, clock):
             continue
         for field, kind in measurement.fields.items():
             assert (f"costprobe_{name}_{field}" in families) is (kind is not str)
+    for field, unit in (
+        ("energy_per_request_j", "joules per request"),
+        ("energy_per_million_tokens_out_j", "joules per million tokens"),
+        ("cost_per_million_tokens_in", "currency per million tokens"),
+    ):
+        assert families[f"costprobe_cost_{field}"].documentation.endswith(f", in {unit}")
 
 
 def test_series_above_the_limit_are_counted(pages, store, clock):

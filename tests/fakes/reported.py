@@ -86,9 +86,14 @@ def served(until_ns, hours):
     paid = {**tags, "basis": "serving", "plan": "on_demand", "currency": "EUR"}
     for i in range(1, hours + 1):
         at_ns = until_ns - i * HOUR_NS
-        fields = {"cost_total": 3.6, "cost_idle": 1.8, "window_s": 3600.0}
+        fields = {"cost_total": 3.6, "cost_idle": 1.8, "window_s": 3600.0, "energy_j": 1e6}
         if i % 2:
-            fields["cost_per_inference"] = 0.0036
+            fields |= {
+                "cost_per_inference": 0.0036,
+                "energy_per_inference_j": 1000.0,
+                "energy_tokens_out_j": 6e5,
+                "energy_per_million_tokens_out_j": 3e6,
+            }
         yield Point("cost", paid, fields, at_ns)
         for part in ("busy", "idle"):
             use = {"host": "gpu-host-1", "device": "gpu0", "service": "shop", "part": part}

@@ -70,6 +70,17 @@ def test_models_trends_and_their_drift(found):
     assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
 
 
+def test_energy_of_a_service_includes_its_idle_windows(costprobe, found):
+    (shop,) = found["groups"][1]["models"]
+    assert shop["energy_j"]["value"] == pytest.approx(2000, rel=0.01)
+    assert shop["energy_per_million_tokens_out_j"]["value"] == pytest.approx(3e6)
+    assert "shop: per million tokens 3,000,000 J out" in costprobe("report", "--format", "md")
+    assert "shop: per million tokens 3,000,000 J out." in costprobe("report", "--format", "html")
+    rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
+    (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out"]
+    assert (float(row["value"]), row["unit"]) == (pytest.approx(3e6), "J")
+
+
 def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
     drift, fault, price = found["changes"]
     assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
