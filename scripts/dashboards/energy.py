@@ -12,6 +12,9 @@ HERE = ("host", "device")
 RUN = ("host", "device", "probe")
 NAME = "$tag_host $tag_device"
 KWH = "/ 3600000"
+PER_KWH = 'sum("carbon_g") / sum("energy_j") * 3600000'
+# Only rows that carry CO2-equivalent: others would lower the intensity.
+EMITTING = ('"carbon_g" >= 0',)
 
 
 def build() -> dashboard.Dashboard:
@@ -34,13 +37,15 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query(select, "device", over=HERE, every=None).text
 
     power = Query('mean("power_w") AS "power"', "device", over=HERE, by=HERE, every=None)
-    board.with_panel(figure("Energy", "kwatth", whole(f'sum("energy_j") {KWH}')))
+    board.with_panel(figure("Energy", "kwatth", whole(f'sum("energy_j") {KWH}'), span=3))
     board.with_panel(
         figure(
             "CO2-equivalent",
             "massg",
             whole('sum("carbon_g")'),
-            about="Electricity only; embodied emissions of the hardware are not included.",
+            about="Electricity only, of rows whose carbon intensity is known; embodied emissions of"
+            " the hardware are not included.",
+            span=3,
         )
     )
     board.with_panel(figure("Mean power, all devices", "watt", power.of('sum("power")')))
@@ -48,8 +53,19 @@ def _figures(board: dashboard.Dashboard) -> None:
         figure(
             "CO2-equivalent per kWh",
             "massg",
-            whole('sum("carbon_g") / sum("energy_j") * 3600000'),
-            about="Grid intensity times PUE.",
+            Query(PER_KWH, "device", over=HERE, where=EMITTING, every=None).text,
+            about="Grid intensity times PUE, of rows whose intensity is known.",
+            span=3,
+        )
+    )
+    board.with_panel(
+        figure(
+            "Rows with CO2-equivalent",
+            "percent",
+            whole('100 * count("carbon_g") / count("energy_j")'),
+            about="Share of the rows with energy whose carbon intensity is known: the coverage of"
+            " the panels of CO2-equivalent.",
+            span=3,
         )
     )
     error = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None)
@@ -72,9 +88,10 @@ def _devices(board: dashboard.Dashboard) -> None:
     energy = Query(f'sum("energy_j") {KWH}', "device", over=HERE, by=HERE, every="1h", alias=NAME)
     carbon = Query('sum("carbon_g")', "device", over=HERE, by=HERE, every="1h", alias=NAME)
     intensity = Query(
-        'sum("carbon_g") / sum("energy_j") * 3600000',
+        PER_KWH,
         "device",
         over=HERE,
+        where=EMITTING,
         by=("host",),
         alias="$tag_host",
     )

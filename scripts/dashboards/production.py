@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from costprobe.core.serving_ratios import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
-from scripts.dashboards.queries import Query
+from scripts.dashboards.queries import PER_PANEL, Query
 
 ABOUT = "Cost of services in production including idle time, and its allocation."
 HERE = ("host", "service")
@@ -14,8 +15,9 @@ PRICED = (*HERE, "currency")
 NAME = "$tag_host $tag_service $tag_served_model"
 EACH = (*HERE, "served_model")
 SERVING = ("\"basis\" = 'serving'",)
-# The rows of its models repeat what the service's own row contains.
-WHOLE = ("\"served_model\" = ''",)
+# A service's own row: the rows of its models repeat what it contains.
+ALONE = ("\"served_model\" = ''",)
+WHOLE = (*SERVING, *ALONE)
 
 
 def build() -> dashboard.Dashboard:
@@ -29,8 +31,35 @@ def build() -> dashboard.Dashboard:
     return board
 
 
-def _cost_of(field: str, name: str = NAME, scale: str = "") -> Query:
-    return Query(f'mean("{field}"){scale}', "cost", over=PRICED, where=SERVING, by=EACH, alias=name)
+def _sum_of(field: str) -> str:
+    return f'sum("{field}")'
+
+
+def _ratio(
+    field: str,
+    name: str = NAME,
+    scale: str = "",
+    over: tuple[str, ...] = PRICED,
+    where: tuple[str, ...] = SERVING,
+) -> tuple[str, str]:
+    """Return the query of a ratio of sums, without the intervals in which nothing was counted.
+
+    A mean of the ratios of windows would weigh an idle window as much as a busy one.
+    """
+    ratio = SERVING_RATIOS[field]
+    sums = Query(
+        f'{ratio.written(_sum_of)}{scale} AS "ratio", {_sum_of(ratio.per)} AS "count"',
+        "cost",
+        over=over,
+        where=where,
+        by=EACH,
+    )
+    return sums.of('"ratio"', *EACH, where='"count" > 0'), name
+
+
+def _rolling(field: str, name: str) -> Query:
+    """Return the query of a rolling ratio, which is one already."""
+    return Query(f'last("{field}") * 1000', "cost", over=PRICED, where=SERVING, by=EACH, alias=name)
 
 
 def _figures(board: dashboard.Dashboard) -> None:
@@ -38,7 +67,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query('sum("cost")', "allocation", over=PRICED, where=where, every=None).text
 
     def served(select: str) -> str:
-        return Query(select, "serving", over=HERE, where=WHOLE, every=None).text
+        return Query(select, "serving", over=HERE, where=ALONE, every=None).text
 
     board.with_panel(figure("Cost ($currency)", "short", allocated()))
     board.with_panel(figure("Idle cost ($currency)", "short", allocated("\"part\" = 'idle'")))
@@ -51,10 +80,17 @@ def _figures(board: dashboard.Dashboard) -> None:
             steps=bounds(1, 5),
         )
     )
-    where = (*SERVING, *WHOLE)
-    idle = Query('mean("idle_share") * 100', "cost", over=PRICED, where=where, every=None)
+    idle = Query(
+        f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}",
+        "cost",
+        over=PRICED,
+        where=WHOLE,
+        every=None,
+    )
     board.with_panel(
-        figure("Mean idle share", "percent", idle.text, about="Unweighted mean over windows.")
+        figure(
+            "Idle share", "percent", idle.text, about="Cost of idle time as a share of the cost."
+        )
     )
     board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 
@@ -65,7 +101,7 @@ def _cost(board: dashboard.Dashboard) -> None:
         graph(
             "Cost per 1,000 requests ($currency)",
             "short",
-            _cost_of("cost_per_request", scale=" * 1000"),
+            _ratio("cost_per_request", scale=" * 1000"),
             about="Total cost of the service's devices divided by answered requests.",
         )
     )
@@ -73,24 +109,24 @@ def _cost(board: dashboard.Dashboard) -> None:
         graph(
             "Cost per 1,000 inferences ($currency)",
             "short",
-            _cost_of("cost_per_inference", scale=" * 1000"),
+            _ratio("cost_per_inference", scale=" * 1000"),
         )
     )
     board.with_panel(
         graph(
             "Cost per million tokens ($currency)",
             "short",
-            _cost_of("cost_per_million_tokens_in", f"{NAME} in"),
-            _cost_of("cost_per_million_tokens_out", f"{NAME} out"),
+            _ratio("cost_per_million_tokens_in", f"{NAME} in"),
+            _ratio("cost_per_million_tokens_out", f"{NAME} out"),
         )
     )
     board.with_panel(
         graph(
             "Rolling cost per 1,000 inferences ($currency)",
             "short",
-            _cost_of("rolling_1h", f"{NAME} 1 h", " * 1000"),
-            _cost_of("rolling_24h", f"{NAME} 24 h", " * 1000"),
-            _cost_of("rolling_7d", f"{NAME} 7 d", " * 1000"),
+            _rolling("rolling_1h", f"{NAME} 1 h"),
+            _rolling("rolling_24h", f"{NAME} 24 h"),
+            _rolling("rolling_7d", f"{NAME} 7 d"),
         )
     )
     allocated = Query(
@@ -126,20 +162,20 @@ def _cost(board: dashboard.Dashboard) -> None:
 def _energy(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Energy"))
 
-    def drawn(energy: str, units: str, name: str = NAME, scale: str = "") -> Query:
-        select = f'sum("{energy}") / sum("{units}"){scale}'
-        return Query(select, "cost", over=HERE, where=SERVING, by=EACH, alias=name)
+    def drawn(field: str, name: str = NAME) -> tuple[str, str]:
+        # Only windows whose energy is known: others would lower the ratio.
+        return _ratio(field, name, over=HERE, where=(*SERVING, '"energy_j" >= 0'))
 
     about = "Energy of the service's devices, idle time included; 5 % or more uncertain."
     board.with_panel(
-        graph("Energy per request", "joule", drawn("energy_j", "requests"), about=about)
+        graph("Energy per request", "joule", drawn("energy_per_request_j"), about=about)
     )
     board.with_panel(
         graph(
             "Energy per million tokens",
             "joule",
-            drawn("energy_tokens_in_j", "tokens_in", f"{NAME} in", " * 1000000"),
-            drawn("energy_tokens_out_j", "tokens_out", f"{NAME} out", " * 1000000"),
+            drawn("energy_per_million_tokens_in_j", f"{NAME} in"),
+            drawn("energy_per_million_tokens_out_j", f"{NAME} out"),
             about="Divided between tokens like the cost: `token_split` states how.",
         )
     )
@@ -169,20 +205,23 @@ def _load(board: dashboard.Dashboard) -> None:
             served('100 * sum("errors") / (sum("requests") + sum("errors"))'),
         )
     )
-    busy = Query(
-        'mean("busy_share")',
+    windows = Query(
+        '"busy_share" * "window_s" AS "busy_s", "window_s"',
         "serving",
         over=HERE,
-        where=WHOLE,
+        where=(*ALONE, '"busy_share" >= 0'),
         by=HERE,
-        alias="$tag_host $tag_service",
+        every=None,
     )
-    board.with_panel(graph("Busy share of its devices", "percentunit", busy))
+    busy = windows.of('sum("busy_s") / sum("window_s")', *HERE, every=PER_PANEL)
+    board.with_panel(
+        graph("Busy share of its devices", "percentunit", (busy, "$tag_host $tag_service"))
+    )
     windows = Query(
         '"host", "service", "complete", "problem", "missing", "restarts", "readings"',
         "serving",
         over=HERE,
-        where=WHOLE,
+        where=ALONE,
     )
     board.with_panel(
         listing(

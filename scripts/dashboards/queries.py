@@ -49,14 +49,22 @@ class Query:
         """The query text for the newest raw rows, newest first."""
         return f"{self._head()} ORDER BY time DESC LIMIT {NEWEST}"
 
-    def of(self, outer: str, *by: str, every: str | None = None) -> str:
-        """Return a query with this one as its subquery, such as a sum over series."""
+    def of(self, outer: str, *by: str, every: str | None = None, where: str = "") -> str:
+        """Return a query with this one as its subquery, such as a sum over series.
+
+        Args:
+            outer: Selected expressions.
+            by: Tags to group by.
+            every: Length of a time bucket; None for none.
+            where: A condition on the fields of the subquery.
+        """
         groups = [f"time({every})"] if every else []
         groups += [f'"{tag}"' for tag in by]
         end = f" GROUP BY {', '.join(groups)}" if groups else ""
         # InfluxDB 1.x takes the buckets from the outer time range and reads the inner one.
         fill = " fill(none)" if every else ""
-        return f"SELECT {outer} FROM ({self.text}) WHERE $timeFilter{end}{fill}"  # noqa: S608 - constant text of this repository
+        when = f"{where} AND $timeFilter" if where else "$timeFilter"
+        return f"SELECT {outer} FROM ({self.text}) WHERE {when}{end}{fill}"  # noqa: S608 - constant text of this repository
 
     def _head(self) -> str:
         chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
 from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import day
@@ -50,10 +51,11 @@ def hourly(database):
     """The database of hourly rows, computed from the day by the continuous queries' statements."""
     name = f"{DATABASE}_hourly"
     database.query(f'CREATE DATABASE "{name}"')
-    for measurement in ROLLED:
-        text = create_query(measurement, (DATABASE, "autogen"), (name, "autogen"), 3600)
+    for rolled in ROLLED:
+        text = create_query(rolled, (DATABASE, "autogen"), (name, "autogen"), 3600)
         statement = re.search(r" BEGIN (.+) END$", text)[1]
-        database.query(statement.replace("GROUP BY", f"WHERE {RANGE} GROUP BY"))
+        joint = "AND" if " WHERE " in statement else "WHERE"
+        database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"))
     return name
 
 
@@ -267,3 +269,89 @@ def test_currencies_are_never_summed():
         if source in PRICED and MONEY.search(selected) and not by_currency:
             offenders.append(name)
     assert not offenders
+
+
+# Windows of five minutes by hand: one busy, one idle, one with half of the requests.
+WINDOWS = (
+    {"total": 6.0, "idle": 1.0, "requests": 8.0, "tokens_in": 4e6, "in": 4.0, "out": 2.0},
+    {"total": 6.0, "idle": 6.0, "requests": 0.0, "tokens_in": 0.0, "in": 0.0, "out": 0.0},
+    {"total": 6.0, "idle": 3.0, "requests": 4.0, "tokens_in": 2e6, "in": 2.0, "out": 4.0},
+)
+LEDGER_NS = END_NS - 3600 * NS_PER_S
+
+
+def ledger():
+    """Rows of a service by its windows, and of a device that knows its carbon half of the time."""
+    tags = {"host": "h", "service": "chat", "basis": "serving", "currency": "USD", "plan": "owned"}
+    for index, one in enumerate(WINDOWS):
+        time_ns = LEDGER_NS + (index + 1) * 300 * NS_PER_S
+        fields = {
+            "cost_total": one["total"],
+            "cost_idle": one["idle"],
+            "idle_share": one["idle"] / one["total"],
+            "requests": one["requests"],
+            "inferences": one["requests"],
+            "tokens_in": one["tokens_in"],
+            "tokens_out": one["tokens_in"] / 2,
+            "cost_tokens_in": one["in"],
+            "cost_tokens_out": one["out"],
+            "window_s": 300.0,
+        }
+        if one["requests"]:
+            fields["cost_per_request"] = one["total"] / one["requests"]
+            fields["cost_per_inference"] = fields["cost_per_request"]
+            fields["cost_per_million_tokens_in"] = one["in"] / one["tokens_in"] * 1e6
+            fields["cost_per_million_tokens_out"] = one["out"] / one["tokens_in"] * 2e6
+        yield make_point("cost", tags, fields, time_ns)
+        shares = {"busy_share": (0.9, 0.0, 0.3)[index], "window_s": (300.0, 300.0, 600.0)[index]}
+        yield make_point("serving", {"host": "h", "service": "chat"}, shares, time_ns)
+        drawn = {"energy_j": 3.6e6, **({"carbon_g": 400.0} if index == 0 else {})}
+        yield make_point("device", {"host": "h", "device": "gpu0"}, drawn, time_ns)
+
+
+# Of the 18.00 spent, 6 of 12 parts are for tokens in.
+RATIOS = {
+    "production: Cost per 1,000 requests ($currency) A": 18.0 / 12 * 1000,
+    "production: Cost per 1,000 inferences ($currency) A": 18.0 / 12 * 1000,
+    "production: Cost per million tokens ($currency) A": 18.0 * 6 / 12 / 6,
+    "production: Cost per million tokens ($currency) B": 18.0 * 6 / 12 / 3,
+    "production: Idle share A": 100 * 10 / 18,
+    "production: Busy share of its devices A": (0.9 * 300 + 0.3 * 600) / 1200,
+    "energy: CO2-equivalent per kWh A": 400.0,
+    "energy: CO2-equivalent per kWh, with PUE A": 400.0,
+    "energy: Rows with CO2-equivalent A": 100 / 3,
+}
+
+
+@pytest.mark.parametrize("where", ["rows", "hourly"])
+def test_ratios_are_ratios_of_sums(database, where):
+    name = f"ledger_{where}"
+    database.query(f'CREATE DATABASE "{name}"')
+    sink = sink_of("v1", database.url, database=name, timeout_s=60)
+    send(sink, "\n".join(render(point) for point in ledger()).encode())
+    sink.close()
+    if where == "hourly":
+        database.query(f'CREATE DATABASE "{name}_1h"')
+        for rolled in ROLLED:
+            text = create_query(rolled, (name, "autogen"), (f"{name}_1h", "autogen"), 3600)
+            statement = re.search(r" BEGIN (.+) END$", text)[1]
+            joint = "AND" if " WHERE " in statement else "WHERE"
+            database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"), db=name)
+        name = f"{name}_1h"
+    wrong = {}
+    for title, _, target in PANELS:
+        wanted = RATIOS.get(title)
+        # An hourly row does not know of which rows in it the carbon intensity was known.
+        if wanted is None or (where == "hourly" and title.startswith(("energy:", "production: B"))):
+            continue
+        chosen = dict.fromkeys(("host", "service", "device", "probe", "currency"), ".*")
+        text = filled(target["query"], chosen, RANGE, "1h")
+        values = [
+            value
+            for series in database.query(text, db=name)
+            for value in (row[1] for row in series["values"])
+            if value is not None
+        ]
+        if values != pytest.approx([wanted]):
+            wrong[title] = (values, wanted)
+    assert not wrong

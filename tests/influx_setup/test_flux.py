@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from costprobe.core.schema import SCHEMA
+from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.ui.influx_setup.flux import deadman_task, rollup_task, string
-from costprobe.ui.influx_setup.rollup import ROLLED, rolled_fields
+from costprobe.ui.influx_setup.rollup import ROLLED, Rolled
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"
@@ -63,22 +64,26 @@ def test_language_server_finds_wrong_types_and_names(errors_in):
     assert all(found), found
 
 
-def test_each_numeric_field_is_aggregated_once():
+def test_each_numeric_field_is_aggregated_once_and_ratios_of_production_are_divided_later():
     text = rollup_task("b", "b_hourly", 3600)
-    for measurement in ROLLED:
-        numbers = [n for n, kind in SCHEMA[measurement].fields.items() if kind in (int, float)]
-        rolled = [field for fields in rolled_fields(measurement).values() for field in fields]
-        assert sorted(rolled) == sorted(numbers)
-        blocks = [b for b in text.split("\n\n") if f'r._measurement == "{measurement}"' in b]
+    for rolled in ROLLED:
+        kinds = SCHEMA[rolled.measurement].fields
+        numbers = {name for name, kind in kinds.items() if kind in (int, float)}
+        wanted = sorted(numbers - (SERVING_RATIOS.keys() if rolled.basis == "serving" else set()))
+        assert sorted(name for fields in rolled.fields.values() for name in fields) == wanted
+        head = f'r._measurement == "{rolled.measurement}"'
+        head += f' and r.basis == "{rolled.basis}")' if rolled.basis else ")"
+        blocks = [b for b in text.split("\n\n") if head in b]
         named = [field for block in blocks for field in re.findall(r'r\._field == "(\w+)"', block)]
-        assert sorted(named) == sorted(numbers)
+        assert sorted(named) == wanted
+    assert set(SERVING_SUMS) <= set(Rolled("s", "cost", "serving").fields["sum"])
 
 
 def test_amounts_are_summed_and_readings_averaged():
-    device = rolled_fields("device")
+    device = Rolled("device", "device").fields
     assert {"energy_j", "cost", "carbon_g", "throttle_power_s"} <= set(device["sum"])
     assert {"power_w", "util_pct", "price_rate_per_h"} <= set(device["mean"])
-    assert "cost_per_inference" in rolled_fields("cost")["median"]
+    assert "cost_per_inference" in Rolled("cost", "cost", "probe").fields["median"]
 
 
 def test_quoted_text_contains_no_expression():

@@ -13,6 +13,7 @@ from costprobe.adapters.storage.rollup.aggregation import (
 )
 from costprobe.adapters.storage.rollup.rollup import NEVER_AGGREGATED
 from costprobe.core.schema import SCHEMA
+from costprobe.core.serving_ratios import SERVING_SUMS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,10 +43,7 @@ def test_totals_of_intervals_are_summed():
         "probe.outliers",
         "probe.requests",
         "probe.errors",
-        *(f"cost.{name}" for name in ("cost_total", "cost_idle", "window_s", "energy_j")),
-        *(f"cost.{name}" for name in ("requests", "inferences", "tokens_in", "tokens_out")),
-        *(f"cost.cost_tokens_{way}" for way in ("in", "out")),
-        *(f"cost.energy_tokens_{way}_j" for way in ("in", "out")),
+        *(f"cost.{name}" for name in (*SERVING_SUMS, "window_s")),
         *(f"serving.{name}" for name in SCHEMA["serving"].fields if name not in NO_TOTALS),
         *(f"allocation.{name}" for name in ("cost", "cost_hardware", "cost_energy")),
     }
@@ -156,6 +154,35 @@ def test_aggregate_is_complete_if_all_rows_were():
     whole, part = aggregate("serving", rows[:1]), aggregate("serving", rows[1:])
     assert merge("serving", part, whole) == {"complete": Cell(value=False, rows=2)}
     assert merge("serving", whole, whole) == {"complete": Cell(value=True, rows=2)}
+
+
+def test_ratios_of_production_are_ratios_of_sums():
+    """Three windows of 6.00 by hand: 8 requests, none, and 4; half of the tokens' cost is for input."""
+    windows = [
+        {"requests": 8.0, "cost_idle": 1.0, "tokens_in": 4e6, "in": 4.0, "out": 2.0},
+        {"requests": 0.0, "cost_idle": 6.0, "tokens_in": 0.0, "in": 0.0, "out": 0.0},
+        {"requests": 4.0, "cost_idle": 3.0, "tokens_in": 2e6, "in": 2.0, "out": 4.0},
+    ]
+    rows = []
+    for one in windows:
+        tokens = {"cost_tokens_in": one.pop("in"), "cost_tokens_out": one.pop("out")}
+        row = {"cost_total": 6.0, "idle_share": one["cost_idle"] / 6, **one, **tokens}
+        if one["requests"]:
+            row["cost_per_request"] = 6.0 / one["requests"]
+            row["cost_per_million_tokens_in"] = row["cost_tokens_in"] / one["tokens_in"] * 1e6
+        rows.append(row)
+    wanted = {
+        "cost_per_request": 18.0 / 12,
+        "cost_per_million_tokens_in": 18.0 * 6 / 12 / 6,
+        "idle_share": 10 / 18,
+    }
+    whole = aggregate("cost", rows)
+    parts = merge("cost", aggregate("cost", rows[:1]), aggregate("cost", rows[1:]))
+    for found in (whole, parts):
+        assert {name: found[name].value for name in wanted} == pytest.approx(wanted)
+        assert found["cost_per_request"].high == 1.5
+    # A row that cannot be divided keeps the median of its windows.
+    assert aggregate("cost", [{"cost_per_request": 2.0}])["cost_per_request"].value == 2.0
 
 
 def test_field_that_changed_its_type_is_aggregated_by_its_last_type():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.ui.influx_setup.rollup import ROLLED, rolled_fields
+from costprobe.ui.influx_setup.rollup import ROLLED
 
 _HOUR_S = 3600
 ROLLUP_TASK = "costprobe hourly"
@@ -20,7 +20,7 @@ start = date.sub(d: {late_h}h, from: stop)
 _ROLLED = """
 from(bucket: {source})
     |> range(start: start, stop: stop)
-    |> filter(fn: (r) => r._measurement == {measurement})
+    |> filter(fn: (r) => r._measurement == {measurement}{basis})
     |> filter(fn: (r) => {fields})
     |> aggregateWindow(every: 1h, fn: {kind}, timeSrc: "_start", createEmpty: false)
     |> to(bucket: {target})
@@ -62,12 +62,13 @@ def rollup_task(source: str, target: str, late_s: float) -> str:
         _ROLLED.format(
             source=string(source),
             target=string(target),
-            measurement=string(measurement),
+            measurement=string(rolled.measurement),
+            basis=f" and r.basis == {string(rolled.basis)}" if rolled.basis else "",
             fields=" or ".join(f"r._field == {string(field)}" for field in fields),
             kind=kind,
         )
-        for measurement in ROLLED
-        for kind, fields in rolled_fields(measurement).items()
+        for rolled in ROLLED
+        for kind, fields in rolled.fields.items()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.ui.influx_setup.rollup import rolled_fields
+from costprobe.ui.influx_setup.rollup import Rolled
 
 _HOUR_S = 3600
 
@@ -40,37 +40,35 @@ def create_policy(database: str, policy: str, keep_s: float) -> str:
     )
 
 
-def query_name(measurement: str) -> str:
+def query_name(rolled: Rolled) -> str:
     """Name of the continuous query of a series."""
-    return f"costprobe_{measurement}_hourly"
+    return f"costprobe_{rolled.name}_hourly"
 
 
 def create_query(
-    measurement: str, source: tuple[str, str], target: tuple[str, str], late_s: float
+    rolled: Rolled, source: tuple[str, str], target: tuple[str, str], late_s: float
 ) -> str:
     """The statement that creates the continuous query of a series' hourly rows.
 
     Args:
-        measurement: Name of the series.
+        rolled: The series.
         source: Database and retention policy that it reads.
         target: Those that it writes to.
         late_s: How far back it computes hours again for points that arrive late, in s.
     """
     fields = ", ".join(
         f"{kind}({name(field)}) AS {name(field)}"
-        for kind, fields in rolled_fields(measurement).items()
+        for kind, fields in rolled.fields.items()
         for field in fields
     )
-    series = name(measurement)
+    series = name(rolled.measurement)
     into = f"{name(target[0])}.{name(target[1])}.{series}"
     from_ = f"{name(source[0])}.{name(source[1])}.{series}"
-    rolled = ["SELECT", fields, "INTO", into, "FROM", from_, "GROUP BY time(1h), *"]
-    head = f"{name(query_name(measurement))} ON {name(source[0])}"
+    where = f' WHERE "basis" = {string(rolled.basis)}' if rolled.basis else ""
+    select = f"SELECT {fields} INTO {into} FROM {from_}{where} GROUP BY time(1h), *"  # noqa: S608 - quoted
+    head = f"{name(query_name(rolled))} ON {name(source[0])}"
     late_h = max(1, round(late_s / _HOUR_S))
-    return (
-        f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {late_h}h"
-        f" BEGIN {' '.join(rolled)} END"
-    )
+    return f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {late_h}h BEGIN {select} END"
 
 
 def is_same(ours: str, shown: str) -> bool:

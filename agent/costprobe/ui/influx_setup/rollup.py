@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from costprobe.adapters.storage.rollup.aggregation import Kind, kind_of
 from costprobe.core.schema import SCHEMA
+from costprobe.core.serving_ratios import SERVING_RATIOS
+
+
+class Rolled(NamedTuple):
+    """Series that are aggregated alike.
+
+    Attributes:
+        name: Unique name.
+        measurement: Name of the series family.
+        basis: Tag `basis` of the series; empty for all.
+    """
+
+    name: str
+    measurement: str
+    basis: str = ""
+
+    @property
+    def fields(self) -> dict[Kind, list[str]]:
+        """The numeric fields by their aggregation: sum, mean, median, max, last.
+
+        Ratios of production are left out: they are divided from the sums of an hour.
+        """
+        found: dict[Kind, list[str]] = {}
+        for name, kind in SCHEMA[self.measurement].fields.items():
+            if kind in (int, float) and not (self.basis == "serving" and name in SERVING_RATIOS):
+                how = kind_of(self.measurement, name, kind(0))
+                found.setdefault(how, []).append(name)
+        return found
+
 
 # Series that change rarely are kept as they are.
-ROLLED: Final = ("device", "probe", "cost", "serving", "allocation", "agent")
-# Each row holds the grams of its own interval.
-_KINDS: Final[Mapping[tuple[str, str], Kind]] = {("device", "carbon_g"): "sum"}
-
-
-def rolled_fields(measurement: str) -> dict[Kind, list[str]]:
-    """The numeric fields of a series by their aggregation: sum, mean, median, max, last."""
-    found: dict[Kind, list[str]] = {}
-    for name, kind in SCHEMA[measurement].fields.items():
-        if kind in (int, float):
-            how = _KINDS.get((measurement, name)) or kind_of(measurement, name, kind(0))
-            found.setdefault(how, []).append(name)
-    return found
+ROLLED: Final = (
+    Rolled("device", "device"),
+    Rolled("probe", "probe"),
+    Rolled("cost", "cost", "probe"),
+    Rolled("cost_serving", "cost", "serving"),
+    Rolled("serving", "serving"),
+    Rolled("allocation", "allocation"),
+    Rolled("agent", "agent"),
+)

@@ -106,11 +106,11 @@ class InfluxV1Setup:
             for row in series.get("values", [])
         }
         found = []
-        for measurement in ROLLED:
-            name = influxql.query_name(measurement)
+        for rolled in ROLLED:
+            name = influxql.query_name(rolled)
             what = f"continuous query {name}"
             text = influxql.create_query(
-                measurement,
+                rolled,
                 (self._database, self._policy),
                 (hourly, DEFAULT_POLICY),
                 self._options.late_s,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Final
 
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
 
@@ -119,11 +119,4 @@ def _median(rows: Sequence[Point]) -> float | None:
 
 def _ratio_of_sums(rows: Sequence[Point]) -> float | None:
     """Divide total cost by total inferences: the cost of an idle window is borne by the others."""
-    totals, inferences = [], []
-    for row in rows:
-        total, each = number(row, "cost_total"), number(row, "cost_per_inference")
-        if total is not None:
-            totals.append(total)
-            inferences.append(total / each if each else 0.0)
-    served = math.fsum(inferences)
-    return math.fsum(totals) / served if served else None
+    return ratio_of_sums(rows, "cost_per_inference")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.records import FieldValue
+from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.serving.served import Measure
 
 Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
@@ -43,22 +44,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         "last": frozenset({"ecc_uncorrected", "threads"}),
     },
     "cost": {
-        "sum": frozenset(
-            {
-                "cost_total",
-                "cost_idle",
-                "window_s",
-                "requests",
-                "inferences",
-                "tokens_in",
-                "tokens_out",
-                "cost_tokens_in",
-                "cost_tokens_out",
-                "energy_j",
-                "energy_tokens_in_j",
-                "energy_tokens_out_j",
-            }
-        ),
+        "sum": frozenset({*SERVING_SUMS, "window_s"}),
         # These are rolling windows already.
         "last": frozenset(
             f"rolling_{window}{what}"
@@ -152,7 +138,7 @@ def aggregate(measurement: str, rows: Sequence[Mapping[str, FieldValue]]) -> dic
     aggregated = {
         name: _aggregate_column(measurement, name, column) for name, column in columns.items()
     }
-    return {name: cell for name, cell in aggregated.items() if _is_finite(cell)}
+    return _with_ratios(measurement, aggregated)
 
 
 def merge(measurement: str, older: Cells, newer: Cells) -> dict[str, Cell]:
@@ -166,7 +152,7 @@ def merge(measurement: str, older: Cells, newer: Cells) -> dict[str, Cell]:
     merged = {**older, **newer}
     for name in older.keys() & newer.keys():
         merged[name] = _merged(measurement, name, older[name], newer[name])
-    return {name: cell for name, cell in merged.items() if _is_finite(cell)}
+    return _with_ratios(measurement, merged)
 
 
 def encoded(cells: Cells, names: Sequence[str], rows: int) -> str:
@@ -259,6 +245,21 @@ def _spread(middle: float, count: int, low: float, high: float) -> Cell:
         # A database has fixed the type of the field: its mean is an integer too.
         return Cell(round(middle), count, low, high)
     return Cell(_short(middle, _DIGITS), count, _short(low, _DIGITS), _short(high, _DIGITS))
+
+
+def _with_ratios(measurement: str, cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return the cells that a file can hold, with ratios of production as ratios of sums."""
+    found = {name: cell for name, cell in cells.items() if _is_finite(cell)}
+    if measurement != "cost" or "cost_total" not in found:
+        return found
+    sums = {name: float(found[name].value) for name in SERVING_SUMS if name in found}
+    for name, ratio in SERVING_RATIOS.items():
+        value = ratio.of(sums)
+        # Sums over different windows, such as those with a known energy, make no ratio.
+        is_whole = value is not None and found[ratio.over].rows == found[ratio.per].rows
+        if name in found and value is not None and is_whole:
+            found[name] = found[name]._replace(value=_short(value, _DIGITS))
+    return found
 
 
 def _short(value: float, digits: int) -> float:

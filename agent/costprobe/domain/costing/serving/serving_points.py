@@ -150,20 +150,34 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         },
         # What ratios over several windows are computed from.
         **{name: getattr(cost.counts, name) for name in UNITS},
-        "cost_tokens_in": None if cost.tokens_in_cost is None else float(cost.tokens_in_cost),
-        "cost_tokens_out": None if cost.tokens_out_cost is None else float(cost.tokens_out_cost),
+        "inferences": inferred,
+        "cost_total_hardware": float(cost.hardware),
+        "cost_total_energy": float(cost.energy),
+        **_token_costs(cost),
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
         "token_split": cost.tokens.split if cost.tokens else None,
     }
 
 
-def _carbon_fields(cost: ServedCost, emitted: Emission | None) -> dict[str, FieldValue | None]:
-    inferred = cost.counts.inferred
-    if emitted is None or not inferred:
+def _token_costs(cost: ServedCost) -> dict[str, FieldValue | None]:
+    """Return the cost of each kind of token; 0 of a kind that was not served."""
+    if cost.counts.tokens_in is None and cost.counts.tokens_out is None:
         return {}
     return {
-        "carbon_per_inference_g": emitted.g / inferred,
+        "cost_tokens_in": float(cost.tokens_in_cost or 0),
+        "cost_tokens_out": float(cost.tokens_out_cost or 0),
+    }
+
+
+def _carbon_fields(cost: ServedCost, emitted: Emission | None) -> dict[str, FieldValue | None]:
+    inferred = cost.counts.inferred
+    if emitted is None or inferred is None:
+        return {}
+    return {
+        "carbon_per_inference_g": emitted.g / inferred if inferred else None,
+        "carbon_g": emitted.g,
+        "carbon_inferences": inferred,
         "carbon_method": emitted.method,
     }
 
