@@ -11,7 +11,7 @@ import pytest
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.ui.influx_setup.flux import deadman_task, rollup_task, string
-from costprobe.ui.influx_setup.rollup import ROLLED, Rolled
+from costprobe.ui.influx_setup.rollup import ROLLED, HourlySeries
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"
@@ -76,14 +76,14 @@ def test_each_numeric_field_is_aggregated_once_and_ratios_of_production_are_divi
         blocks = [b for b in text.split("\n\n") if head in b]
         named = [field for block in blocks for field in re.findall(r'r\._field == "(\w+)"', block)]
         assert sorted(named) == wanted
-    assert set(SERVING_SUMS) <= set(Rolled("s", "cost", "serving").fields["sum"])
+    assert set(SERVING_SUMS) <= set(HourlySeries("s", "cost", "serving").fields["sum"])
 
 
 def test_amounts_are_summed_and_readings_averaged():
-    device = Rolled("device", "device").fields
+    device = HourlySeries("device", "device").fields
     assert {"energy_j", "cost", "carbon_g", "throttle_power_s"} <= set(device["sum"])
     assert {"power_w", "util_pct", "price_rate_per_h"} <= set(device["mean"])
-    assert "cost_per_inference" in Rolled("cost", "cost", "probe").fields["median"]
+    assert "cost_per_inference" in HourlySeries("cost", "cost", "probe").fields["median"]
 
 
 def test_quoted_text_contains_no_expression():

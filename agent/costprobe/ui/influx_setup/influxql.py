@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.ui.influx_setup.rollup import Rolled
+from costprobe.ui.influx_setup.rollup import HourlySeries
 
 _HOUR_S = 3600
 
@@ -40,13 +40,13 @@ def create_policy(database: str, policy: str, keep_s: float) -> str:
     )
 
 
-def query_name(rolled: Rolled) -> str:
+def query_name(rolled: HourlySeries) -> str:
     """Name of the continuous query of a series."""
     return f"costprobe_{rolled.name}_hourly"
 
 
 def create_query(
-    rolled: Rolled, source: tuple[str, str], target: tuple[str, str], late_s: float
+    rolled: HourlySeries, source: tuple[str, str], target: tuple[str, str], late_s: float
 ) -> str:
     """The statement that creates the continuous query of a series' hourly rows.
 

@@ -9,7 +9,7 @@ from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS
 
 
-class Rolled(NamedTuple):
+class HourlySeries(NamedTuple):
     """Series that are aggregated alike.
 
     Attributes:
@@ -38,11 +38,11 @@ class Rolled(NamedTuple):
 
 # Series that change rarely are kept as they are.
 ROLLED: Final = (
-    Rolled("device", "device"),
-    Rolled("probe", "probe"),
-    Rolled("cost", "cost", "probe"),
-    Rolled("cost_serving", "cost", "serving"),
-    Rolled("serving", "serving"),
-    Rolled("allocation", "allocation"),
-    Rolled("agent", "agent"),
+    HourlySeries("device", "device"),
+    HourlySeries("probe", "probe"),
+    HourlySeries("cost", "cost", "probe"),
+    HourlySeries("cost_serving", "cost", "serving"),
+    HourlySeries("serving", "serving"),
+    HourlySeries("allocation", "allocation"),
+    HourlySeries("agent", "agent"),
 )
