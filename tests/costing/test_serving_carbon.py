@@ -8,6 +8,7 @@ from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, alloca
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_carbon import served_emission
+from costprobe.domain.costing.serving.serving_energy import energy_shares
 from costprobe.domain.costing.serving.serving_points import serving_cost_points
 from costprobe.domain.costing.serving.token_weights import TokenWeighing
 from hypothesis import given
@@ -21,16 +22,17 @@ MODELS = {
 USE = {"duration_s": 300.0, "probing_s": 30.0, "hardware": Decimal(10), "energy": Decimal(10)}
 
 
-def served(devices, *claims, models=None, **use):
+def served(devices, *claims, models=None, probing_j=None, **use):
     uses = {name: DeviceUse(name, claims=claims, **{**USE, **use}) for name in devices}
     allocations = {name: allocate(one) for name, one in uses.items()}
     window = ServedWindow("s", "vllm", 0, 300 * 10**9, models or {"": Counts(requests=50)})
-    return service_cost(window, devices, allocations, TokenWeighing()), allocations
+    shares = {name: energy_shares(one, 1000.0, probing_j) for name, one in uses.items()}
+    return service_cost(window, devices, allocations, TokenWeighing()), shares
 
 
 def test_service_is_allocated_emissions_except_probing():
-    cost, allocations = served(["gpu0"], Claim("s"))
-    found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "flat")})
+    cost, shares = served(["gpu0"], Claim("s"))
+    found = served_emission(cost, shares, {"gpu0": Emission(100.0, "flat")})
     assert found.service.g == pytest.approx(90.0)
     assert found.service.method == "flat"
     (row,) = serving_cost_points(cost, "owned", "USD", {}, {}, 0, emitted=found)
@@ -39,21 +41,21 @@ def test_service_is_allocated_emissions_except_probing():
 
 
 def test_measured_probing_energy_is_allocated_to_no_service():
-    cost, allocations = served(["gpu0"], Claim("s"), probing_energy=Decimal(4))
-    found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "series")})
+    cost, shares = served(["gpu0"], Claim("s"), probing_j=400.0)
+    found = served_emission(cost, shares, {"gpu0": Emission(100.0, "series")})
     assert found.service.g == pytest.approx(60.0)
 
 
 def test_with_electricity_included_the_share_of_the_device_applies():
-    cost, allocations = served(["gpu0"], Claim("s", share=0.5), energy=Decimal(0))
-    found = served_emission(cost, allocations, {"gpu0": Emission(100.0, "flat")})
+    cost, shares = served(["gpu0"], Claim("s", share=0.5), energy=Decimal(0))
+    found = served_emission(cost, shares, {"gpu0": Emission(100.0, "flat")})
     assert found.service.g == pytest.approx(45.0)
 
 
 def test_emissions_of_devices_are_summed_and_split_by_model():
-    cost, allocations = served(["gpu0", "gpu1"], Claim("s"), models=MODELS)
+    cost, shares = served(["gpu0", "gpu1"], Claim("s"), models=MODELS)
     emitted = {"gpu0": Emission(100.0, "flat"), "gpu1": Emission(300.0, "flat")}
-    found = served_emission(cost, allocations, emitted)
+    found = served_emission(cost, shares, emitted)
     assert found.service.g == pytest.approx(360.0)
     assert {name: each.g for name, each in found.models.items()} == {
         "a": pytest.approx(270.0),
@@ -68,9 +70,9 @@ def test_emissions_of_devices_are_summed_and_split_by_model():
 
 
 def test_unknown_emissions_of_one_device_make_the_total_unknown():
-    cost, allocations = served(["gpu0", "gpu1"], Claim("s"))
+    cost, shares = served(["gpu0", "gpu1"], Claim("s"))
     emitted = {"gpu0": Emission(100.0, "flat"), "gpu1": None}
-    assert served_emission(cost, allocations, emitted) is None
+    assert served_emission(cost, shares, emitted) is None
     (row,) = serving_cost_points(cost, "owned", "USD", {}, {}, 0)
     assert "carbon_per_inference_g" not in row.fields
     assert served_emission(served(["gpu0"], Claim("other"), Claim("s"))[0], {}, {}) is None
@@ -86,5 +88,6 @@ def test_no_emission_is_allocated_twice(probing_s, shares):
         window = ServedWindow(claim.service, "vllm", 0, 1, {"": Counts(requests=1)})
         cost = service_cost(window, ["gpu0"], allocations, TokenWeighing())
         emitted = {"gpu0": Emission(100.0, "flat")}
-        total += served_emission(cost, allocations, emitted).service.g
+        shares = {"gpu0": energy_shares(use, 1000.0, None)}
+        total += served_emission(cost, shares, emitted).service.g
     assert total <= 100.0 + 1e-9

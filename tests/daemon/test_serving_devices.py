@@ -76,7 +76,12 @@ class Bench:
         self.end_ns = self.clock.monotonic_ns()
         for device in devices:
             for at in range(10):
-                fields = {"energy_j": 3000.0, "util_pct": util_pct, "power_w": 300.0}
+                fields = {
+                    "energy_j": 3000.0,
+                    "energy_method": "counter",
+                    "util_pct": util_pct,
+                    "power_w": 300.0,
+                }
                 since_ns = self.start_ns + at * 10 * S
                 if device.kind == "mig":
                     fields = {"mem_used_bytes": 1}
@@ -250,6 +255,10 @@ def test_emissions_follow_energy_and_slices():
     divided = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
     emitted = divided.bill().emitted
     assert emitted["gpu0.mig1"].g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
+    bill = divided.bill()
+    drawn = bill.drawn["gpu0.mig1"]
+    assert (drawn.energy_j, drawn.scope) == (pytest.approx(300 * length_s * 3 / 7), "parent")
+    assert bill.energy_shares["gpu0.mig1"] == {"a": 1}
 
 
 @given(

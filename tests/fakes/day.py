@@ -21,7 +21,7 @@ from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import service_cost
-from costprobe.domain.costing.serving.serving_energy import service_energy
+from costprobe.domain.costing.serving.serving_energy import energy_shares, service_energy
 from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
@@ -173,7 +173,9 @@ def _service(rng, tags, time_ns):
     busy_share = busy_s / STEP_S
     yield from serving_points(cost, busy_share, tags, time_ns)
     rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
-    drawn = service_energy(cost, {device: allocation}, {device: Energy(9e4, "counter", 0.05)})
+    drawn = service_energy(
+        cost, {device: energy_shares(use, 9e4, 450.0)}, {device: Energy(9e4, "counter", 0.05)}
+    )
     yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns, drawn=drawn)
     yield from allocation_points(allocation.lines, tags, time_ns)
     # A window whose reading failed is incomplete and has no cost.

@@ -19,6 +19,7 @@ from costprobe.domain.costing.carbon import Emission, emission
 from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.money import exact, total_of
 from costprobe.domain.costing.serving.allocation import Allocation, Claim, DeviceUse, allocate
+from costprobe.domain.costing.serving.serving_energy import EnergyShares, energy_shares
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
 
@@ -36,6 +37,7 @@ class DeviceBill:
         busy_shares: Share of the window in which each device was busy, where known.
         emitted: Emissions of each device, where known.
         drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
+        energy_shares: Each service's share of it, by the name of the device.
     """
 
     allocations: Mapping[str, Allocation]
@@ -44,6 +46,7 @@ class DeviceBill:
     busy_shares: Mapping[str, float] = field(default_factory=dict)
     emitted: Mapping[str, Emission | None] = field(default_factory=dict)
     drawn: Mapping[str, Energy | None] = field(default_factory=dict)
+    energy_shares: Mapping[str, EnergyShares] = field(default_factory=dict)
 
     def currency_of(self, devices: Sequence[str]) -> str:
         """Return the currency of devices; empty where nothing is priced."""
@@ -117,9 +120,11 @@ class DeviceCosts:
         }
         found: dict[str, Allocation] = {}
         busy_shares: dict[str, float] = {}
+        shares: dict[str, EnergyShares] = {}
         for device in self.devices:
             uses = self._uses(device, charges[device.name], start_ns, end_ns)
             found[device.name] = self._allocation(uses, charges[device.name], start_ns, end_ns)
+            shares[device.name] = self._energy_shares(device, uses[0], start_ns, end_ns)
             busy_s, duration_s = uses[0].busy_s, uses[0].duration_s
             if busy_s is not None and duration_s > 0:
                 busy_shares[device.name] = min(1.0, busy_s / duration_s)
@@ -138,7 +143,21 @@ class DeviceCosts:
                 for device in self.devices
             },
             drawn={device.name: self._drawn(device, start_ns, end_ns) for device in self.devices},
+            energy_shares=shares,
         )
+
+    def _energy_shares(
+        self, device: Device, use: DeviceUse, start_ns: int, end_ns: int
+    ) -> EnergyShares:
+        """Return each service's share of a device's energy; none where the energy is unknown."""
+        name = device.parent or device.name
+        energy_j = self._log.energy_j(name, start_ns, end_ns)
+        if energy_j is None:
+            return {}
+        runs = self._runs.between(device.name, start_ns, end_ns)
+        probing = [self._log.energy_j(name, run.start_ns, run.end_ns) for run in runs]
+        known = [each for each in probing if each is not None]
+        return energy_shares(use, energy_j, sum(known) if len(known) == len(probing) else None)
 
     def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
         """Return a device's energy; that of a MIG device is its slices' share of the board's."""

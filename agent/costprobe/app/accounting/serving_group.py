@@ -190,8 +190,8 @@ class ServingGroup:
         currency = bill.currency_of(devices)
         rolled = service.rolled(cost, currency, time_ns)
         plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
-        emitted = served_emission(cost, bill.allocations, bill.emitted)
-        drawn = service_energy(cost, bill.allocations, bill.drawn)
+        emitted = served_emission(cost, bill.energy_shares, bill.emitted)
+        drawn = service_energy(cost, bill.energy_shares, bill.drawn)
         service.take(cost, rolled, currency, busy_share, time_ns, drawn)
         return [
             *serving_points(cost, busy_share, self._tags, time_ns),

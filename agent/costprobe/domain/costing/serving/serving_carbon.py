@@ -1,7 +1,6 @@
 """Grams of CO2-equivalent on the serving basis, from the electricity of a service's devices.
 
-A service's part of a device's emissions is its share of the device's electricity cost, idle time
-included. Where the price includes electricity, it is its share of the hardware cost.
+A service's part of a device's emissions is its share of the device's energy, idle time included.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.serving.allocation import Allocation
 from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost
-from costprobe.domain.costing.serving.serving_energy import electricity_share
+from costprobe.domain.costing.serving.serving_energy import EnergyShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +28,19 @@ class ServedEmission:
 
 def served_emission(
     cost: ServiceCost,
-    allocations: Mapping[str, Allocation],
+    shares: Mapping[str, EnergyShares],
     emitted: Mapping[str, Emission | None],
 ) -> ServedEmission | None:
     """What a service emitted; None where it has no cost, or one of its devices' emission is unknown.
 
     Args:
         cost: What the service cost.
-        allocations: Cost allocation of each device, by name.
+        shares: Each service's share of the energy of each device, by the device's name.
         emitted: Emissions of each device, by name.
     """
     if cost.total is None:
         return None
-    parts = [electricity_share(cost.window.service, allocations[name]) for name in cost.devices]
+    parts = [shares.get(name, {}).get(cost.window.service) for name in cost.devices]
     known = [emitted.get(name) for name in cost.devices]
     borne = [
         Emission(found.g * float(part), found.method)

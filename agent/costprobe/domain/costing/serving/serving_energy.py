@@ -1,7 +1,7 @@
 """Joules per request and per token on the serving basis, idle time included.
 
-A service's part of a device's energy is its share of the device's electricity cost. Where the price
-includes electricity, it is its share of the hardware cost. Models and tokens share it like the cost.
+A device's energy is divided among its services like its cost, probing excluded, whatever its price.
+Models and tokens share it like the cost.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from fractions import Fraction
 
 from costprobe.core.records import Energy, FieldValue
 from costprobe.domain.costing.energy_sum import energy_sum
-from costprobe.domain.costing.money import total_of
-from costprobe.domain.costing.serving.allocation import Allocation
+from costprobe.domain.costing.money import exact
+from costprobe.domain.costing.serving.allocation import DeviceUse, allocate
 from costprobe.domain.costing.serving.serving_basis import MILLION, ServedCost, ServiceCost
+
+# The share of a device's energy by the name of a service; that of none is under "".
+EnergyShares = Mapping[str, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class ServedEnergy:
 
 
 def service_energy(
-    cost: ServiceCost, allocations: Mapping[str, Allocation], drawn: Mapping[str, Energy | None]
+    cost: ServiceCost, shares: Mapping[str, EnergyShares], drawn: Mapping[str, Energy | None]
 ) -> Energy | None:
     """Return the energy of a service; None where it has no cost or a device's energy is unknown.
 
@@ -72,7 +75,7 @@ def service_energy(
 
     Args:
         cost: What the service cost.
-        allocations: Cost allocation of each device, by name.
+        shares: Each service's share of the energy of each device, by the device's name.
         drawn: Energy of each device in the window, by name.
     """
     if cost.total is None:
@@ -80,7 +83,7 @@ def service_energy(
     parts = []
     for name in cost.devices:
         energy = drawn.get(name)
-        share = electricity_share(cost.window.service, allocations[name])
+        share = shares.get(name, {}).get(cost.window.service)
         if energy is None or share is None:
             return None
         parts.append(replace(energy, energy_j=energy.energy_j * float(share), idle_power_w=None))
@@ -109,17 +112,24 @@ def served_energy(cost: ServedCost, whole: Energy) -> ServedEnergy:
     )
 
 
-def electricity_share(service: str, allocation: Allocation) -> Fraction | None:
-    """Return the part of a device's electricity that a service bears; None where nothing is priced."""
-    own = [line for line in allocation.lines if line.service == service]
-    for amounts, all_amounts in (
-        ([line.energy for line in own], [line.energy for line in allocation.lines]),
-        ([line.hardware for line in own], [line.hardware for line in allocation.lines]),
-    ):
-        whole: Decimal = total_of(all_amounts)
-        if whole > 0:
-            return Fraction(total_of(amounts)) / Fraction(whole)
-    return None
+def energy_shares(use: DeviceUse, energy_j: float, probing_j: float | None) -> EnergyShares:
+    """Return each service's share of a device's energy in a window.
+
+    Args:
+        use: Use of the device; its prices do not matter.
+        energy_j: Energy of the device.
+        probing_j: Energy of probing in the window; None to take its part by time.
+    """
+    whole = exact(max(energy_j, 0.0)) or Decimal(1)
+    probing = None if probing_j is None or energy_j <= 0 else exact(max(probing_j, 0.0))
+    found = allocate(
+        replace(use, hardware=Decimal(0), energy=whole, probing_energy=probing, idle_energy=None)
+    )
+    shares: dict[str, Fraction] = {}
+    for line in found.lines:
+        share = Fraction(line.energy) / Fraction(whole)
+        shares[line.service] = shares.get(line.service, Fraction(0)) + share
+    return shares
 
 
 def _per(energy_j: float | None, count: float | None, per: int = 1) -> float | None:
