@@ -56,7 +56,15 @@ for line in sys.stdin:
 """
 
 
-def runner_of(failure="pass", *, deadline_s=20.0, keep_alive=False, result=None, stop=None):
+def runner_of(
+    failure="pass",
+    *,
+    deadline_s=20.0,
+    keep_alive=False,
+    result=None,
+    stop=None,
+    now_s=time.monotonic,
+):
     program = CHILD.format(failure=failure, result=result or RESULT)
     return ProbeRunner(
         sys.executable,
@@ -64,11 +72,33 @@ def runner_of(failure="pass", *, deadline_s=20.0, keep_alive=False, result=None,
         stop or threading.Event(),
         keep_alive=keep_alive,
         command=lambda python: (python, "-c", program),
+        now_s=now_s,
     )
 
 
 def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
     return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
+
+
+COMPILING = """
+    for batch in (1, 2, 4):
+        send(type="progress", phase="compile", done=0.0, note=f"batch {batch}")
+        send(type="progress", phase="batch", done=0.5, note=f"batch {batch}")
+"""
+
+
+def test_deadline_restarts_with_each_batch_that_is_compiled():
+    for step_s, kind in ((15.0, None), (25.0, "deadline")):
+        now_s = [0.0]
+
+        def on_progress(progress, step_s=step_s, now_s=now_s):
+            if progress.phase == "compile":
+                now_s[0] += step_s
+
+        runner = runner_of(COMPILING, deadline_s=20.0, now_s=lambda now_s=now_s: now_s[0])
+        outcome = run(runner, on_progress=on_progress)
+        assert getattr(outcome, "kind", None) == kind, outcome
+    assert "last phase compile batch 1:" in outcome.title
 
 
 def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():

@@ -44,7 +44,9 @@ class CommonProbeConfig(Section):
         examples=["30s"],
     )
     deadline_s: Duration = key(
-        "deadline", 180.0, description="Longest run; after it the run is killed."
+        "deadline",
+        180.0,
+        description="Longest run; after it the run is killed. It restarts with each batch that is compiled.",
     )
     window_s: WindowDuration = key(
         "window",

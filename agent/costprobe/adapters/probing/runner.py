@@ -31,10 +31,12 @@ class ProbeRunner:
 
     Args:
         python: Interpreter to run the worker under.
-        deadline_s: Longest run in seconds; a child that takes longer is killed.
+        deadline_s: Longest run in seconds; a child that takes longer is killed. It restarts with
+            each batch that is compiled, because an empty compile cache may take most of it.
         keep_alive: True to reuse the child for the next run; after a fault a new one is started.
         stop: Ends a run.
         command: The worker's command line, by interpreter.
+        now_s: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -45,13 +47,17 @@ class ProbeRunner:
         *,
         keep_alive: bool = False,
         command: Callable[[str], tuple[str, ...]] = worker_command,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._command = command(python)
         self._deadline_s = deadline_s
         self._stop = stop
         self._keep_alive = keep_alive
         self._child: ProbeChild | None = None
+        self._now_s = now_s
         self._phase = ""
+        self._ends_s = 0.0
+        self._compilations = 0
         self._lock = Lock()
 
     def run(
@@ -108,12 +114,12 @@ class ProbeRunner:
             except OSError as error:
                 title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
                 return ProbeFault("spawn", title, ())
-        self._phase = ""
+        self._phase, self._compilations = "", 0
         self._child.send(request.to_wire())
         curve: list[Mapping[str, float]] = []
-        ends_s = time.monotonic() + self._deadline_s
+        self._ends_s = self._now_s() + self._deadline_s
         while True:
-            message = self._next(self._child, ends_s)
+            message = self._next(self._child)
             if isinstance(message, ProbeFault):
                 return message
             ended = self._ended(message, request.probe, device, self._child, curve)
@@ -126,10 +132,19 @@ class ProbeRunner:
                 self._child.send('{"cmd": "continue"}')
             elif message["type"] == "progress":
                 progress = read_progress(message)
-                self._phase = f"{progress.phase} {progress.note}".strip()
+                self._note_phase(progress)
                 on_progress(progress)
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
                 curve.append(read_batch_point(message))
+
+    def _note_phase(self, progress: ProbeProgress) -> None:
+        """Record the phase for a fault, and restart the deadline if a batch is compiled."""
+        phase = f"{progress.phase} {progress.note}".strip()
+        is_new = phase != self._phase
+        self._phase = phase
+        if progress.phase == "compile" and is_new and self._compilations < MAX_CURVE_POINTS:
+            self._compilations += 1
+            self._ends_s = self._now_s() + self._deadline_s
 
     def _ended(
         self,
@@ -156,12 +171,12 @@ class ProbeRunner:
             return _fault("malformed", title, child)
         return None
 
-    def _next(self, child: ProbeChild, ends_s: float) -> dict[str, Any] | ProbeFault:
+    def _next(self, child: ProbeChild) -> dict[str, Any] | ProbeFault:
         """Return the child's next message, or why there will be none."""
         while True:
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
-            left_s = ends_s - time.monotonic()
+            left_s = self._ends_s - self._now_s()
             if left_s <= 0:
                 child.dump_stack()
                 title = (
