@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from costprobe.adapters.sensors.child.aggregate import Aggregator
 from costprobe.adapters.sensors.child.metering import Metering
+from costprobe.adapters.sensors.child.pending import PendingRequests
 from costprobe.adapters.sensors.child.process_time import ProcessTime
 from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
@@ -22,7 +23,6 @@ from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.adapters.sensors.protocol.messages import (
     Message,
     SensorSettings,
-    activity_message,
     device_message,
     fault_message,
     reading_message,
@@ -37,15 +37,6 @@ Emit = Callable[[Message], None]
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """An `energy` or `activity` command that waits for the samples it needs."""
-
-    message: Message
-    end_ns: int
-    give_up_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +109,10 @@ class DeviceWorker:
         self._slices: frozenset[str] | None = None
         self._activity = ActivityLog(self._every_ns)
         self._aggregator = Aggregator(sensor.name)
-        self._requests: list[_Request] = []
+        self._requests = PendingRequests(
+            self._metering, self._activity, self._read_busy_pids, clock, self._every_ns
+        )
         self._watched_until_ns = 0
-        self._busy_pids: frozenset[int] | None = None
         self._process_time = ProcessTime() if settings.processes else None
 
     def start(self) -> None:
@@ -157,7 +149,7 @@ class DeviceWorker:
             wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
         else:
             wake_ns = self._retry_ns
-        return min([wake_ns, *(request.give_up_ns for request in self._requests)])
+        return min(wake_ns, self._requests.give_up_ns)
 
     def step(self) -> None:
         """Do what is due next."""
@@ -174,15 +166,13 @@ class DeviceWorker:
 
     def command(self, message: Message) -> None:
         """Execute a command of the daemon that concerns this device."""
-        now_ns = self._clock.monotonic_ns()
         match message["cmd"]:
             case "mark" if self.opened:
                 self._metering.mark()
             case "watch":
                 self._watch(int(message["until_ns"]))
-            case "energy" | "activity" if len(self._requests) < INBOX_MAX:
-                give_up_ns = now_ns + max(2 * NS_PER_S, 2 * self._every_ns)
-                self._requests.append(_Request(message, int(message["end_ns"]), give_up_ns))
+            case "energy" | "activity":
+                self._requests.add(message)
                 self._answer()
             case "flush":
                 self._close_interval(None)
@@ -292,36 +282,20 @@ class DeviceWorker:
             self._emit(reading_message(reading))
 
     def _answer(self) -> None:
-        """Answer the requests whose samples are in, or that have waited long enough."""
-        now_ns = self._clock.monotonic_ns()
-        waiting: list[_Request] = []
-        for request in self._requests:
-            is_energy = request.message["cmd"] == "energy"
-            # Conditions come from samples alone; power is also polled between samples.
-            seen_ns = self._metering.history.power_ns if is_energy else self._activity.seen_ns
-            last = not self.opened or now_ns >= request.give_up_ns or seen_ns >= request.end_ns
-            if is_energy:
-                answer = self._metering.answer(request.message, last=last)
-            else:
-                answer = self._conditions(request.message) if last else None
-            if answer is None:
-                waiting.append(request)
-            else:
-                self._emit(answer)
-        self._requests = waiting
+        for answer in self._requests.answers(opened=self.opened):
+            self._emit(answer)
 
-    def _conditions(self, message: Message) -> Message:
-        start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
+    def _read_busy_pids(self, since_ns: int) -> frozenset[int] | None:
+        found: list[frozenset[int]] = []
+
+        def read() -> None:
+            shares = self.sensor.util_by_pid_pct(since_ns)
+            if shares is not None:
+                found.append(frozenset(pid for pid, pct in shares.items() if pct > 0))
+
         if self.opened:
-            self._guard(lambda: self._read_busy_pids(start_ns))
-        busy_pids, self._busy_pids = self._busy_pids, None
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"], busy_pids)
-        return activity_message(int(message["id"]), activity)
-
-    def _read_busy_pids(self, since_ns: int) -> None:
-        found = self.sensor.util_by_pid_pct(since_ns)
-        if found is not None:
-            self._busy_pids = frozenset(pid for pid, pct in found.items() if pct > 0)
+            self._guard(read)
+        return found[0] if found else None
 
     def _react(self, fault: SensorFault) -> None:
         if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
