@@ -16,6 +16,34 @@ from fakes.processes import children_of
 from fakes.scenes import GPU_PROBE, OWNED, QUICK, WORKER
 
 LATENCY_PROBE = GPU_PROBE + "energy = false\n"
+# A pass that leaves the processors to others: the energy window is five seconds of passes.
+PAUSING = """
+import time
+import torch
+
+
+class Pausing(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(0.02)
+        return x
+
+
+def make():
+    return Pausing(), torch.ones(1, 4)
+"""
+CPU_PROBE = """
+[probing]
+duty = 1
+[[probe]]
+name = "pausing"
+kind = "module"
+module = "own_model:make"
+batch = 1
+every = "1h"
+threads = 1
+sample_cap = "200ms"
+when_busy = "run"
+"""
 OTHER_UUID = b"GPU-00009999-fake-4000-8000-000000000000"
 
 
@@ -60,7 +88,7 @@ def probes(daemon):
 
 def wait_for_more_rows(daemon, device):
     before = len(daemon.points("device", device=device))
-    daemon.wait_for(lambda: len(daemon.points("device", device=device)) > before + 3)
+    daemon.wait_for(lambda: len(daemon.points("device", device=device)) > before + 1)
 
 
 def test_a_gpu_probe_has_energy_and_cost(measured):
@@ -187,12 +215,10 @@ def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_prob
     assert "NOT RUNNING" in daemon.look("status", code=3)
 
 
-def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in):
-    daemon = daemon_in()
-    daemon.start(
-        QUICK
-        + '[probing]\nduty = 1\n[[probe]]\nname = "cnn"\nkind = "cnn"\nbatch = 1\nevery = "1h"\nthreads = 1\nsample_cap = "200ms"\nwhen_busy = "run"\n'
-    )
+def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in, tmp_path):
+    (tmp_path / "own_model.py").write_text(PAUSING)
+    daemon = daemon_in(PYTHONPATH=str(tmp_path))
+    daemon.start(QUICK + CPU_PROBE)
     (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
     (probe,) = daemon.points("probe")
     assert probe.tags["device"] == "cpu"

@@ -62,8 +62,8 @@ def test_a_failing_job_is_recorded_and_does_not_stop_others(schedule):
         raise OSError("the disk is on fire")
 
     done = threading.Semaphore(0)
-    schedule.add("boom", 1, boom)
-    schedule.add("fine", 1, done.release)
+    schedule.add("boom", 0.2, boom)
+    schedule.add("fine", 0.2, done.release)
     schedule.start()
     for _ in range(3):
         assert done.acquire(timeout=60)
@@ -82,8 +82,8 @@ def test_a_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):
         running.pop()
 
     beats = threading.Semaphore(0)
-    schedule.add("slow", 1, slow)
-    schedule.add("beat", 1, beats.release)
+    schedule.add("slow", 0.2, slow)
+    schedule.add("beat", 0.2, beats.release)
     schedule.start()
     for _ in range(5):
         assert beats.acquire(timeout=60)

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.storage.writer import Store
@@ -11,6 +12,7 @@ from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.schema import make_point
 from fakes.clock import FakeClock
+from fakes.memory import memory_folder
 
 YEAR_S = 365 * 86_400
 EVERY_S = 300
@@ -88,23 +90,24 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory):
+def warm():
     """The store of a host after three days, and the time to continue at."""
-    folder = tmp_path_factory.mktemp("warm")
-    host = Host(folder, FakeClock().time_ns())
-    assert host.live(3 * DAY) == set()
-    host.watching.close()
-    host.store.close()
-    return folder, host.clock.time_ns()
+    with memory_folder() as folder:
+        host = Host(Path(folder), FakeClock().time_ns())
+        assert host.live(3 * DAY) == set()
+        host.watching.close()
+        host.store.close()
+        yield folder, host.clock.time_ns()
 
 
 @pytest.fixture
-def host(warm, tmp_path):
-    folder, time_ns = warm
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    host = Host(tmp_path, time_ns)
-    yield host
-    host.store.close()
+def host(warm):
+    warm_folder, time_ns = warm
+    with memory_folder() as folder:
+        shutil.copytree(warm_folder, folder, dirs_exist_ok=True)
+        host = Host(Path(folder), time_ns)
+        yield host
+        host.store.close()
 
 
 def nothing(_host):
