@@ -78,7 +78,7 @@ ENGINES: Mapping[str, Engine] = {
                 ),
                 "tokens_in": (Counter("vllm:prompt_tokens_total"),),
                 "tokens_out": (Counter("vllm:generation_tokens_total"),),
-                # The hits also count each retry to schedule a request, and its preemptions.
+                # The hits are counted again with each retry to schedule a request.
                 "cached_tokens": (
                     Counter("vllm:prompt_tokens_cached_total"),
                     Counter("vllm:prefix_cache_hits_total"),
