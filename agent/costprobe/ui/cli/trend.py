@@ -14,8 +14,13 @@ from typing import Any
 import click
 
 from costprobe.adapters.storage.history import SeriesValues
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
 from costprobe.core.schema import SCHEMA
+from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
+from costprobe.domain.costing.budgets.periods import HOUR_NS
+from costprobe.domain.costing.serving.served import MEASURES
+from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import (
@@ -88,16 +93,20 @@ def command(
     """Show a numeric field over time: one row per series, and a plot."""
     measurement, field = _measurement_and_field(field)
     tags = {name: value for name, value in selected.items() if value}
+    now_ns = time.time_ns()
     with reader_of(LoadedConfig(config)) as reader:
         found = reader.values(
             measurement,
             field,
             since_ns,
-            time.time_ns(),
+            now_ns,
             tags or None,
             sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
         )
-    found = [series for series in found if series.values]
+        found = [series for series in found if series.values]
+        changes = [
+            _change(reader, measurement, field, series, since_ns, now_ns) for series in found
+        ]
     if as_json:
         click.echo(json.dumps(_document(measurement, field, found)))
     elif as_csv:
@@ -105,7 +114,9 @@ def command(
     elif not found:
         click.echo(f"no {field} since {local(since_ns)}; is the daemon running? costprobe status")
     else:
-        click.echo(_table(found))
+        click.echo(_table(found, changes))
+        if any(_is_served(measurement, field, series) for series in found):
+            click.echo(_compared(since_ns, now_ns))
         if any(series.is_sampled for series in found):
             click.echo(_sampling(found))
         for words, group in _comparable(found).items() if plot else ():
@@ -124,6 +135,46 @@ def _measurement_and_field(text: str) -> tuple[str, str]:
     near = nearest(field, known)
     hint = f"did you mean {near}?" if near else "see docs/reference/series.md"
     raise bad_input(f"--field {text}: no such field; {hint}")
+
+
+def _is_served(measurement: str, field: str, series: SeriesValues) -> bool:
+    """Whether a field is a ratio or a total of production, which a single window says little of."""
+    if measurement == "cost" and series.tags.get("basis") == "serving":
+        return field in SERVING_RATIOS or field in SERVING_SUMS
+    return measurement == "serving" and field in MEASURES
+
+
+def _change(
+    reader: StoreReader,
+    measurement: str,
+    field: str,
+    series: SeriesValues,
+    since_ns: int,
+    now_ns: int,
+) -> float | None:
+    """Return the change of a series in percent; None where it is unknown."""
+    if not _is_served(measurement, field, series):
+        first, last = series.values[0], series.values[-1]
+        return (last / first - 1) * 100 if first else None
+    spans = compared_spans(since_ns, now_ns)
+    model = series.tags.get("served_model")
+    # The row of an hour is stamped at its start.
+    first_ns = spans[0].start_ns - HOUR_NS
+    rows = [
+        row
+        for row in reader.points(measurement, first_ns, now_ns, series.tags)
+        if row.tags.get("served_model") == model
+    ]
+    found = change_of(rows, field, spans)
+    return None if found is None else found.pct
+
+
+def _compared(since_ns: int, now_ns: int) -> str:
+    before, after = compared_spans(since_ns, now_ns)
+    return (
+        f"change of services: {local(after.start_ns)} to {local(after.end_ns)} against"
+        f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each"
+    )
 
 
 def _name(series: SeriesValues) -> str:
@@ -155,13 +206,13 @@ def _write_csv(field: str, found: Sequence[SeriesValues]) -> None:
             writer.writerow([iso(time_ns), *own, value])
 
 
-def _table(found: Sequence[SeriesValues]) -> str:
+def _table(found: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
     rows: list[tuple[str, ...]] = [
         ("series", "samples", "first", "last", "change", "median", "min", "max")
     ]
-    for series in found:
+    for series, change_pct in zip(found, changes, strict=True):
         values = list(series.values)
-        change = f"{(values[-1] / values[0] - 1) * 100:+.1f} %" if values[0] else "-"
+        change = "-" if change_pct is None else f"{change_pct:+.1f} %"
         figures = (values[0], values[-1])
         summary = (statistics.median(values), min(values), max(values))
         rows.append(

@@ -8,31 +8,50 @@ from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.domain.costing.budgets.periods import TimeSpan
 
-HOUR_NS: Final = 3600 * NS_PER_S
-DAY_NS: Final = 24 * HOUR_NS
+DAY_NS: Final = 24 * 3600 * NS_PER_S
 WEEK_NS: Final = 7 * DAY_NS
-# Of a span with a lower coverage nothing is said.
-COMPARED_SHARE: Final = 0.5
+# A span with a lower coverage is not compared: it lacks hours of the day that the other has.
+COMPARED_SHARE: Final = 0.9
 
 
-class Change(NamedTuple):
-    """A ratio of production in two adjacent spans of equal length.
+class ServingChange(NamedTuple):
+    """A ratio of production in two spans of equal length and the same hours of the day.
 
     Attributes:
         before: Ratio in the earlier span.
         after: Ratio in the later one.
-        span_s: Length of each in seconds: whole weeks, days or hours.
     """
 
     before: float
     after: float
-    span_s: float
 
     @property
     def pct(self) -> float | None:
         """Change in percent; None from zero."""
         return (self.after / self.before - 1) * 100 if self.before else None
+
+
+def compared_spans(since_ns: int, until_ns: int) -> tuple[TimeSpan, TimeSpan]:
+    """Return the two equal spans that are compared for a time.
+
+    They hold the same hours of the day, and from two weeks on the same days of the week: otherwise a
+    change would be that of the time of day. Of a long time they are its last whole days in two
+    halves; of less than two days its last day and the one before; of less than a day that time and
+    the same hours of the day before.
+
+    Args:
+        since_ns: UTC ns.
+        until_ns: UTC ns.
+    """
+    length_ns = until_ns - since_ns
+    half_ns = length_ns // 2
+    unit_ns = WEEK_NS if half_ns >= WEEK_NS else DAY_NS
+    span_ns = half_ns // unit_ns * unit_ns or min(length_ns, DAY_NS)
+    shift_ns = max(span_ns, DAY_NS)
+    after = TimeSpan(until_ns - span_ns, until_ns)
+    return TimeSpan(after.start_ns - shift_ns, after.end_ns - shift_ns), after
 
 
 def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
@@ -56,42 +75,34 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})
 
 
-def change_of(rows: Sequence[Point], field: str, since_ns: int, until_ns: int) -> Change | None:
-    """Return how a ratio changed from the first half of a time to the second.
-
-    The halves are equal and hold the same hours of the day, and of the week where there are two
-    weeks: otherwise the change would be that of the time of day. What remains is at the beginning.
+def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> ServingChange | None:
+    """Return how production changed between two spans.
 
     Args:
-        rows: Rows of `cost` on the serving basis, of one service or model, in one currency.
-        field: A ratio of `SERVING_RATIOS`.
-        since_ns: UTC ns.
-        until_ns: UTC ns.
+        rows: Rows of `cost` on the serving basis or of `serving`, of one service or model, in one
+            currency, over both spans.
+        field: A ratio of `SERVING_RATIOS`, or a total of a window, which is compared by its rate.
+        spans: The earlier and the later one, of equal length.
 
     Returns:
-        None where the time is shorter than two hours, or windows cover less than half of a span.
+        None where windows cover less than nine tenths of a span, or nothing was counted.
     """
-    half_ns = (until_ns - since_ns) // 2
-    span_ns = next(
-        (
-            half_ns // unit_ns * unit_ns
-            for unit_ns in (WEEK_NS, DAY_NS, HOUR_NS)
-            if half_ns >= unit_ns
-        ),
-        0,
-    )
-    if not span_ns:
-        return None
-    first_ns, middle_ns = until_ns - 2 * span_ns, until_ns - span_ns
-    spans = ((first_ns, middle_ns), (middle_ns, until_ns))
-    found = [[row for row in rows if start < _middle_ns(row) <= end] for start, end in spans]
-    for own in found:
-        if sum(_window_s(row) for row in own) < COMPARED_SHARE * span_ns / NS_PER_S:
+    found: list[float] = []
+    for span in spans:
+        own = [row for row in rows if span.start_ns < _middle_ns(row) <= span.end_ns]
+        window_s = math.fsum(_window_s(row) for row in own)
+        if window_s < COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S:
             return None
-    before, after = (ratio_of_sums(own, field) for own in found)
-    if before is None or after is None:
-        return None
-    return Change(before, after, span_ns / NS_PER_S)
+        if field in SERVING_RATIOS:
+            value = ratio_of_sums(own, field)
+        else:
+            known = [row.fields[field] for row in own if field in row.fields]
+            totals = [float(one) for one in known if isinstance(one, int | float)]
+            value = math.fsum(totals) / window_s if totals else None
+        if value is None:
+            return None
+        found.append(value)
+    return ServingChange(*found)
 
 
 def _window_s(row: Point) -> float:
