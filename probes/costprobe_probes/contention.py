@@ -162,9 +162,10 @@ def contention(
     """Return what took processor time from a probe between two readings.
 
     A run is contended if the hypervisor took more than 5 % of the processors, if other processes
-    ran for more than 10 % of their time and for more than the probe's threads leave free, or if its
-    threads waited for a processor for more than 10 % of their time. Threads that are more than the
-    processors or the quota permit wait for each other: their waiting is no sign of others.
+    ran for more than 10 % of their time and for more than the probe's threads, or its quota, leave
+    free, or if its threads waited for a processor for more than 10 % of their time. Threads that
+    are more than the processors or the quota permit wait for each other: their waiting is no sign
+    of others.
 
     Args:
         before: Reading at the start.
@@ -182,7 +183,7 @@ def contention(
     steal = min(1.0, max(0.0, (after.steal_s - before.steal_s) / whole_s))
     wait = _wait_share(before, after)
     permitted = processors if quota is None else min(processors, quota)
-    left_free = max(0.0, 1 - threads / processors)
+    left_free = max(0.0, 1 - min(threads, permitted) / processors)
     return Contention(
         steal > STEAL_SHARE
         or others > max(OTHERS_SHARE, left_free)

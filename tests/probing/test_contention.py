@@ -17,6 +17,7 @@ RUNS = {
     "others on the processor of the thread": (CpuReading(10, 4, 20, 0, 4, 6), 1, None, True),
     "more threads than processors": (CpuReading(10, 39, 39.5, 0, 39, 39), 8, None, False),
     "more threads than the quota": (CpuReading(10, 20, 20.2, 0, 20, 20), 4, 2.0, False),
+    "others on what a quota leaves free": (CpuReading(10, 10, 38, 0, 10, 20), 4, 1.0, False),
     "a quota that is shared": (CpuReading(10, 10, 10.2, 0, 10, 10), 2, 2.0, True),
     "too short to know": (CpuReading(0.1, 0, 0.4, 0, 0, 0.1), 4, None, None),
 }
