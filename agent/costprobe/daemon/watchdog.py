@@ -38,11 +38,6 @@ class Watchdog:
         self._parts = parts
         self._dead: tuple[str, ...] = ()
 
-    @property
-    def dead(self) -> tuple[str, ...]:
-        """The parts that were dead at the last beat."""
-        return self._dead
-
     def beat(self) -> None:
         """Check the parts; feed the watchdog, or log the dead ones."""
         dead = tuple(sorted(name for name, lives in self._parts().items() if not lives))

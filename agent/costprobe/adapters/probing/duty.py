@@ -6,6 +6,8 @@ from collections import deque
 from typing import Literal, NamedTuple
 
 MAX_RUNS = 10_000
+# Length of the sliding window.
+WINDOW_S = 3600.0
 # Energy runs may use this part of the budget, the rest is left to latency runs: latency shows a
 # change soonest, and the last measured energy is carried over between energy windows.
 ENERGY_PART = 0.5
@@ -27,12 +29,10 @@ class DutyBudget:
 
     Args:
         share: Largest share of the device's time, from 0 to 1.
-        window_s: Length of the sliding window in seconds.
     """
 
-    def __init__(self, share: float, window_s: float = 3600.0) -> None:
-        self._allowed_s = share * window_s
-        self._window_s = window_s
+    def __init__(self, share: float) -> None:
+        self._allowed_s = share * WINDOW_S
         self._runs: deque[_Run] = deque(maxlen=MAX_RUNS)
 
     def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
@@ -46,7 +46,7 @@ class DutyBudget:
 
     def used_share(self, time_s: float) -> float:
         """Return the share of the device's time used by runs in the window."""
-        return self.used_s(time_s) / self._window_s
+        return self.used_s(time_s) / WINDOW_S
 
     def plan(
         self, probe: str, time_s: float, full_s: float, latency_only_s: float
@@ -71,5 +71,5 @@ class DutyBudget:
         return "latency" if latency_only_s + reserve_s <= left_s else "skip"
 
     def _drop_old(self, time_s: float) -> None:
-        while self._runs and self._runs[0].time_s <= time_s - self._window_s:
+        while self._runs and self._runs[0].time_s <= time_s - WINDOW_S:
             self._runs.popleft()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +37,7 @@ class Compacted:
     dropped: int
 
 
-def compact(
-    path: Path, since: KeepSince, clock: Clock, on_step: Callable[[int], None] = lambda _: None
-) -> Compacted:
+def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
     """Aggregate, delete and release all that is due, in steps that may be killed at any time.
 
     Requires exclusive access: a daemon caches series ids and would write to a deleted series.
@@ -49,7 +46,6 @@ def compact(
         path: The store.
         since: Retention limits.
         clock: Clocks of the host.
-        on_step: Called after each step with the number of rows handled so far.
 
     Raises:
         StoreError: It does not exist, cannot be written, or (`locked`) is open elsewhere.
@@ -65,7 +61,6 @@ def compact(
             aggregated, removed = aggregated + step.aggregated, removed + step.removed
             dropped += step.dropped
             is_done = step.is_done
-            on_step(aggregated + removed)
         while store.release_pages(keep=False):
             pass
     return Compacted(before_bytes, size_bytes(path), aggregated, removed, dropped)

@@ -121,7 +121,7 @@ def open_writer(path: Path, time_ns: int, busy_timeout_ms: int, *, alone: bool =
         return Database(path, connection)
 
 
-def open_reader(path: Path, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Database:
+def open_reader(path: Path) -> Database:
     """Open the file read-only, also while a daemon writes to it.
 
     Raises:
@@ -130,14 +130,14 @@ def open_reader(path: Path, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Database:
     with translated("read", path):
         path.stat()
         try:
-            connection = _connect_reader(path, "mode=ro", busy_timeout_ms)
+            connection = _connect_reader(path, "mode=ro")
         except sqlite3.OperationalError:
             # In WAL mode SQLite creates an index file even for reading. Where it cannot (a read-only
             # directory), the file alone is complete if no process has it open, which an absent or
             # empty log shows.
             if _wal_bytes(path) > 0:
                 raise
-            connection = _connect_reader(path, "mode=ro&immutable=1", busy_timeout_ms)
+            connection = _connect_reader(path, "mode=ro&immutable=1")
         return Database(path, connection)
 
 
@@ -181,8 +181,8 @@ def _connect(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection
     )
 
 
-def _connect_reader(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection:
-    connection = _connect(path, query, busy_timeout_ms)
+def _connect_reader(path: Path, query: str) -> sqlite3.Connection:
+    connection = _connect(path, query, BUSY_TIMEOUT_MS)
     try:
         connection.execute("PRAGMA query_only = ON")
         if missing(connection, path, MIGRATIONS):

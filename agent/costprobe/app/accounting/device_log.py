@@ -56,7 +56,7 @@ class DeviceLog:
     is bridged; a longer one makes the sum unknown.
 
     Args:
-        longest_window_s: Readings are interval for twice as long, in s, and ten minutes more.
+        longest_window_s: Readings are kept for twice as long, in s, and ten minutes more.
         gap_s: The longest gap that is bridged, in s.
         poll_s: Time between two polls of the power, in s.
     """
@@ -144,7 +144,7 @@ class DeviceLog:
         return self._sum(device, start_ns, end_ns, lambda interval: interval.busy_s)
 
     def busy_by_pid_s(self, device: str, start_ns: int, end_ns: int) -> dict[int, float] | None:
-        """Seconds in which each process interval it busy; None if a part is unknown."""
+        """Seconds in which each process kept it busy; None if a part is unknown."""
         found: dict[int, float] = {}
         parts = self._parts(device, start_ns, end_ns)
         if parts is None:

@@ -88,12 +88,12 @@ class Steps:
             raise StepError("\n".join([f"{shlex.join(command)} failed:", shown, fix]))
         return done.stdout or ""
 
-    def attempt(self, command: Sequence[str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> bool:
+    def attempt(self, command: Sequence[str]) -> bool:
         """Run a command that may fail without harm; return True if it succeeded."""
         if shutil.which(command[0]) is None:
             return False
         try:
-            self.run(command, "it is not needed", timeout_s=timeout_s)
+            self.run(command, "it is not needed")
         except StepError as error:
             # The last line is the hint; the one before it is the program's last line of output.
             self.log(f"    not done: {error.message.splitlines()[-2:][0].strip()}")

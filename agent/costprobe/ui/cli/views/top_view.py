@@ -116,12 +116,12 @@ def _word(key: str) -> Callable[[Row], str]:
     return lambda row: str(row[key] or "-")
 
 
-def _figure(key: str, unit: str, digits: int = 3) -> Callable[[Row], str]:
+def _figure(key: str, unit: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         value = row[key]
         if value is None:
             return "-"
-        text = f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.{digits}g}"
+        text = f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
         return f"{text} {unit}".rstrip()
 
     return cell
