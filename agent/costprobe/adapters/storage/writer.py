@@ -20,7 +20,7 @@ from costprobe.adapters.storage.outbox import notice_queue as queue
 from costprobe.adapters.storage.outbox import outbox, outbox_order
 from costprobe.adapters.storage.outbox.notice_queue import NotifierStatus, QueuedNotice
 from costprobe.adapters.storage.outbox.outbox import Backlog, SinkStatus
-from costprobe.adapters.storage.outbox.sink_outbox import SinkOutbox
+from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
 from costprobe.adapters.storage.rollup import retention, rollup
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow, insert, rendered
@@ -112,14 +112,8 @@ class Store:
             if self._outbox_reader is None:
                 self._outbox_reader = open_reader(self.path)
                 self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
-        return SinkOutbox(
-            self._database,
-            self._outbox_reader,
-            self._clock,
-            sink,
-            important_first=important_first,
-            max_points=max_points,
-        )
+        access = SinkAccess(self._database, self._outbox_reader, self._clock, sink)
+        return SinkOutbox(access, important_first=important_first, max_points=max_points)
 
     def register_sink(self, sink: str, *, from_beginning: bool = True) -> None:
         """Create the cursor of a sink; an existing cursor is kept.

@@ -16,6 +16,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.configuration import Config
+from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
@@ -32,8 +33,6 @@ DAY_NS = 86_400 * NS_PER_S
 LEARN_NS = 21 * DAY_NS
 ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
-REFRESH_NS = 60 * NS_PER_S
-MAX_WAITING = 10_000
 # A row's time is computed from CLOCK_MONOTONIC: it may be a little later than now.
 AHEAD_NS = 60 * NS_PER_S
 # Detector states are stored once an hour, one after the other.
@@ -88,11 +87,7 @@ class Watching:
                 and labels.get("budget") in budgets
             ),
         )
-        self._points: list[Point] = []
-        self._notices: list[Notice] = []
-        self._dropped_notices = 0
-        self._committed_ns = 0
-        self._fault: str | None = None
+        self._incidents = IncidentStore(store)
         self._resume()
         steps.subscribe(self._clock_was_stepped)
 
@@ -118,11 +113,8 @@ class Watching:
             outcome = self._engine.tick(now_ns, faults)
             for row in outcome.points:
                 _log(row)
-            self._points += outcome.points
-            self._notices += outcome.notices
-            self._drop_overflow()
-            is_due = not 0 <= now_ns - self._committed_ns < REFRESH_NS
-            if outcome.changed or self._points or self._notices or is_due:
+            self._incidents.add(outcome.points, outcome.notices)
+            if outcome.changed or self._incidents.is_due(now_ns):
                 return self._commit(now_ns)
         return False
 
@@ -133,10 +125,7 @@ class Watching:
         After a crash before that, the next process delivers them again.
         """
         with self._lock:
-            if self._fault is None:
-                return ()
-            found, self._notices = self._notices, []
-        return found
+            return self._incidents.unstored()
 
     def close(self) -> None:
         """Store the detectors' states for the next start; a failing store is logged."""
@@ -159,11 +148,7 @@ class Watching:
 
     def status(self) -> dict[str, Any]:
         """Return what `costprobe status` shows; `fault` is None while incidents are stored."""
-        return {
-            "fault": self._fault,
-            "waiting_notices": len(self._notices),
-            "dropped_notices": self._dropped_notices,
-        }
+        return self._incidents.status()
 
     def firing_for(self, notifier: str) -> Sequence[Alert]:
         """Return the firing alerts that a notifier was sent."""
@@ -232,33 +217,11 @@ class Watching:
             "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
             "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
         }
-        notices = [(notice.notifier, notice.alert.to_document()) for notice in self._notices]
-        try:
-            self._store.commit_alerts(
-                self._points,
-                {
-                    ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
-                    PUBLIC_STATE: alerts,
-                },
-                notices,
-            )
-        except StoreError as error:
-            if self._fault is None:
-                logger.error("incidents wait in memory: %s", error)  # noqa: TRY400 - no traceback: the text has the cause
-            self._fault = str(error)
-            return False
-        self._fault = None
-        self._committed_ns = now_ns
-        self._points, self._notices = [], []
-        return bool(notices)
-
-    def _drop_overflow(self) -> None:
-        """Bound what waits while the store cannot be written; the oldest is dropped first."""
-        del self._points[:-MAX_WAITING]
-        dropped = max(0, len(self._notices) - MAX_WAITING)
-        if dropped:
-            del self._notices[:dropped]
-            self._dropped_notices += dropped
+        states = {
+            ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
+            PUBLIC_STATE: alerts,
+        }
+        return self._incidents.commit(states, now_ns)
 
     def _history(self, device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
         tags = {"device": device, "probe": probe}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from costprobe.adapters.storage.database import Database
 from costprobe.adapters.storage.outbox import outbox, outbox_bound, outbox_order
@@ -17,32 +18,42 @@ _STEPS_MAX = 100
 _NO_END = 2**63 - 1
 
 
+class SinkAccess(NamedTuple):
+    """The place of one sink in the store.
+
+    Attributes:
+        database: The store's file, to write to.
+        reader: The same file, to read from: a long read delays no commit.
+        clock: For the time of progress.
+        sink: Name of the sink; registered.
+    """
+
+    database: Database
+    reader: Database
+    clock: Clock
+    sink: str
+
+
 class LiveRows:
     """The newest rows, in the order of commits.
 
     Args:
-        database: The store's file, to write to.
-        reader: The same file, to read from: a long read delays no commit.
-        clock: For the time of progress.
-        sink: Name of the sink that receives them; registered.
+        access: The sink's place in the store.
     """
 
-    def __init__(self, database: Database, reader: Database, clock: Clock, sink: str) -> None:
-        self._database = database
-        self._reader = reader
-        self._clock = clock
-        self._sink = sink
+    def __init__(self, access: SinkAccess) -> None:
+        self._access = access
 
     def batch(self, limit: int) -> RowBatch | None:
         """Return up to `limit` rows that come next; None if there are none."""
-        with self._reader.snapshot("read") as connection:
-            live_seq = outbox_order.load(connection, self._sink).live_seq
+        with self._access.reader.snapshot("read") as connection:
+            live_seq = outbox_order.load(connection, self._access.sink).live_seq
             live = RowRange("all", live_seq, _NO_END)
             return outbox_order.batch_of(connection, live, limit, newest_first=False)
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
         """Return the rows of a batch one by one, in the order in which they are sent."""
-        with self._reader.snapshot("read") as connection:
+        with self._access.reader.snapshot("read") as connection:
             return outbox_order.rows_of(connection, batch.covered, newest_first=False)
 
     def done(
@@ -57,14 +68,14 @@ class LiveRows:
             rejected: Lines that were refused for good, with the reason.
         """
         del batch
-        with self._database.transaction("move a sink on in") as connection:
-            progress = outbox_order.load(connection, self._sink)
+        with self._access.database.transaction("move a sink on in") as connection:
+            progress = outbox_order.load(connection, self._access.sink)
             if seq <= progress.live_seq:
                 return  # the thread of an earlier configuration sent and counted them
             there = outbox_order.count_of(connection, RowRange("all", progress.live_seq, seq))
             progress = progress._replace(live_seq=seq)
-            time_ns = self._clock.time_ns()
-            _advance(connection, self._sink, progress, min(sent, there), rejected, time_ns)
+            time_ns = self._access.clock.time_ns()
+            _advance(connection, self._access.sink, progress, min(sent, there), rejected, time_ns)
 
 
 class BacklogRows:
@@ -74,34 +85,20 @@ class BacklogRows:
     a batch that was prepared in advance stays valid when the backlog changes.
 
     Args:
-        database: The store's file, to write to.
-        reader: The same file, to read from: a long read delays no commit.
-        clock: For the time of progress.
-        sink: Name of the sink that receives them; registered.
+        access: The sink's place in the store.
         important_first: Whether they are sent newest first, and device and agent rows last; else
             in the order of commits.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        reader: Database,
-        clock: Clock,
-        sink: str,
-        *,
-        important_first: bool,
-    ) -> None:
-        self._database = database
-        self._reader = reader
-        self._clock = clock
-        self._sink = sink
+    def __init__(self, access: SinkAccess, *, important_first: bool) -> None:
+        self._access = access
         self._important_first = important_first
 
     def batch(self, limit: int) -> RowBatch | None:
         """Return the next rows; None if there is no backlog, or none was found yet in a long one."""
         for _ in range(_LOOKS_MAX):
-            with self._reader.snapshot("read") as connection:
-                progress = outbox_order.load(connection, self._sink)
+            with self._access.reader.snapshot("read") as connection:
+                progress = outbox_order.load(connection, self._access.sink)
                 looked, found = self._look(connection, progress, limit)
             if looked is None or found is not None:
                 return found
@@ -113,13 +110,13 @@ class BacklogRows:
 
         Any thread may call it.
         """
-        with self._reader.snapshot("read") as connection:
-            progress = outbox_order.load(connection, self._sink).without(batch.covered)
+        with self._access.reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._access.sink).without(batch.covered)
             return self._look(connection, progress, limit)[1]
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
         """Return the rows of a batch one by one, in the order in which they are sent."""
-        with self._reader.snapshot("read") as connection:
+        with self._access.reader.snapshot("read") as connection:
             newest_first = self._important_first
             return outbox_order.rows_of(connection, batch.covered, newest_first=newest_first)
 
@@ -151,15 +148,15 @@ class BacklogRows:
 
     def _remove(self, done: RowRange, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
         """Remove a range from the backlog, and count what of it was still there."""
-        with self._database.transaction("move a sink on in") as connection:
-            progress = outbox_order.load(connection, self._sink)
+        with self._access.database.transaction("move a sink on in") as connection:
+            progress = outbox_order.load(connection, self._access.sink)
             parts = progress.overlapping(done)
             if not parts:
                 return  # the thread of an earlier configuration sent and counted them
             there = sum(outbox_order.count_of(connection, part) for part in parts)
-            time_ns = self._clock.time_ns()
+            time_ns = self._access.clock.time_ns()
             left = progress.without(done)
-            _advance(connection, self._sink, left, min(sent, there), rejected, time_ns)
+            _advance(connection, self._access.sink, left, min(sent, there), rejected, time_ns)
 
 
 class SinkOutbox:
@@ -169,10 +166,7 @@ class SinkOutbox:
     acknowledged counts once.
 
     Args:
-        database: The store's file, to write to.
-        reader: The same file, to read from.
-        clock: For the time of progress.
-        sink: Its name; registered.
+        access: The sink's place in the store.
         important_first: How a backlog leaves; see BacklogRows.
         max_points: The most rows that may wait for it.
 
@@ -181,35 +175,23 @@ class SinkOutbox:
         backlog: Rows that an outage left behind.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        reader: Database,
-        clock: Clock,
-        sink: str,
-        *,
-        important_first: bool,
-        max_points: int,
-    ) -> None:
-        self._database = database
-        self._reader = reader
-        self._clock = clock
-        self._sink = sink
+    def __init__(self, access: SinkAccess, *, important_first: bool, max_points: int) -> None:
+        self._access = access
         self._important_first = important_first
         self._max_points = max_points
-        self.live = LiveRows(database, reader, clock, sink)
-        self.backlog = BacklogRows(database, reader, clock, sink, important_first=important_first)
+        self.live = LiveRows(access)
+        self.backlog = BacklogRows(access, important_first=important_first)
 
     def set_apart(self, over_points: int) -> None:
         """Makes a backlog of the live rows, where they are more than `over_points`."""
-        with self._reader.snapshot("read") as connection:
-            progress = outbox_order.load(connection, self._sink)
+        with self._access.reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._access.sink)
             if self._apart(progress, outbox.newest_seq(connection), over_points) == progress:
                 return
-        with self._database.transaction("set a backlog apart in") as connection:
-            progress = outbox_order.load(connection, self._sink)
+        with self._access.database.transaction("set a backlog apart in") as connection:
+            progress = outbox_order.load(connection, self._access.sink)
             progress = self._apart(progress, outbox.newest_seq(connection), over_points)
-            outbox_order.keep(connection, self._sink, progress, self._clock.time_ns())
+            outbox_order.keep(connection, self._access.sink, progress, self._access.clock.time_ns())
 
     def keep_bound(self) -> int:
         """Drop the rows beyond the bound, in a limited number of steps; return how many.
@@ -217,8 +199,8 @@ class SinkOutbox:
         The oldest rows are dropped first: device rows down to one per minute, then whole device and
         agent rows, then all others.
         """
-        with self._reader.snapshot("read") as connection:
-            progress = outbox_order.load(connection, self._sink)
+        with self._access.reader.snapshot("read") as connection:
+            progress = outbox_order.load(connection, self._access.sink)
             over = outbox_bound.excess(connection, progress, self._max_points)
         dropped = 0
         if over:
@@ -226,13 +208,17 @@ class SinkOutbox:
         for _ in range(_STEPS_MAX):
             if dropped >= over:
                 break
-            with self._database.transaction("bound an outbox in") as connection:
-                progress = outbox_order.load(connection, self._sink)
+            with self._access.database.transaction("bound an outbox in") as connection:
+                progress = outbox_order.load(connection, self._access.sink)
                 step = outbox_bound.shed(connection, progress, over - dropped)
                 if step is None:
                     break
-                outbox_bound.record(connection, self._sink, step.progress.acked_seq, step.dropped)
-                outbox_order.keep(connection, self._sink, step.progress, self._clock.time_ns())
+                outbox_bound.record(
+                    connection, self._access.sink, step.progress.acked_seq, step.dropped
+                )
+                outbox_order.keep(
+                    connection, self._access.sink, step.progress, self._access.clock.time_ns()
+                )
             dropped += step.dropped
         return dropped
 
