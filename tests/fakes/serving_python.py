@@ -4,6 +4,7 @@ They are virtual environments of their own, made once for each version of what i
 itself is linked in, with copies of what it requires; nothing else of this interpreter is included.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,10 @@ from pathlib import Path
 from fakes.made_once import made_once
 
 LIBRARIES = ("timm==1.0.31", "transformers==5.23.0", "safetensors==0.8.0")
+IMPORTED = """
+import timm, torchvision
+from transformers import BertForSequenceClassification, GPT2LMHeadModel
+"""
 INSTALL_TIMEOUT_S = 500
 # torchvision's extension does not load with another build of torch; its image models need only
 # the registration of these two operators.
@@ -45,7 +50,14 @@ def _made(name: str, packages: tuple[str, ...]) -> Path:
     """The interpreter of an environment."""
     torch = distribution("torch")
     # An environment cannot be moved: its links are absolute.
-    content = (sys.version, torch.version, str(torch.locate_file("")), packages, SITECUSTOMIZE)
+    content = (
+        sys.version,
+        torch.version,
+        str(torch.locate_file("")),
+        packages,
+        SITECUSTOMIZE,
+        IMPORTED,
+    )
     folder = made_once(f"python-{name}", lambda folder: _fill(folder, packages), *content)
     return folder / "bin" / "python"
 
@@ -58,10 +70,14 @@ def _fill(folder: Path, packages: tuple[str, ...]) -> None:
         _bring(found, site)
     if packages:
         # pip finds the linked torch and installs no other build.
-        pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+        python = str(folder / "bin" / "python")
+        pip = [sys.executable, "-m", "pip", "--python", python]
         install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
         subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
         (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        # Compile what the tests import, a small part of the packages, before a test does.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+        subprocess.run([python, "-c", IMPORTED], check=True, env=environment)
 
 
 def _closure(name: str) -> list[Distribution]:
