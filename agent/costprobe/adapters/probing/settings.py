@@ -24,7 +24,7 @@ class ProbingConfig(Section):
 
 def _probe_kind(value: object) -> str:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return str(kind) if kind in SERVERS else "[torch]"
+    return kind if isinstance(kind, str) and kind in SERVERS else "[torch]"
 
 
 AnyProbeConfig = Annotated[
