@@ -54,7 +54,7 @@ def test_destroyed_mig_device_is_dropped_without_a_fault(simulated, change):
     change(gpu)  # between two samples: even into devices of the same sizes
     after = part.run(60)
     (gone,) = of(after, "gone")
-    assert (gone["device"], gone["parent"]) == ("gpu0.mig1", "gpu0")
+    assert (gone["sensor"].name, gone["sensor"].parent) == ("gpu0.mig1", "gpu0")
     assert of(after, "fault") == []
     assert not is_reading(part.run(60))
 

@@ -93,23 +93,24 @@ def assert_for_every_code(tmp_path):
     return run
 
 
-def reaction_of(function, code, number):
-    """The reaction that a code requires; a MIG device without a handle is gone."""
+def reaction_of(function, code, number, *, runs):
+    """The reaction that a code requires; a MIG device that cannot be found any more is gone."""
     name, reaction = CODES[code]
     if number is None or function not in FINDS_A_PART or reaction is not Reaction.ABSENT:
         return reaction
-    is_gone = function == MIG_BY_NUMBER and name in NO_MIG_DEVICE
+    is_gone = (runs or function == MIG_BY_NUMBER) and name in NO_MIG_DEVICE
     return Reaction.GONE if is_gone else Reaction.QUARANTINE
 
 
 def fails_and_passes(fake, function, code, number=None):
     """An error of a running device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number)
+    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=True)
     bench = Bench(fake, number)
     assert is_reading(bench.run(20))
     called, begun = fake.calls(function), fake.calls("nvmlInitWithFlags")
     rule = fake.fail(function, code)
     during = bench.run(70)
+    rule.clear()
     was_called = fake.calls(function) > called
     faults = of(during, "fault")
     assert {fault["code"] for fault in faults} <= {name}
@@ -129,7 +130,6 @@ def fails_and_passes(fake, function, code, number=None):
         assert requested_restart
     else:
         assert fake.calls("nvmlInitWithFlags") > begun
-    rule.clear()
     if not requested_restart:
         assert bench.reads_again()
         assert bench.worker.opened
@@ -137,10 +137,11 @@ def fails_and_passes(fake, function, code, number=None):
 
 def fails_from_the_start(fake, function, code, number=None):
     """An error during the discovery of a device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number)
+    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=False)
     bench = Bench(fake, number)
     rule = fake.fail(function, code)
     during = bench.run(30)
+    rule.clear()
     assert {fault["code"] for fault in of(during, "fault")} <= {name}
     requested_restart = bool(of(during, "restart"))
     assert bool(of(during, "gone")) == (reaction is Reaction.GONE)
@@ -149,7 +150,6 @@ def fails_from_the_start(fake, function, code, number=None):
     assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
     quarantined = not bench.worker.opened and not requested_restart
     assert quarantined or requested_restart or is_reading(during)
-    rule.clear()
     if not requested_restart:
         assert bench.reads_again()
 

@@ -254,6 +254,7 @@ def test_device_is_described_by_the_driver(simulated):
 
 
 def test_older_drivers_are_read_by_older_calls(simulated):
+    simulated.gpus[0].set_processes([7])
     wrong = {}
     for missing, expected in (
         (["field:185"], {"power_w": 60.0}),
@@ -262,6 +263,7 @@ def test_older_drivers_are_read_by_older_calls(simulated):
         (["nvmlDeviceGetFieldValues"], {"power_w": 60.0}),
         (["nvmlDeviceGetMemoryInfo_v2"], {"mem_used_bytes": (1 << 30) + (1 << 29)}),
         (["nvmlDeviceGetTemperatureV"], {"temp_c": 35.0}),
+        (["nvmlDeviceGetComputeRunningProcesses_v3"], {"pids": (7,)}),
     ):
         for function in missing:
             simulated.fail(function, FUNCTION_NOT_FOUND)

@@ -483,6 +483,12 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *room,
     return list(gpu->mps_pids, mig == NULL ? gpu->mps_pid_count : 0, room, out);
 }
 
+int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned int *room, char *out) {
+    ENTER("nvmlDeviceGetComputeRunningProcesses_v2", handle)
+    return mig == NULL ? list(gpu->pids, gpu->pid_count, room, out)
+                       : list(mig->pids, mig->pid_count, room, out);
+}
+
 struct process_utilization {
     unsigned int pid;
     unsigned long long time_us;

@@ -122,7 +122,7 @@ class SensorChild:
         """Start a worker for each device that has none."""
         for sensor in sensors:
             if sensor.name not in self._workers:
-                retry_after_s = self._retry_after_s.get(sensor.name)
+                retry_after_s = self._retry_after_s.pop(sensor.name, None)
                 worker = DeviceWorker(
                     sensor,
                     self._settings,
@@ -176,7 +176,7 @@ class SensorChild:
                 case "slices":
                     self._keep_slices(message["device"], message["sensors"])
                 case "gone":
-                    self._replace_slice(message["device"], message["parent"])
+                    self._replace_slice(message["sensor"])
 
     def _is_for_the_daemon(self, message: Message) -> bool:
         """Whether a message leaves the process: not the late fault of a slice that was dropped."""
@@ -193,11 +193,13 @@ class SensorChild:
         self._writer.write({"type": "slices", "device": board, "names": sorted(names)})
         self._start(sensors)
 
-    def _replace_slice(self, name: str, board: str) -> None:
+    def _replace_slice(self, sensor: Sensor) -> None:
         """Drop the worker of a destroyed slice; its board reports whether another took its place."""
-        self._workers.pop(name, None)
-        if (worker := self._workers.get(board)) is not None:
-            worker.offer({"cmd": "slices"})
+        worker = self._workers.get(sensor.name)
+        if worker is not None and worker.sensor is sensor:
+            del self._workers[sensor.name]
+            if (board := self._workers.get(sensor.parent)) is not None:
+                board.offer({"cmd": "slices"})
 
     def _command(self, command: Message) -> None:
         """Pass a command on to its device; answer one that the device cannot take."""

@@ -7,11 +7,13 @@ A way returns fields of `costprobe.adapters.sensors.protocol.sample.Sample`, exc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pynvml
 
 from costprobe.adapters.sensors.child.nvml import Call, Values, Way, known, number
+from costprobe.adapters.sensors.child.nvml_processes import PROCESS_LISTS
 from costprobe.core.records import NS_PER_S
 
 WHOLE_PCT: Final = 100
@@ -112,16 +114,14 @@ def _ecc(call: Call, handle: object) -> Values:
     return {"ecc_uncorrected": known(count, bits=64)}
 
 
-def _compute_processes(call: Call, handle: object) -> Values:
-    return {"compute_pids": call("nvmlDeviceGetComputeRunningProcesses", handle)}
+def _pids(field: str, symbol: str, call: Call, handle: object) -> Values:
+    return {field: call(symbol, handle)}
 
 
-def _mps_processes(call: Call, handle: object) -> Values:
-    return {"mps_pids": call("nvmlDeviceGetMPSComputeRunningProcesses", handle)}
-
-
-def _graphics_processes(call: Call, handle: object) -> Values:
-    return {"graphics_pids": call("nvmlDeviceGetGraphicsRunningProcesses", handle)}
+def _process_ways(field: str, kind: str) -> tuple[Way, ...]:
+    """The ways to list the processes of a kind: by the newest version that the driver has."""
+    symbols = [symbol for symbol in PROCESS_LISTS if symbol.startswith(f"nvmlDeviceGet{kind}")]
+    return tuple(partial(_pids, field, symbol) for symbol in symbols)
 
 
 # The ways to read each metric; those of power depend on the board (nvidia_power.py).
@@ -134,9 +134,9 @@ WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
     "mem_clock": (_mem_clock,),
     "throttle": (_violations, _event_reasons, _throttle_reasons),
     "ecc": (_ecc,),
-    "compute_processes": (_compute_processes,),
-    "mps_processes": (_mps_processes,),
-    "graphics_processes": (_graphics_processes,),
+    "compute_processes": _process_ways("compute_pids", "Compute"),
+    "mps_processes": _process_ways("mps_pids", "MPSCompute"),
+    "graphics_processes": _process_ways("graphics_pids", "Graphics"),
 }
 # What lists the processes that use a device, and what a full sample reads.
 PROCESSES: Final = ("compute_processes", "mps_processes", "graphics_processes")

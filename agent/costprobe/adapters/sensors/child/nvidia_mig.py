@@ -81,6 +81,8 @@ class MigSensor(NvmlDevice):
         except SensorFault as fault:
             if fault.reaction is Reaction.TRANSIENT:
                 return
+            if fault.code in NO_MIG_DEVICE:
+                raise _gone(fault.call, fault.code) from fault
             raise quarantining(fault) from fault
         if uuid != self._mig_uuid:
             raise _gone(self.call, "NOT_FOUND")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pynvml
 
-from costprobe.adapters.sensors.child.nvml_processes import running_pids
+from costprobe.adapters.sensors.child.nvml_processes import PROCESS_LISTS, running_pids
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 
 Values = dict[str, Any]
@@ -124,12 +124,7 @@ def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
 # Functions that replace pynvml's: its lists of processes assume one size of the driver's records.
 _OWN: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetFieldValues": _read_fields,
-    **{
-        f"nvmlDeviceGet{kind}RunningProcesses": partial(
-            running_pids, f"nvmlDeviceGet{kind}RunningProcesses_v3"
-        )
-        for kind in ("Compute", "MPSCompute", "Graphics")
-    },
+    **{symbol: partial(running_pids, symbol) for symbol in PROCESS_LISTS},
 }
 
 

@@ -13,6 +13,13 @@ from costprobe.core.records import NS_PER_S
 SUCCESS: Final = 0
 INSUFFICIENT_SIZE: Final = 7
 
+# Drivers before R510 have version 2 only.
+PROCESS_LISTS: Final = tuple(
+    f"nvmlDeviceGet{kind}RunningProcesses{version}"
+    for kind in ("Compute", "MPSCompute", "Graphics")
+    for version in ("_v3", "_v2")
+)
+
 # Bytes of a record of nvmlDeviceGet*RunningProcesses_v3: nvml.h has 24 (nvmlProcessInfo_v2_t); drivers
 # 535.43 to 535.86 wrote 32 under the same name, with usedGpuCcProtectedMemory at the end (XuehaiPan/
 # nvitop, pull request 79); some write the 16 of nvmlProcessInfo_v1_t (pull request 226 there).
@@ -33,7 +40,7 @@ def running_pids(symbol: str, handle: object) -> frozenset[int]:
     """The processes that a function of NVML lists, whichever size its records have.
 
     Args:
-        symbol: nvmlDeviceGet{Compute,MPSCompute,Graphics}RunningProcesses_v3.
+        symbol: One of PROCESS_LISTS.
         handle: The device.
 
     Raises:

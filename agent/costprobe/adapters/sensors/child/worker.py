@@ -305,7 +305,7 @@ class DeviceWorker:
         elif fault.reaction is Reaction.GONE:
             self._retire()
             self._ended = self._is_gone = True
-            self._emit({"type": "gone", "device": self.sensor.name, "parent": self.sensor.parent})
+            self._emit({"type": "gone", "sensor": self.sensor})
         elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
             self._retire()
             self._ended = True
