@@ -9,6 +9,8 @@ import threading
 from costprobe.ui.cli.run import handle_signals
 
 class Daemon:
+    wake_fd = -1
+
     def request_stop(self):
         print("stopping", flush=True)
 

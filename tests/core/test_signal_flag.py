@@ -1,11 +1,12 @@
 """The flag that a signal handler may set."""
 
+import signal
 import subprocess
 import sys
 import time
 from threading import Thread
 
-from costprobe.adapters.system.signal_event import SignalFlag
+from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 
 # Signals so often that many arrive while the main thread is inside `wait` or `clear`.
 SIGNALLED = """
@@ -52,3 +53,19 @@ def test_flag_stays_set_until_cleared_and_wakes_all_waiters():
     assert not flag.wait(0.001)
     flag.set()
     assert flag.wait()
+
+
+def test_signal_before_a_wait_ends_the_wait():
+    wake_up = SignalWakeUp()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    fd_before = signal.set_wakeup_fd(wake_up.fd)
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        wake_up.wait(3600)
+        wake_up.set()
+        wake_up.set()
+        wake_up.wait(3600)
+        wake_up.wait(0.001)
+    finally:
+        signal.set_wakeup_fd(fd_before)
+        signal.signal(signal.SIGUSR1, before)

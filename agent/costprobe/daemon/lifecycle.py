@@ -11,7 +11,7 @@ from typing import Any
 
 from costprobe import __version__
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
-from costprobe.adapters.system.signal_event import SignalFlag
+from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
@@ -84,7 +84,7 @@ class Daemon:
         )
         self._stop = SignalFlag()
         self._reload = SignalFlag()
-        self._woken = SignalFlag()
+        self._woken = SignalWakeUp()
         self._started_ns = clock.time_ns()
         self._store, damage = open_store(store_path, clock)
         self._early_events: deque[Event] = deque([damage] if damage else (), MAX_EARLY_EVENTS)
@@ -112,6 +112,11 @@ class Daemon:
     def terms_now(self, device: str) -> Terms | None:
         """Return the price terms in force for a device; None where nothing prices it."""
         return self._runtime.accounts.terms_now(device) if self._runtime else None
+
+    @property
+    def wake_fd(self) -> int:
+        """For `signal.set_wakeup_fd`: a signal ends the wait between two jobs."""
+        return self._woken.fd
 
     def request_stop(self) -> None:
         """End `run`; safe in a signal handler."""
@@ -143,7 +148,6 @@ class Daemon:
                 self._tick()
                 # Jobs start at whole multiples: waking with them wakes the host once.
                 self._woken.wait(tick_s - self._clock.time_ns() / NS_PER_S % tick_s)
-                self._woken.clear()
         finally:
             self._close()
 

@@ -1,7 +1,10 @@
-"""An event that a signal handler may set."""
+"""Events that a signal handler may set."""
 
 from __future__ import annotations
 
+import os
+import select
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final
@@ -52,3 +55,30 @@ class SignalFlag(Event):
             return self._is_set
         self._queue.put(None)  # for other waiting threads
         return self._is_set
+
+
+class SignalWakeUp:
+    """Ends the main thread's wait, also at a signal that arrives just before the wait.
+
+    CPython calls a signal's handler between two bytecodes. A signal that arrives between the last of
+    them and a wait is handled after the wait; the interpreter itself writes to `fd` at once.
+
+    Attributes:
+        fd: For `signal.set_wakeup_fd`.
+    """
+
+    def __init__(self) -> None:
+        self._ends, self.fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._ends, select.POLLIN)
+
+    def set(self) -> None:
+        """End the present or next wait; safe in a signal handler."""
+        with suppress(BlockingIOError):  # a full pipe ends the wait, too
+            os.write(self.fd, b"\0")
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for `set` or a signal, at most `timeout_s`."""
+        self._poll.poll(timeout_s * 1000)
+        with suppress(BlockingIOError):
+            os.read(self._ends, select.PIPE_BUF)

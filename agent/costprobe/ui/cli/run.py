@@ -78,6 +78,7 @@ def handle_signals(daemon: Daemon) -> None:
         del number, frame
         daemon.request_reload()
 
+    signal.set_wakeup_fd(daemon.wake_fd, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, reload)
