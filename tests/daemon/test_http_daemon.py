@@ -8,10 +8,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from fakes.scenes import QUICK_STATUS
 from fakes.servers import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
-QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\ncpu = true\n'
+QUICK = QUICK_STATUS.replace("[telemetry]", "[telemetry]\ncpu = true")
 
 
 def fetch(port, path):
@@ -55,6 +56,14 @@ def test_metrics_and_health_of_a_measuring_daemon(served):
     assert "/healthz and /metrics" in daemon.look("status")
 
 
+def is_closed(client):
+    """Wait until the server closes a connection."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 def test_idle_clients_do_not_grow_threads_and_files(served):
     daemon, port = served
 
@@ -69,6 +78,8 @@ def test_idle_clients_do_not_grow_threads_and_files(served):
             client = socket.create_connection(("127.0.0.1", port))
             client.sendall(b"GET /metrics HTTP/1.1\r\n")
             idle.append(client)
+        # All above the limit are closed at once.
+        assert all(is_closed(client) for client in idle[20:])
         threads, files = counted()
     finally:
         for client in idle:

@@ -161,6 +161,8 @@ class _Listener(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    # With the default of 5 a burst of connections waits for the kernel's next attempt, a second.
+    request_queue_size = 128
 
     def __init__(
         self, address: tuple[str, int], handler: Callable[..., _Handler], limits: HttpLimits
