@@ -39,6 +39,23 @@ def page(page_on, store, clock):
     return page_on(store.path, clock, budgets=planned(store, clock))
 
 
+@pytest.fixture(scope="module")
+def kept_store(tmp_path_factory):
+    """A store of one day that no test changes."""
+    store = filled(tmp_path_factory.mktemp("day") / "costprobe.db", FakeClock())
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def kept_page(kept_store):
+    """The server of that store."""
+    clock = FakeClock()
+    page = Page(kept_store.path, clock, budgets=planned(kept_store, clock))
+    yield page
+    page.stop()
+
+
 @pytest.fixture
 def today(tmp_path):
     """A store whose day ends at the real time, which the browser's clock shows."""

@@ -1,13 +1,12 @@
 """The dashboard's JSON API returns the stored numbers and rejects invalid requests."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned, served_rows
+from fakes.command import called
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,11 +21,11 @@ def rows_of(store, measurement):
         reader.close()
 
 
-def test_now_returns_the_newest_row_of_each_series(page, store):
-    found = page.json("/api/now")
+def test_now_returns_the_newest_row_of_each_series(kept_page, kept_store):
+    found = kept_page.json("/api/now")
     for measurement, name in (("cost", "costs"), ("device", "devices"), ("probe", "probes")):
         newest = {}
-        for row in rows_of(store, measurement):
+        for row in rows_of(kept_store, measurement):
             newest[row.tags["device"]] = row
         shown = {entry["tags"]["device"]: entry for entry in found[name]}
         assert shown.keys() == set(DEVICES)
@@ -50,11 +49,11 @@ def test_service_and_each_of_its_models_have_their_own_newest_row(page, store, c
     assert shown == {None: 3e-4, "base": 2e-4, "tuned": 9e-4}
 
 
-def test_trend_is_downsampled_with_its_minima_and_maxima(page, store):
-    found = page.json("/api/trend?field=device.power_w&since=24h&points=100")
+def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
+    found = kept_page.json("/api/trend?field=device.power_w&since=24h&points=100")
     stored = {
         device: [
-            r.fields["power_w"] for r in rows_of(store, "device") if r.tags["device"] == device
+            r.fields["power_w"] for r in rows_of(kept_store, "device") if r.tags["device"] == device
         ]
         for device in DEVICES
     }
@@ -68,14 +67,14 @@ def test_trend_is_downsampled_with_its_minima_and_maxima(page, store):
             assert low <= value <= high
 
 
-def test_trend_above_the_row_limit_is_marked_as_sampled(page, store):
+def test_trend_above_the_row_limit_is_marked_as_sampled(kept_page, kept_store):
     path = "/api/trend?field=device.power_w&since=24h"
-    assert page.json(f"{path}&rows=5000")["sampled"] is False
-    found = page.json(f"{path}&rows=300")
+    assert kept_page.json(f"{path}&rows=5000")["sampled"] is False
+    found = kept_page.json(f"{path}&rows=300")
     assert found["sampled"] is True
     stored = {
         (r.tags["device"], r.time_ns // 10**6): r.fields["power_w"]
-        for r in rows_of(store, "device")
+        for r in rows_of(kept_store, "device")
     }
     assert len(found["series"]) == len(DEVICES)
     for series in found["series"]:
@@ -85,10 +84,10 @@ def test_trend_above_the_row_limit_is_marked_as_sampled(page, store):
             assert stored[device, time_ms] == value
 
 
-def test_short_trend_is_complete_and_filtered_by_tag(page, store):
+def test_short_trend_is_complete_and_filtered_by_tag(kept_page, kept_store):
     path = "/api/trend?field=cost.cost_per_inference&since=2h&device=gpu1"
-    (series,) = page.json(path)["series"]
-    own = [row for row in rows_of(store, "cost") if row.tags["device"] == "gpu1"]
+    (series,) = kept_page.json(path)["series"]
+    own = [row for row in rows_of(kept_store, "cost") if row.tags["device"] == "gpu1"]
     assert (
         series["values"]
         == [row.fields["cost_per_inference"] for row in own][-len(series["values"]) :]
@@ -96,48 +95,47 @@ def test_short_trend_is_complete_and_filtered_by_tag(page, store):
     assert 20 <= len(series["values"]) <= 24
 
 
-def test_marks_incidents_and_sweeps_are_returned(page):
-    marks = page.json("/api/marks?since=24h")["marks"]
+def test_marks_incidents_and_sweeps_are_returned(kept_page):
+    marks = kept_page.json("/api/marks?since=24h")["marks"]
     assert [mark["tags"]["kind"] for mark in marks] == ["drift", "price"]
-    (incident,) = page.json("/api/incidents?since=24h")["incidents"]
+    (incident,) = kept_page.json("/api/incidents?since=24h")["incidents"]
     assert (incident["name"], incident["cause"]) == ("drift", "driver")
     assert incident["resolved_ms"] - incident["fired_ms"] == 3600 * 1000
-    (curve,) = page.json("/api/sweeps")["curves"]
+    (curve,) = kept_page.json("/api/sweeps")["curves"]
     assert [point["batch"] for point in curve["points"]] == [1, 2, 4, 8, 16, 32, 64]
     assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
 
 
-def test_spend_is_the_sum_of_costs_with_its_idle_share(page, store):
-    found = {entry["tags"]["device"]: entry for entry in page.json("/api/spend")["devices"]}
+def test_spend_is_the_sum_of_costs_with_its_idle_share(kept_page, kept_store):
+    found = {entry["tags"]["device"]: entry for entry in kept_page.json("/api/spend")["devices"]}
     for device in DEVICES:
-        own = [row for row in rows_of(store, "device") if row.tags["device"] == device]
+        own = [row for row in rows_of(kept_store, "device") if row.tags["device"] == device]
         assert found[device]["cost"] == pytest.approx(sum(row.fields["cost"] for row in own))
         idle = sum(row.fields["cost"] for row in own if row.fields["util_pct"] < 5)
         assert found[device]["idle_share"] == pytest.approx(idle / found[device]["cost"])
 
 
-def test_costs_equal_those_of_the_export_command(page, store, tmp_path):
+def test_costs_equal_those_of_the_export_command(kept_page, kept_store, tmp_path):
     config = tmp_path / "costprobe.toml"
-    config.write_text(f'[store]\npath = "{store.path}"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "export", "--format", "csv",
-         "--measurement", "cost", "--since", "2000-01-01", "--until", "2100-01-01"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    config.write_text(f'[store]\npath = "{kept_store.path}"\n')
+    words = ("--format", "csv", "--measurement", "cost", "--since", "2000-01-01")
+    done = called(config, "export", *words, "--until", "2100-01-01")
     exported = [
         float(line.rsplit(",", 1)[1])
         for line in done.stdout.splitlines()
         if "device=gpu0" in line and ",cost_per_inference," in line
     ]
-    shown = {entry["tags"]["device"]: entry for entry in page.json("/api/now")["costs"]}
+    shown = {entry["tags"]["device"]: entry for entry in kept_page.json("/api/now")["costs"]}
     assert shown["gpu0"]["fields"]["cost_per_inference"] == exported[-1]
 
 
-def test_spent_budget_is_the_cost_of_its_rows(page, store, clock):
-    both, one = page.json("/api/budgets")["budgets"]
+def test_spent_budget_is_the_cost_of_its_rows(kept_page, kept_store, clock):
+    both, one = kept_page.json("/api/budgets")["budgets"]
     now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    rows = [row for row in rows_of(store, "device") if row.time_ns / 1e9 > midnight.timestamp()]
+    rows = [
+        row for row in rows_of(kept_store, "device") if row.time_ns / 1e9 > midnight.timestamp()
+    ]
     own = [row.fields["cost"] for row in rows if row.tags["device"] == "gpu1"]
     # A row that spans midnight counts for both days.
     assert one["spent"] == pytest.approx(sum(own), abs=0.05)
@@ -180,12 +178,12 @@ def test_there_are_no_budgets_by_default(page_on, store, clock):
         ("/api/marks?until=1e400", "until"),
     ],
 )
-def test_invalid_parameters_are_rejected_with_an_error(page, path, words):
-    assert words in page.error(path)
+def test_invalid_parameters_are_rejected_with_an_error(kept_page, path, words):
+    assert words in kept_page.error(path)
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -202,10 +200,10 @@ def test_invalid_parameters_are_rejected_with_an_error(page, path, words):
         max_size=5,
     ),
 )
-def test_any_query_is_answered_or_rejected(page, name, pairs):
+def test_any_query_is_answered_or_rejected(kept_page, name, pairs):
     from urllib.parse import urlencode
 
-    status, _, body = page.request(f"/api/{name}?{urlencode(pairs)}")
+    status, _, body = kept_page.request(f"/api/{name}?{urlencode(pairs)}")
     assert status in {200, 400}
     assert ("error" in json.loads(body)) is (status == 400)
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from dashboard_samples import cost_rows
+from fakes.command import called
 
 NS_PER_S = 10**9
 
@@ -132,11 +133,4 @@ def test_command_serves_until_sigterm(store, tmp_path):
 def test_invalid_listen_addresses_are_rejected_with_their_fix(listen, words, tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{tmp_path / "x.db"}"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "dashboard", "--listen", listen],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert words in called(config, "dashboard", "--listen", listen, code=2).stderr

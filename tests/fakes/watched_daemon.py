@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from click.testing import CliRunner
+from costprobe.ui.cli.main import main
 from fakes.processes import children_of
 
 START_S = 60.0
@@ -88,6 +90,11 @@ class WatchedDaemon:
             timeout=START_S,
         )
         return done.stdout
+
+    def look(self, *arguments):
+        """Run a command in this process; return its whole output, with any exit code."""
+        arguments = ["-c", str(self.config), *arguments]
+        return CliRunner().invoke(main, arguments, env=self.env).output.encode()
 
     def wait_for(self, condition):
         """Wait until a condition is true and return its value."""

@@ -20,7 +20,7 @@ from fakes.sizes import TIMEOUT_S, sized
 
 REQUEST = probe_request("transformer", energy=True)
 GIGABYTE = 1 << 30
-FLOOD_BYTES = sized(GIGABYTE // 4, 8 * GIGABYTE)
+FLOOD_BYTES = sized(GIGABYTE // 16, 8 * GIGABYTE)
 GROWTH_BYTES_MAX = 32 << 20
 # A limit of the child replaces the host's memory, so that the test cannot exhaust the host.
 HUNGRY = """

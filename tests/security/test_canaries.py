@@ -202,8 +202,8 @@ class Bench:
                 )
             )
             for arguments in COMMANDS:
-                self.output[" ".join(arguments)] = daemon.run(*arguments)
-            daemon.wait_for(lambda: b"refused-chat" in daemon.run("status"))
+                self.output[" ".join(arguments)] = daemon.look(*arguments)
+            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"))
             self.files = {
                 str(path.relative_to(self.folder)): path.read_bytes()
                 for path in daemon.store.parent.iterdir()

@@ -20,7 +20,7 @@ from fakes.incidents import incident
 from fakes.sending import send, sink_of
 from fakes.servers import Talking
 
-TIMEOUT_S = 1.5
+TIMEOUT_S = 0.7
 # The largest limit of a client plus the kernel's socket buffers.
 MOST_BYTES = MAX_ANSWER_BYTES + (16 << 20)
 
@@ -39,7 +39,7 @@ def webhook(url, _):
 def apprise(url, folder):
     file = folder / "url"
     file.write_text(url.replace("http:", "json:"))
-    notifier(AppriseConfig(name="n", kind="apprise", url_file=Path(file), timeout="8s"))
+    notifier(AppriseConfig(name="n", kind="apprise", url_file=Path(file), timeout="3s"))
 
 
 def spot_price(url, _):
