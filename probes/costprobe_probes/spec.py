@@ -29,14 +29,8 @@ class Spec(NamedTuple):
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Spec:
         """Read the spec from a request to the worker."""
-        return cls(
-            kind=str(request["kind"]),
-            module=request.get("module"),
-            model=request.get("model"),
-            weights=request.get("weights"),
-            inputs=tuple(request.get("inputs") or ()),
-            dtype=request.get("dtype"),
-        )
+        named: dict[str, Any] = {name: request.get(name) for name in cls._fields}
+        return cls(**{**named, "inputs": tuple(request.get("inputs") or ())})
 
     @property
     def name(self) -> str:

@@ -2,14 +2,15 @@
 
 import math
 import random
+from dataclasses import replace
 from statistics import median
 
 import pytest
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.detection.detector import Detector
-from costprobe.domain.detection.findings import DetectorSettings
 from costprobe.domain.detection.profile import DAY_S
+from costprobe.domain.detection.settings import DetectionConfig
 from fakes.streams import (
     START_S,
     STEP_S,
@@ -22,12 +23,13 @@ from fakes.streams import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+SETTINGS = DetectionConfig().detector
 APART = ("weekends", "weekends, daily", "wander")
 
 
 def findings_by_kind(stream, detector=None):
     """Drifts and anomalies as (index, finding)."""
-    detector = detector or Detector()
+    detector = detector or Detector(SETTINGS)
     drifts, anomalies = [], []
     for index, (time_s, value) in enumerate(stream.points):
         for finding in detector.update(time_s, value):
@@ -89,7 +91,7 @@ def test_step_is_reported_once_with_its_size_and_time():
 
 def test_ramp_is_reported_once_and_then_tracked():
     recipe = Recipe(30, 0.01, shift=0.1, shift_day=12, ramp_days=10)
-    detector = Detector()
+    detector = Detector(SETTINGS)
     drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
     assert len(drifts) == 1
     assert math.expm1(detector.level_change) == pytest.approx(0.1, abs=0.01)
@@ -97,7 +99,7 @@ def test_ramp_is_reported_once_and_then_tracked():
 
 def test_reverted_shift_restores_the_reference_level():
     recipe = Recipe(20, 0.01, shift=0.08, shift_day=10, returns_days=1)
-    detector = Detector()
+    detector = Detector(SETTINGS)
     drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
     assert 1 <= len(drifts) <= 2
     assert detector.level_change == pytest.approx(0, abs=0.005)
@@ -121,14 +123,14 @@ def test_only_outliers_are_anomalies():
 
 
 def test_nothing_is_reported_during_warmup():
-    detector = Detector()
+    detector = Detector(SETTINGS)
     values = [1.0, 1.5, 0.5, 3.0] * 9
     for index, value in enumerate(values):
         assert detector.update(START_S + index * STEP_S, value) == []
 
 
 def test_constant_series_has_no_finding_until_it_changes():
-    detector = Detector()
+    detector = Detector(SETTINGS)
     assert all(detector.update(*point) == [] for point in steady(3 * VALUES_PER_DAY))
     found = [
         finding
@@ -140,7 +142,7 @@ def test_constant_series_has_no_finding_until_it_changes():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
 def test_invalid_values_are_skipped(value):
-    detector = Detector()
+    detector = Detector(SETTINGS)
     for point in steady(50):
         detector.update(*point)
     before = detector.state()
@@ -149,7 +151,7 @@ def test_invalid_values_are_skipped(value):
 
 
 def test_values_with_a_non_increasing_time_are_skipped():
-    detector = Detector()
+    detector = Detector(SETTINGS)
     for point in steady(50):
         detector.update(*point)
     before = detector.state()
@@ -165,7 +167,7 @@ def test_findings_do_not_depend_on_the_unit(scale):
     plain = [
         (index, finding.kind) for found in findings_by_kind(stream) for index, finding in found
     ]
-    detector = Detector()
+    detector = Detector(SETTINGS)
     scaled = [
         (index, finding.kind)
         for index, (time_s, value) in enumerate(stream.points)
@@ -179,7 +181,7 @@ def test_restored_detector_has_the_same_findings(cut_days):
     recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, shift=0.06, shift_day=11)
     points = generate(recipe, random.Random(11)).points
     cut = int(cut_days * VALUES_PER_DAY)
-    one = Detector(DetectorSettings(least_effect=0.03))
+    one = Detector(replace(SETTINGS, least_effect=0.03))
     for point in points[:cut]:
         one.update(*point)
     other = Detector.restore(one.state())
@@ -198,7 +200,7 @@ def test_invalid_state_is_rejected(data):
 
 
 def test_truncated_state_is_rejected():
-    detector = Detector()
+    detector = Detector(SETTINGS)
     for point in steady(400):
         detector.update(*point)
     with pytest.raises(ValueError, match="truncated"):
@@ -210,7 +212,7 @@ def test_truncated_state_is_rejected():
 def test_an_hour_with_a_wrong_wall_clock_does_not_change_the_findings(first_wrong, by_s):
     stream = generate(Recipe(12, 0.01, shift=0.1, shift_day=10), random.Random(3))
     last_wrong = first_wrong + 12
-    detector, found = Detector(), []
+    detector, found = Detector(SETTINGS), []
     for index, (time_s, value) in enumerate(stream.points):
         ahead_s = by_s if first_wrong <= index < last_wrong else 0.0
         if index == first_wrong:
@@ -230,7 +232,7 @@ def test_an_hour_with_a_wrong_wall_clock_does_not_change_the_findings(first_wron
 
 
 def test_clock_step_reported_late_leaves_no_value_in_the_future():
-    detector = Detector()
+    detector = Detector(SETTINGS)
     for time_s, value in steady(50):
         detector.update(time_s, value)
     now_s = START_S + 50 * STEP_S + 9e8

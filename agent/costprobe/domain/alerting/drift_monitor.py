@@ -21,7 +21,7 @@ from costprobe.domain.alerting.drift_events import (
     reversal_event,
 )
 from costprobe.domain.detection.detector import Detector
-from costprobe.domain.detection.findings import DetectorSettings, Finding
+from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.settings import DetectionConfig, Metric
 
 STATE_PREFIX = "detector "
@@ -72,7 +72,7 @@ class DriftMonitor:
     """
 
     def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:
-        self._settings = DetectorSettings(settings.least_effect, settings.warm_up)
+        self._settings = settings.detector
         self._is_enabled = settings.enabled
         self._history = history
         self._series: dict[Key, MonitoredSeries] = {}

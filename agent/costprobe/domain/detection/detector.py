@@ -49,20 +49,11 @@ class Detector:
 
     Args:
         settings: Sensitivity.
-        parts: Model and filter of a restored detector, with its settings.
     """
 
-    def __init__(
-        self,
-        settings: DetectorSettings | None = None,
-        *,
-        parts: tuple[SeriesModel, ChangeFilter] | None = None,
-    ) -> None:
-        self._normal, self._filter = parts or (
-            SeriesModel(settings or DetectorSettings()),
-            ChangeFilter(),
-        )
-        self.settings = self._normal.settings
+    def __init__(self, settings: DetectorSettings) -> None:
+        self.settings = settings
+        self._normal, self._filter = SeriesModel(settings), ChangeFilter()
 
     @classmethod
     def restore(cls, data: bytes) -> Detector:
@@ -71,7 +62,10 @@ class Detector:
         Raises:
             ValueError: The bytes are not a state, or of another version.
         """
-        return cls(parts=state.unpack(data))
+        normal, change_filter = state.unpack(data)
+        detector = cls(normal.settings)
+        detector._normal, detector._filter = normal, change_filter
+        return detector
 
     def state(self) -> bytes:
         """Return the complete state; at most 16 KiB."""

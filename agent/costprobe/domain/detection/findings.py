@@ -19,8 +19,8 @@ class DetectorSettings:
         spike: Smallest deviation of a single value that is an anomaly, as a share of the level.
     """
 
-    least_effect: float = 0.02
-    warm_up: int = 36
+    least_effect: float
+    warm_up: int
     run_length: float = 4e5
     memory: int = 2000
     spike: float = 0.06

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from costprobe.core.config.fields import Section, Share
+from costprobe.domain.detection.findings import DetectorSettings
 
 # The monitored series of a probe.
 Metric = Literal["cost", "latency", "energy", "throughput"]
@@ -20,3 +21,8 @@ class DetectionConfig(Section):
     warm_up: int = Field(
         36, ge=12, le=10_000, description="Values of a series before the first detection."
     )
+
+    @property
+    def detector(self) -> DetectorSettings:
+        """The sensitivity of each detector."""
+        return DetectorSettings(self.least_effect, self.warm_up)
