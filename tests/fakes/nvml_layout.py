@@ -66,6 +66,7 @@ class Gpu(ctypes.Structure):
         ("counter_extra_w", ctypes.c_double),
         ("has_no_gpu_power", ctypes.c_int64),
         ("counts_by_scope", ctypes.c_int64),
+        ("ignores_scope", ctypes.c_int64),
         ("gain", ctypes.c_double),
         ("power_period_ns", ctypes.c_int64),
         ("power_window_ns", ctypes.c_int64),

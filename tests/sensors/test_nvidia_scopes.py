@@ -13,6 +13,7 @@ MODULE = {"module_extra_w": MORE_W, "counter_extra_w": MORE_W}
 # What the driver offers, and the scope that power and energy must have.
 BOARDS = {
     "no module": ({}, "device"),
+    "no module, and a driver that ignores the scope": ({"ignores_scope": 1}, "device"),
     "GH200: the counter is the module's": (MODULE, "module"),
     "module without power of the GPU": ({**MODULE, "has_no_gpu_power": 1}, "module"),
     "a counter of each scope": ({**MODULE, "counts_by_scope": 1}, "device"),
@@ -47,6 +48,19 @@ def test_power_and_energy_of_a_board_have_one_scope(fake, board):
     energy = bench.energy_of_a_window(6)
     assert (energy["method"], energy["scope"]) == ("counter", scope)
     assert energy["energy_j"] == pytest.approx(watts * 6, rel=0.02)
+
+
+def test_scope_that_could_not_be_found_at_first_is_corrected(fake):
+    fake.gpus[0].set(**MODULE)
+    (sensor,) = nvidia_sensors(context_of(fake))
+    failure = fake.fail("nvmlDeviceGetFieldValues", 999)
+    bench = WorkerBench(fake, sensor)
+    bench.run(1)
+    failure.clear()
+    bench.run(40)
+    assert [message["suspect"] for message in bench.of("selftest")] == [False]
+    fields = bench.of("reading")[-1]["fields"]
+    assert (fields["energy_scope"], fields["power_w"]) == ("module", GPU_W + MORE_W)
 
 
 def test_energy_of_every_instant_is_counted_once_while_the_scope_is_corrected(fake):

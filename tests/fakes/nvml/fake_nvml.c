@@ -77,6 +77,7 @@ struct gpu {
     double counter_extra_w;  /* what the counter without a scope counts more than the GPU */
     int64_t has_no_gpu_power;
     int64_t counts_by_scope;
+    int64_t ignores_scope;
     double gain;
     int64_t power_period_ns;
     int64_t power_window_ns;
@@ -547,7 +548,7 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "field:%u", fields[i].id);
-        int is_module = fields[i].scope == SCOPE_MODULE;
+        int is_module = fields[i].scope == SCOPE_MODULE && !gpu->ignores_scope;
         double watts;
         fields[i].code = NOT_SUPPORTED;
         if (fields[i].scope > SCOPE_MODULE || (is_module && gpu->module_extra_w == 0)) continue;

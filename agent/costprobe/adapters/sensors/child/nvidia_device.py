@@ -68,6 +68,7 @@ class NvmlDevice(Sensor):
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
         self._scopes: list[PowerScope] = [WHOLE_GPU]
+        self._scopes_are_known = False
         self._support_all()
 
     def _support_all(self) -> None:
@@ -114,6 +115,7 @@ class NvmlDevice(Sensor):
     def _find_scopes(self) -> None:
         try:
             self._scopes = scopes_of(self._nvml, self._handle)
+            self._scopes_are_known = True
         except SensorFault as fault:
             if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
                 raise
@@ -121,6 +123,9 @@ class NvmlDevice(Sensor):
 
     def change_energy_scope(self) -> bool:
         """Read power and energy in the next scope, if the board has one that was not tried."""
+        if not self._scopes_are_known:
+            self._find_scopes()
+            return self._scopes != [WHOLE_GPU]
         if len(self._scopes) == 1:
             return False
         self._scopes = self._scopes[1:]

@@ -114,8 +114,9 @@ def _power_usage(call: Call, handle: object) -> Values:
     return {"power_w": watts, "power_instant_w": watts}
 
 
-def _total_mj(call: Call, handle: object) -> int | None:
-    return known(call("nvmlDeviceGetTotalEnergyConsumption", handle), bits=64)
+def _read_total_j(call: Call, handle: object) -> float | None:
+    total_mj = known(call("nvmlDeviceGetTotalEnergyConsumption", handle), bits=64)
+    return None if total_mj is None else total_mj / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +141,7 @@ class PowerScope:
     def counter(self) -> Callable[[Call, object], float | None]:
         """A function that reads the energy counter in J."""
         if self.energy_scope is None:
-
-            def read_total_j(call: Call, handle: object) -> float | None:
-                total_mj = _total_mj(call, handle)
-                return None if total_mj is None else total_mj / 1000
-
-            return read_total_j
+            return _read_total_j
         reader = FieldReader([(FIELD_ENERGY, self.energy_scope)])
 
         def read_field_j(call: Call, handle: object) -> float | None:
@@ -184,12 +180,8 @@ def scopes_of(call: Call, handle: object) -> list[PowerScope]:
     if gpu_j is None:
         return [module, WHOLE_GPU]
     gpu = PowerScope("device", SCOPE_GPU, SCOPE_GPU)
-    other_j = module_j
-    if other_j is None:
-        total_mj = _total_mj(call, handle)
-        other_j = None if total_mj is None else total_mj / 1000
-    is_own = other_j is None or abs(other_j - gpu_j) > SAME_COUNTER_J
-    return [gpu, module] if is_own else [module, gpu]
+    has_own = module_j is None or abs(module_j - gpu_j) > SAME_COUNTER_J
+    return [gpu, module] if has_own else [module, gpu]
 
 
 def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list[tuple[int, float]]:
