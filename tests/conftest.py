@@ -10,7 +10,7 @@ from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
 
 # Waiting threads of torch sleep instead of spinning, and numpy uses one thread, here and in every
-# child: a spinning thread takes the core that another test needs.
+# child: a spinning thread would use the core that another test needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("costprobe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("costprobe")
 
-# The files that take a worker longest run first, so that no worker is left with one at the end.
+# The slowest files run first, so that no worker runs one of them at the end.
 # Files that compute alternate with files that wait, because three workers share two cores.
 LONG = (
     "service/test_under_systemd.py",
@@ -97,7 +97,7 @@ def victoria(tmp_path):
 
 
 def wait_until(condition, timeout_s=60.0):
-    """Wait until a condition that another thread or process fulfils."""
+    """Wait until a condition of another thread or process is true."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if condition():

@@ -1,1 +1,1 @@
-"""Controlled inferences on the device under test; depends on torch and the standard library alone."""
+"""Controlled inferences on the device under test; depends only on torch and the standard library."""

@@ -56,7 +56,7 @@ class BatchSearch:
     by a production workload on the same device.
 
     Args:
-        measure: Measures a batch size; returns None if memory ran out nevertheless.
+        measure: Measures a batch size; returns None if it ran out of memory.
         headroom_bytes: Returns the peak that is allowed now.
         is_over: Returns True when the time limit of the search has passed.
         limits: Bounds of the search.
@@ -83,7 +83,7 @@ class BatchSearch:
         """
         best = self._measure(self._limits.min_batch)
         if best is None:
-            raise MemoryError("one item does not fit beside what else uses the device")
+            raise MemoryError("one item does not fit into the free memory of the device")
         self._curve = [best]
         best, beyond = self._double(best)
         if beyond is not None:
@@ -91,7 +91,7 @@ class BatchSearch:
         return best.batch, sorted(self._curve)
 
     def _double(self, best: BatchPoint) -> tuple[BatchPoint, _Beyond | None]:
-        """Return the last batch that doubling accepted, and the batch that ended it; None at max_batch."""
+        """Double the batch; return the last accepted batch and the one beyond it; None at max_batch."""
         while best.batch < self._limits.max_batch and not self._is_over():
             batch = min(best.batch * 2, self._limits.max_batch)
             point = self._try(batch)
@@ -117,7 +117,7 @@ class BatchSearch:
         return best
 
     def _smaller(self, best: BatchPoint) -> BatchPoint:
-        """Return a smaller batch within 5 % of the best, above the half that is not."""
+        """Return the smallest measured batch within 5 % of the best."""
         enough = max(point.throughput_per_s for point in self._curve) / (1 + LEAST_GAIN)
         too_small = best.batch // 2
         for _ in range(REFINEMENTS):
@@ -132,7 +132,7 @@ class BatchSearch:
         return best
 
     def _try(self, batch: int) -> BatchPoint | None:
-        """Measure a batch; None where it exceeds a limit or ran out of memory."""
+        """Measure a batch; None if it exceeds a limit or runs out of memory."""
         limits, allowed = self._limits, self._headroom_bytes()
         if limits.memory_cap_bytes is not None:
             allowed = min(allowed, limits.memory_cap_bytes)

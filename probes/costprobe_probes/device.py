@@ -78,7 +78,7 @@ def reserved_bytes(total_bytes: int) -> int:
 
 
 class CpuDevice:
-    """The processors of the host.
+    """The CPUs of the host.
 
     Args:
         memory: Memory of the host.
@@ -242,7 +242,7 @@ def open_device(name: str) -> TorchDevice:
         built_for: str | None = torch.version.cuda
         why = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
         raise DeviceError(
-            f"torch {torch.__version__} {why} and sees no CUDA device; install a CUDA build that"
+            f"torch {torch.__version__} {why} and finds no CUDA device; install a CUDA build that"
             " the driver supports"
         )
     try:

@@ -27,7 +27,7 @@ MAX_CAUSES = 10
 
 
 class ProbeConfigError(Exception):
-    """The configuration names something that does not exist; the text states the fix."""
+    """The configuration is invalid; the text states the fix."""
 
 
 class CaptureError(ProbeConfigError):

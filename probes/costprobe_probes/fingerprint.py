@@ -24,7 +24,7 @@ def software(
     driver_file: str = DRIVER_VERSION_FILE,
     cpuinfo_file: str = CPUINFO_FILE,
 ) -> dict[str, str]:
-    """Return the versions of all software below a forward pass, and the name of the device.
+    """Return the versions of all software that a forward pass uses, and the name of the device.
 
     Args:
         device: The device under test.
@@ -53,11 +53,11 @@ def software(
 
 
 def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str, str]:
-    """Return what identifies a model: name, dtype, parameters, weights, and the inputs of one item.
+    """Return the identity of a model: name, dtype, parameters, weights, and the inputs of one item.
 
-    Weights enter as exact sums of their bits: this distinguishes the files of two training runs,
-    is the same on every device and for every number of threads, and is cheap enough to compute at
-    every start. State that is not a tensor does not enter.
+    Weights are included as exact sums of their bits: this distinguishes the files of two training
+    runs, is the same on every device and for every number of threads, and is cheap enough to
+    compute at every start. State that is not a tensor is not included.
 
     Args:
         workload: The model and its inputs.

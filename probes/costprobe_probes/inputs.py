@@ -27,15 +27,15 @@ class Inputs(NamedTuple):
         return [*self.args, *self.kwargs.values()]
 
 
-def checked_inputs(name: str, value: Any) -> Inputs:  # noqa: ANN401 - what a factory returned
+def checked_inputs(name: str, value: Any) -> Inputs:  # noqa: ANN401 - the result of a factory
     """Return a tensor, a sequence or a dict of tensors as arguments.
 
     Args:
         name: The model, for errors.
-        value: What a model source or an operator's factory returned.
+        value: Result of a model source or of an operator's factory.
 
     Raises:
-        ProbeConfigError: It is none of these, is empty, or holds a tensor without a row.
+        ProbeConfigError: It is none of these, is empty, or contains a tensor without a row.
     """
     if isinstance(value, torch.Tensor):
         value = (value,)
@@ -56,6 +56,6 @@ def checked_inputs(name: str, value: Any) -> Inputs:  # noqa: ANN401 - what a fa
 
 
 def repeat_rows(x: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return `batch` rows of a tensor, repeating the rows that it has."""
+    """Return `batch` rows of a tensor by repeating its rows."""
     times = -(-batch // len(x))
     return torch.cat([x] * times)[:batch].contiguous()

@@ -27,7 +27,7 @@ from costprobe_probes.workload import Workload
 SEARCH_STEP_MS = 300.0
 SEARCH_STEP_MAX_RUNS = 1000
 SEARCH_CAP_S = 30.0
-# Switches of a request that change how a pass runs; each is a tag of the result.
+# Execution modes of a request; each is a tag of the result.
 EXECUTION_MODES = ("cold", "compile", "cuda_graph")
 
 

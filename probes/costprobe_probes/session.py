@@ -44,7 +44,7 @@ class Session:
         """Run one request and report its result.
 
         Raises:
-            ProbeConfigError: The request names something that does not exist.
+            ProbeConfigError: The request is invalid.
             Exception: Any error of torch or the operator's module.
         """
         started_s = time.monotonic()

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Optional
 
 
 class Spec(NamedTuple):
-    """A model and its inputs, as the configuration names them.
+    """A configured model and its inputs.
 
     Attributes:
         kind: Key of `sources.registry.SOURCES`.
-        module: "package.mod:factory" where kind is "module".
+        module: "package.mod:factory" if kind is "module".
         model: Name or path for the model source.
         weights: File with the model's weights.
         inputs: Inputs of one item, for a source that cannot derive them: for each `shape` without

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# Fewest samples for a percentile; with fewer its estimate is dominated by chance.
+# Fewest samples for a percentile; with fewer samples its estimate is unreliable.
 SAMPLES_NEEDED = {"p90": 64, "p99": 662}
 PRECISE_REL_STD_ERR = 0.005
 MIN_BLOCKS = 5
@@ -19,7 +19,7 @@ LEAST_DISTANCE = 0.01
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan 1996, type 7).
+    """Return a quantile by linear interpolation of order statistics (Hyndman and Fan 1996, type 7).
 
     Args:
         ordered: Values in ascending order, at least one.
@@ -86,7 +86,7 @@ def rel_std_err(block_means: Sequence[float]) -> float:
 
 
 class StopRule:
-    """Decide when sampling ends, and why.
+    """Decides when sampling ends, with the reason.
 
     Sampling takes at least `min_runs` runs. It then ends when mean and median are known to 0.5 %,
     or when doubling the runs no longer reduces their error. The time cap ends it in any case.

@@ -81,7 +81,7 @@ def warm_up(device: TorchDevice, run: Runnable, on_progress: OnProgress) -> floa
 
 
 def block_runs(latency_ms: float) -> int:
-    """Return the runs of a block of about 0.1 s; of slow passes five, or as many as 1 s holds."""
+    """Return the runs of a block of about 0.1 s; of slow passes five, or as many as fit into 1 s."""
     latency_ms = max(latency_ms, 1e-3)
     least = max(1, min(MIN_BLOCK_RUNS, int(SLOW_BLOCK_MS / latency_ms)))
     return max(least, min(MAX_BLOCK_RUNS, int(BLOCK_MS / latency_ms)))

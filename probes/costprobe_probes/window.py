@@ -1,8 +1,8 @@
-"""The steady-state window of a probe: when it ran, and how the sensors read its two ends.
+"""The steady-state window of a probe, and the readings of the sensors at both of its edges.
 
 Load starts RISE_S before the window, so that power has risen when the window begins, and continues
-after it until the sensor child has read its counters. Both readings therefore fall into constant
-load, and no energy depends on how fast power falls.
+after it until the sensor child has read its counters. Both readings are therefore taken under
+constant load, and the energy does not depend on how fast power falls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pipe to the daemon, from the worker: requests and reports as JSON lines."""
+"""The worker's end of the pipe to the daemon: requests and reports as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`python -m costprobe_probes.worker`: run probes requested on standard input, report on standard output.
 
-This module does not import torch, so that its absence becomes a report with a fix.
+This module does not import torch, so that its absence is reported with a fix.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _prepare() -> None:
     faulthandler.enable(all_threads=False)
     # The daemon sends this before it kills a worker that exceeded its deadline.
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-    # Writing the core dump of a process that holds a model takes minutes.
+    # Writing the core dump of a process with a model takes minutes.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     # torch works without numpy; its warning is misleading.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")

@@ -23,8 +23,8 @@ class Workload(NamedTuple):
     Attributes:
         module: In evaluation mode, with the requested dtype.
         inputs: Returns one batch of inputs on the host for a batch size; the same in every process.
-        weights: "file" or "random" for a model source that has a choice; empty for any other.
-        digest: Hash of the files that were read; empty where there is none.
+        weights: "file" or "random" for a model source that supports both; empty for any other.
+        digest: Hash of the files that were read; empty if there are none.
         move: Moves the module to a device; None for `module.to(device)`.
         min_batch: Smallest batch that the model accepts.
         max_batch: Largest batch that the model accepts; None for any.
@@ -55,8 +55,8 @@ def load(spec: Spec, seed: int) -> Workload:
     """Load a model and its inputs, on the host.
 
     Args:
-        spec: What to load.
-        seed: Of torch's generator, for weights and inputs.
+        spec: The model and its inputs.
+        seed: Seed of torch's generator, for weights and inputs.
 
     Raises:
         ProbeConfigError: No such kind, dtype, model or factory, or it cannot be loaded.

@@ -33,7 +33,7 @@ def rendered(build: Callable[[], builders.Dashboard]) -> str:
 
 
 def main(folder: Path, *, check: bool) -> int:
-    """Write the files, or compare them; the exit code is 1 if any differs."""
+    """Write the files, or compare them; return the exit code: 1 if a file differs."""
     files = {folder / f"{name}.json": rendered(build) for name, build in PAGES.items()}
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     stale += [path for path in folder.glob("*.json") if path not in files]

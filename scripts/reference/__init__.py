@@ -1,1 +1,1 @@
-"""The reference pages of the documentation, made from the code that they describe."""
+"""The reference pages of the documentation, generated from the code."""

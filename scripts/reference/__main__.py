@@ -19,14 +19,14 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/webhook.md": webhook.render,
     "systemd/costprobe.toml.example": service_sample,
 }
-# Files with a generated part between two lines of their own.
+# Files with a generated part between two marker lines.
 EXCERPTS: Mapping[str, Callable[[], str]] = {"README.md": readme_sample}
 BEGIN = "<!-- configuration, made by python -m scripts.reference -->"
 END = "<!-- end of configuration -->"
 
 
 def stale(root: Path = ROOT) -> dict[Path, str]:
-    """The generated files that differ from the code, with the text that they should have."""
+    """Return the generated files that are out of date, with their new text."""
     wanted = {root / name: render() for name, render in PAGES.items()}
     for name, render in EXCERPTS.items():
         path = root / name
@@ -40,7 +40,7 @@ def stale(root: Path = ROOT) -> dict[Path, str]:
 
 
 def with_excerpt(text: str, excerpt: str) -> str:
-    """The text with a TOML block between its two marks; unchanged if it has none."""
+    """Return a text with a TOML block between the marker lines; unchanged without markers."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -49,7 +49,7 @@ def with_excerpt(text: str, excerpt: str) -> str:
 
 
 def main(root: Path, *, check: bool) -> int:
-    """Write the files, or compare them; the exit code is 1 if any differs."""
+    """Write the files, or compare them; return the exit code: 1 if a file differs."""
     found = stale(root)
     if check:
         for path in found:

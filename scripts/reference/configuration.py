@@ -34,8 +34,8 @@ defaults included. How options are named: [naming](../contributing/options.md#na
 | currency | ISO 4217 code of three capitals: `"USD"` |
 | exact number | decimal with any number of digits; money is never rounded |
 | time of day, time zone | `"17:30"`; an IANA name such as `"Europe/Berlin"` |
-| counter | the name of a counter, or `name{label="value"}` where only a part of it counts |
-| path | a file of this host; one that ends in `_file` is read again for each use, so it may be rotated |
+| counter | the name of a counter, or `name{label="value"}` where only some of its series count |
+| path | a file of this host; the file of a key that ends in `_file` is read for each use, so it may be rotated |
 | table of | names to values: `{ rack = "a1" }` |
 """
 
@@ -44,13 +44,13 @@ class Key(NamedTuple):
     """One key of a table.
 
     Attributes:
-        section: The class that has it.
-        field: Its name there.
-        name: As the file has it.
-        kind: What may stand behind it.
-        default: As the file would have it; empty if there is none.
-        example: As the file would have it; empty if there is none, or the default is one.
-        words: Its description; empty if it has none.
+        section: The class of the table.
+        field: Name of the field.
+        name: Name in the file.
+        kind: Readable type of the value.
+        default: Default value in TOML; empty if there is none.
+        example: Example value in TOML; empty if there is none, or it equals the default.
+        words: Description; empty if there is none.
     """
 
     section: type[BaseModel]
@@ -63,13 +63,13 @@ class Key(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A table of the file, for its part of the page.
+    """The section of the page about one table of the file.
 
     Attributes:
         heading: Heading in the file, with the kind if there are several.
         level: Depth of the heading.
-        paragraphs: What it is for.
-        keys: What may stand in it.
+        paragraphs: Description of the table.
+        keys: Its keys.
     """
 
     heading: str
@@ -93,7 +93,7 @@ def render() -> str:
 
 
 def pages() -> Iterator[Page]:
-    """Yield the tables in the order of the file; keys of a kind follow the keys that all kinds share."""
+    """Yield the tables in the order of the file; keys of a kind follow the keys of all kinds."""
     for name, hint in get_type_hints(Config, include_extras=True).items():
         is_list = get_origin(hint) is tuple
         heading = f"[[{name}]]" if is_list else f"[{name}]"
@@ -150,10 +150,10 @@ def _union(name: str, heading: str, sections: list[type[BaseModel]]) -> Iterator
     yield Page(code(heading), 2, about(shared), keys_of(shared))
     yield from _inner(shared, name, 3)
     for section in sections:
-        kind_line = _telling(section)
+        selector = _kind_line(section)
         yield Page(
-            f"{code(heading)} with {code(kind_line)}"
-            if kind_line
+            f"{code(heading)} with {code(selector)}"
+            if selector
             else f"{code(heading)} of any other kind",
             3,
             about(section),
@@ -189,7 +189,7 @@ def _is_inherited(field: str, section: type[BaseModel], parent: type[BaseModel])
     return parent is not section and inherited is not None and mine.default == inherited.default
 
 
-def _telling(section: type[BaseModel]) -> str:
+def _kind_line(section: type[BaseModel]) -> str:
     """Return the key and value that select a kind, as in the file."""
     for field, hint in get_type_hints(section, include_extras=True).items():
         value = _only_literal(hint)
@@ -215,7 +215,7 @@ def _default(info: FieldInfo, hint: object) -> str:
     return code(_as_toml(value, kind_words(hint))) if value not in (None, (), {}) else ""
 
 
-def _as_toml(value: Any, kind: str) -> str:  # noqa: ANN401 - whatever a default is
+def _as_toml(value: Any, kind: str) -> str:  # noqa: ANN401 - any default
     if isinstance(value, tuple):
         return f"[{', '.join(_as_toml(one, kind) for one in value)}]"
     if isinstance(value, int | float) and "duration" in kind:

@@ -1,4 +1,4 @@
-"""The description of a class, from its docstring."""
+"""Descriptions of classes, from their docstrings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import inspect
 
 
 def about(cls: type) -> list[str]:
-    """The paragraphs of the docstring, each on one line; empty if the class has none of its own."""
+    """Return the paragraphs of a class's own docstring, each on one line; empty without one."""
     text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]

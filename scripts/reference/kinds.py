@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-# What a value is, by the name of the validator that reads it.
+# Readable types by the name of their validator.
 VALIDATED = {
     "_duration": "duration",
     "_size": "size",
@@ -34,22 +34,22 @@ PLAIN: dict[object, str] = {
     date: "date",
 }
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
-# Limits of what is text in the file are part of what such text means.
+# The limits of types that are text in the file are not shown.
 _WITHOUT_LIMITS = frozenset({"duration", "share", "size", "text", "path", "name"})
 
 
 class UnknownKindError(Exception):
-    """A type without a readable name; the message says where to add one."""
+    """A type without a readable name; the message states where to add one."""
 
 
 def kind_words(hint: Any) -> str:  # noqa: ANN401 - a type, which may be of any form
     """Return the readable type of a key.
 
     Args:
-        hint: The annotation, with what `Annotated` adds.
+        hint: The annotation, including `Annotated`.
 
     Raises:
-        UnknownKindError: No words are known for it.
+        UnknownKindError: It has no readable name.
     """
     if hint in PLAIN:
         return PLAIN[hint]
@@ -57,16 +57,16 @@ def kind_words(hint: Any) -> str:  # noqa: ANN401 - a type, which may be of any 
         return "table"
     origin = get_origin(hint)
     if origin not in _MADE_OF:
-        raise UnknownKindError(f"{hint}: say what it is in {__name__}: VALIDATED or PLAIN")
+        raise UnknownKindError(f"{hint}: add a readable name to VALIDATED or PLAIN in {__name__}")
     return _MADE_OF[origin](get_args(hint))
 
 
 def limit_words(hint: Any, more: Iterable[object] = ()) -> str:  # noqa: ANN401 - as above
-    """Return the limits of a number; empty if there are none worth showing.
+    """Return the limits of a number as text; empty if there are none, or they are not shown.
 
     Args:
         hint: The annotation.
-        more: What the field adds to it.
+        more: Metadata of the field.
     """
     if any(kind in kind_words(hint).split() for kind in _WITHOUT_LIMITS):
         return ""
@@ -93,7 +93,7 @@ def _annotated_words(inner: tuple[Any, ...]) -> str:
         if isinstance(note, BeforeValidator):
             name = getattr(note.func, "__name__", "")
             if name not in VALIDATED:
-                raise UnknownKindError(f"{name}: say what it reads in {__name__}: VALIDATED")
+                raise UnknownKindError(f"{name}: add a readable name to VALIDATED in {__name__}")
             return VALIDATED[name]
     return kind_words(inner[0])
 

@@ -1,4 +1,4 @@
-"""Render the page of the webhook's message, from the schema that its tests use."""
+"""Render the page of the webhook's message, from its schema."""
 
 from __future__ import annotations
 

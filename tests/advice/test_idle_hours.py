@@ -87,7 +87,7 @@ def test_host_is_switched_off_as_a_whole():
 
 def test_prepaid_device_saves_electricity_only():
     reserved = device(util_of=office, days=28, price=terms(plan="reserved"), power_w=100)
-    assert "paid whether used or not (reserved)" in advised(reserved).reason
+    assert "billed whether used or not (reserved)" in advised(reserved).reason
     # 100 W in 108 / 168 x 730 h at 0.36 a kWh.
     owned = terms("1", "owned", electricity_per_j=1e-7)
     hint = advised(device(util_of=office, days=28, price=owned, power_w=100))

@@ -195,7 +195,7 @@ class TestBudget:
             for device in ("gpu0", "gpu1"):
                 spent.observe(row(hour * 3600, tags={"device": device}, cost=0.25))
         assert texts(spent, 23 * 3600) == [
-            "12.00 EUR were spent in the last 1d, of 10.00 planned; 0.52 EUR an hour on average"
+            "12.00 EUR were spent in the last 1d, of 10.00 planned; 0.52 EUR per hour on average"
         ]
         assert not texts(restarted(spent, self.config), 30 * 3600)
 
@@ -224,7 +224,7 @@ class TestAbsence:
         silent = self.seen()
         assert not texts(silent, 900 + 900)
         assert texts(silent, 900 + 901) == [
-            "no row of probe of e on gpu0 for 15m; one every 5m is usual"
+            "no row of probe of e on gpu0 for 15m; usually one every 5m"
         ]
         silent.observe(row(2000, "probe", self.tags, samples=1))
         assert not texts(silent, 2000)

@@ -238,7 +238,7 @@ def test_invalid_overrides_are_rejected(costprobe, store):
         [
             ("detection.least_effect", "write KEY=VALUE"),
             ("detection.least_efect=3%", 'did you mean "least_effect"?'),
-            ("rule.drifft.at_least=3%", "no section 'drifft'"),
+            ("rule.drifft.at_least=3%", "unknown section 'drifft'"),
             ("rule.drift.at_least=lots", "rule[0].at_least"),
             ("rule=3", "rule"),
         ],

@@ -174,9 +174,9 @@ def test_invalid_trend_fields_are_errors(costprobe, points):
         check,
         [
             ("cost_per_inferense", "did you mean cost_per_inference"),
-            ("zzz", "no such field"),
+            ("zzz", "unknown field"),
             ("stop_reason", "not numeric"),
-            ("device.cost_per_inference", "no such field"),
+            ("device.cost_per_inference", "unknown field"),
         ],
     )
 
@@ -187,7 +187,7 @@ def test_field_may_include_its_measurement(costprobe, points):
 
 
 def test_empty_trend_prints_a_message(costprobe, points):
-    assert "is the daemon running" in costprobe("trend", "--field", "power_w")
+    assert "check the daemon" in costprobe("trend", "--field", "power_w")
 
 
 def test_export_prints_the_stored_lines_and_the_same_values_as_csv(costprobe, points):
@@ -204,7 +204,7 @@ def test_export_filters_by_time_range_and_measurement(costprobe, points):
     recent = costprobe("export", "--since", "61m").splitlines()
     assert len(recent) == 24
     assert costprobe("export", "--until", "1999-12-31") == ""
-    assert "neither a duration" in costprobe("export", "--since", "yesterdayish", code=2)
+    assert "is not a duration" in costprobe("export", "--since", "yesterdayish", code=2)
 
 
 def test_status_of_a_store_without_a_daemon(costprobe, points):
@@ -250,7 +250,7 @@ def test_config_init_reports_an_unwritable_path(costprobe, tmp_path):
 
 def test_unknown_probe_or_device_error_lists_the_known(costprobe):
     assert "transformer, cnn" in costprobe("probe", "nope", code=2)
-    assert "no device is called 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
+    assert "unknown device 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
 
 
 def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, tmp_path):

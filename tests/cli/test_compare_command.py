@@ -81,11 +81,11 @@ def test_models_are_compared_with_pareto_front_and_recommendation(costprobe):
     assert len(probes["not_good_enough"]) == 3
     assert (served["currency"], served["basis"], served["cheapest"]) == ("EUR", "serving", None)
     assert served["models"][0]["quality"] == 0.91
-    assert served["not_good_enough"] == [{"name": "shop", "reason": "its p99 latency is not known"}]
+    assert served["not_good_enough"] == [{"name": "shop", "reason": "its p99 latency is unknown"}]
     assert found["left_out"] == [
         {
             "name": "seldom on gpu0, batch 8",
-            "reason": "too few samples: 3, and 5 are needed",
+            "reason": "too few samples: 3 of 5",
         }
     ]
 
@@ -102,7 +102,7 @@ def test_text_output_has_the_same_figures(costprobe):
     assert "shop: 75% of its cost is idle time" in text
     assert "p99 ms" in text.splitlines()[1]
     assert "USD per 1,000" in text
-    assert "no plot: no latency was measured" in text
+    assert "no plot: there are no latencies" in text
     assert "cheapest: small on gpu0, batch 8, $0.001 per 1,000" in costprobe()
 
 
@@ -111,7 +111,7 @@ def test_comparison_can_be_filtered(costprobe):
     assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
     found = json.loads(costprobe("--currency", "EUR", "--json"))
     assert [group["currency"] for group in found["groups"]] == ["EUR"]
-    assert "it costs in USD, not in EUR" in [out["reason"] for out in found["left_out"]]
+    assert "its currency is USD, not EUR" in [out["reason"] for out in found["left_out"]]
     found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
     names = [model["name"] for group in found["groups"] for model in group["models"]]
     assert names == ["shop", "large on gpu0, batch 8"]

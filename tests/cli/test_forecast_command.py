@@ -87,7 +87,7 @@ def test_table_notes_and_plot(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
     output = costprobe("forecast", "--method", "robust", "team", "chat")
     head, team, chat, *remarks = output.splitlines()
-    assert head.split()[:5] == ["budget", "for", "period", "planned", "spent"]
+    assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
     assert re.match(r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\d+% +\d+%$", team)
     assert chat.startswith("chat")
     assert "team: medians by the hour of the day, from 21" in remarks[0]
@@ -100,23 +100,23 @@ def test_table_notes_and_plot(costprobe, store):
 def test_gaps_and_other_currencies_are_reported(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
     output = costprobe("forecast", "--method", "robust", "--no-plot", "gpu1-month")
-    assert "gpu1-month: 0 h of rows are known, a forecast needs 6" in output
+    assert "gpu1-month: a forecast needs 6 h of cost data; there are 0" in output
     assert re.search(r"gpu1-month: not included: [\d.]+ EUR is not added to USD", output)
 
 
 def test_without_rows_nothing_is_extrapolated(costprobe, store):
     (found,) = json.loads(costprobe("forecast", "--json", "team"))
     assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
-    assert found["missing"] == ["no row of host has a cost in this period"]
-    assert "no row of host" in costprobe("forecast", "team")
+    assert found["missing"] == ["no cost data for host in this period"]
+    assert "no cost data for host" in costprobe("forecast", "team")
 
 
 def test_two_days_are_insufficient_for_the_seasonal_model_and_reported(costprobe, store):
     store.append(rows(2, 1.0))
     (found,) = json.loads(costprobe("forecast", "--json", "team"))
-    assert found["note"].startswith("the robust rate: 4")
+    assert found["note"].startswith("the robust rate: it needs")
     assert found["forecast"] == pytest.approx(24, rel=0.05)
-    assert "are needed" in costprobe("forecast", "--method", "harmonic", "team", code=1)
+    assert "it needs" in costprobe("forecast", "--method", "harmonic", "team", code=1)
 
 
 def test_seasonal_model_is_used_with_weeks_of_history(costprobe, store):
@@ -150,7 +150,7 @@ def test_without_statsmodels_the_robust_rate_is_used_and_reported(costprobe, sto
 
 
 def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe, store):
-    assert "no budget is called 'tim'; there are team, gpu1-month" in costprobe(
+    assert "unknown budget 'tim'; write one of team, gpu1-month" in costprobe(
         "forecast", "tim", code=2
     )
     assert "add a [[budget]]" in costprobe("forecast", budgets="", code=1)
@@ -172,7 +172,7 @@ def test_invalid_budgets_are_rejected(costprobe):
             ("name = 'a'\namount = 1\nperiod = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
             (
                 "name = 'a'\namount = 1\nperiod = 'day'\n[[budget]]\nname = 'a'\namount = 1",
-                "is taken",
+                "is already used",
             ),
         ],
     )

@@ -117,7 +117,7 @@ def test_conflicting_options_are_rejected(costprobe, tmp_path):
         (V2, ("--secret-file", "token"), "absolute path"),
         (V2, ("--secret-file", "/a}b"), "absolute path"),
         (V2, ("--dashboards", "here"), "absolute path"),
-        (V2, ("--sink", "other"), "no sink 'other'"),
+        (V2, ("--sink", "other"), "unknown sink 'other'"),
         ([*V1, 'ca_file = "/nowhere/ca.pem"'], (), "/nowhere/ca.pem: cannot be read"),
     ):
         assert words in costprobe(sink, "provision", folder, *options, code=2)

@@ -53,9 +53,12 @@ def test_missing_hours_are_filled_only_for_the_fit():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([], "0 h are known, 336 are needed"),
-        ([1.0] * 335, "335 h are known"),
-        ([10.0 + 0.1 * math.sin(at) for at in range(800)] + [20.0] * 100, "another level"),
+        ([], "it needs 336 h of cost data; there are 0"),
+        ([1.0] * 335, "there are 335"),
+        (
+            [10.0 + 0.1 * math.sin(at) for at in range(800)] + [20.0] * 100,
+            "level of the costs changed",
+        ),
     ],
 )
 def test_unreliable_history_is_rejected(values, words):

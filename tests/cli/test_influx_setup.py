@@ -292,7 +292,7 @@ def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
     assert "--keep: " in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
     several = [*v2(server), "[[sink]]", 'name = "b"', *v2(server)]
     assert "several sinks: influxdb, b" in costprobe(several, "setup", *admin, code=2)
-    assert "no sink 'c'" in costprobe(several, "setup", "--sink", "c", *admin, code=2)
+    assert "unknown sink 'c'" in costprobe(several, "setup", "--sink", "c", *admin, code=2)
 
 
 def test_tasks_are_written_to_files(costprobe, organization, tmp_path):

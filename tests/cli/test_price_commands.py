@@ -43,7 +43,7 @@ def test_history_is_priced_under_every_plan(costprobe, tmp_path):
     plans = {plan["name"]: plan for plan in entry["plans"]}
     # 1 an hour over 100 inferences a second; the reserved term of 2020 is over.
     hourly = 1 / 3600 / 100
-    assert plans["as it was"]["cost_per_inference"] == pytest.approx(hourly)
+    assert plans["actual"]["cost_per_inference"] == pytest.approx(hourly)
     assert plans["on demand of 1970-01-01"]["cost_per_inference"] == pytest.approx(hourly)
     reserved = plans["reserved of 2020-01-01"]
     assert reserved["cost_per_inference"] == pytest.approx(0.6 * hourly)
@@ -53,7 +53,7 @@ def test_history_is_priced_under_every_plan(costprobe, tmp_path):
     text = costprobe("what-if")
     assert "-40.0 %" in text
     assert "60% use" in text
-    assert "as it was" in text.splitlines()[2]
+    assert "actual" in text.splitlines()[2]
     owned = tmp_path / "plans.toml"
     owned.write_text('[[price]]\nplan = "owned"\npurchase_price = 8760\nlifetime = "1y"\n')
     (entry,) = json.loads(costprobe("what-if", "--plans", str(owned), "--json"))
@@ -75,4 +75,4 @@ def test_show_lists_current_prices_and_their_components(costprobe):
     assert (entry["plan"], entry["per_hour"]) == ("on_demand", "1.00")
     assert "the reserved term ended on 2020-12-31" in entry["source"]
     assert "$1/h (on demand)" in costprobe("show")
-    assert "no price changed since" in costprobe("history")
+    assert "no price change since" in costprobe("history")

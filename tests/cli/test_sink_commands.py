@@ -55,8 +55,8 @@ def test_status_counts_sent_waiting_and_rejected_points(costprobe, store, tmp_pa
     file = tmp_path / "refused.lp"
     assert "1 line" in costprobe("rejected", "influxdb", "--export", str(file))
     assert file.read_text() == "device,x=1 power_w=2 3\n"
-    assert "name another file" in costprobe("rejected", "--export", str(file), code=2)
-    assert "there are influxdb, other" in costprobe("rejected", "odd", code=2)
+    assert "choose another file" in costprobe("rejected", "--export", str(file), code=2)
+    assert "write one of influxdb, other" in costprobe("rejected", "odd", code=2)
 
 
 def test_missing_sinks_are_reported(costprobe, store):

@@ -41,7 +41,7 @@ def test_cheapest_batch_is_within_the_bound():
     assert CURVE.cheapest.batch == 8
     assert replace(CURVE, latency_bound_ms=None).cheapest.batch == 16
     assert replace(CURVE, latency_bound_ms=5.0).cheapest is None
-    assert "no batch runs within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
+    assert "no batch is within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
 
 
 def test_without_a_price_the_highest_throughput_wins():

@@ -79,7 +79,7 @@ def entries(text, device="gpu0"):
 def test_other_batches_and_the_cpu_are_listed_with_the_plans(costprobe):
     found = entries(costprobe("what-if", "--json"))
     # The owned machine costs 1 an hour and its electricity 0.36 a kWh: 1e-7 a joule.
-    assert found["as it was"]["cost_per_inference"] == pytest.approx(1 / 3600 / 100 + 1e-7)
+    assert found["actual"]["cost_per_inference"] == pytest.approx(1 / 3600 / 100 + 1e-7)
     assert found["batch 4"]["cost_per_inference"] == pytest.approx(1 / 3600 / 50 + 2e-7)
     assert found["batch 32"]["cost_per_inference"] == pytest.approx(1 / 3600 / 200 + 0.6e-7)
     assert found["batch 32"]["latency_p50_ms"] == 60

@@ -119,7 +119,7 @@ def test_all_errors_are_reported_at_once_with_key_and_fix():
     assert 'did you mean "every"' in by_key["probe[0].evry"]
     assert '"5m"' in by_key["probe[0].every"]
     assert "'auto'" in by_key["probe[0].batch"]
-    assert "taken" in by_key["probe[1].name"]
+    assert "already used" in by_key["probe[1].name"]
     assert "add it" in by_key["price[0].lifetime"]
     assert "on_demand, reserved, spot, owned" in by_key["price[1].plan"]
     assert "missing" in by_key["sink[0].bucket"]
@@ -283,8 +283,8 @@ def test_all_errors_of_rules_and_notifiers_are_reported_at_once():
         "rule[0].kind: write one of drift, anomaly, threshold",
         'rule[1].abov: unknown key; did you mean "above"?',
         "rule[1].field: device has no field 'temp'; did you mean \"temp_c\"?",
-        "rule[1].notify: no notifier is called 'pager'",
-        "rule[2].name: 'b' is taken",
+        "rule[1].notify: unknown notifier 'pager'",
+        "rule[2].name: 'b' is already used",
         "rule[2].for: '5' is not a duration",
         "rule[2].field: stop_reason is text",
         "notifier[0].kind: write one of alertmanager, webhook, apprise",
@@ -349,13 +349,13 @@ def test_invalid_probes_are_rejected():
     check_all(
         check,
         [
-            ('kind = "resnet50"', "no probe kind 'resnet50'"),
+            ('kind = "resnet50"', "unknown probe kind 'resnet50'"),
             ('kind = "timm"', 'such as "timm:vit_base_patch16_224"'),
-            ('kind = "timm:"', "no probe kind"),
-            ('kind = "cnn"\ninputs = [{ shape = [3] }]', "inputs are not for"),
+            ('kind = "timm:"', "unknown probe kind"),
+            ('kind = "cnn"\ninputs = [{ shape = [3] }]', "remove inputs"),
             ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
             ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
-            ('kind = "transformers:/a"\nweights = "/w"', "weights are not for"),
+            ('kind = "transformers:/a"\nweights = "/w"', "remove weights"),
             ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
             ('when_busy = "wait"', "write one of 'run', 'skip'"),
             ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),

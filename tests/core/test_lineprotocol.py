@@ -173,7 +173,7 @@ def test_line_breaks_become_spaces_and_text_is_bounded():
 
 
 def test_measurement_name_is_required():
-    with pytest.raises(ValueError, match="name of its measurement"):
+    with pytest.raises(ValueError, match="has no measurement name"):
         series_key("", {})
 
 

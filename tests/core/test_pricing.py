@@ -166,7 +166,7 @@ def test_past_samples_keep_the_tariff_of_their_day():
 
 def test_past_tariffs_with_equal_end_are_rejected():
     earlier = [{"until": "2026-01-01", "tariff_per_kwh": amount} for amount in (1, 2)]
-    with pytest.raises(ValidationError, match="give each its own until"):
+    with pytest.raises(ValidationError, match="give each a different until"):
         ElectricityConfig.model_validate({"tariff_per_kwh": 1, "earlier": earlier})
 
 

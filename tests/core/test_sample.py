@@ -62,7 +62,7 @@ def test_a_table_shows_its_keys_with_descriptions_and_comments_out_what_is_not_a
         "# A note.",
         "# [[price]]",
         '# plan = "on_demand"            # Kind of plan.',
-        "# per_hour = 3                  # Price an hour, by default of the whole host.",
+        "# per_hour = 3                  # Price per hour, by default of the whole host.",
     ]
     active = render_table(table._replace(active=frozenset({"plan"}))).splitlines()
     assert active[1:3] == ["[[price]]", 'plan = "on_demand"              # Kind of plan.']

@@ -115,11 +115,11 @@ def test_first_day_has_no_forecast():
     book = book_of(_gpu0_USD=[(1.0, "2026-03-15T00:00", "2026-03-15T04:00")])
     status = budget_status(budget(), book, at_ns)
     assert (status.expected, status.low, status.high) == (None, None, None)
-    assert status.note == "4 h of rows are known, a forecast needs 6"
+    assert status.note == "a forecast needs 6 h of cost data; there are 4"
     assert status.coverage == pytest.approx(4 / (14 * 24 + 4))
     nothing = budget_status(budget(device="gpu9"), book, at_ns)
     assert (nothing.spent, nothing.coverage) == (0, 0)
-    assert nothing.missing == ("no row of gpu9 has a cost in this period",)
+    assert nothing.missing == ("no cost data for gpu9 in this period",)
 
 
 def test_hour_with_a_missing_gpu_is_excluded_from_the_forecast():

@@ -116,9 +116,9 @@ def test_cheapest_model_within_latency_and_quality_limits():
         "slow": "its p99 latency is 90 ms",
         "small": "its quality is 0.8",
         "unrated": "it has no quality; set quality in its table",
-        "unclocked": "its p99 latency is not known",
-        "both": "its p99 latency is not known and its quality is 0.1",
-        "seldom": "its p99 latency is known of 2 samples only",
+        "unclocked": "its p99 latency is unknown",
+        "both": "its p99 latency is unknown and its quality is 0.1",
+        "seldom": "its p99 latency has only 2 samples",
     }
     none = cheapest(group, p99_ms=1, quality=0.9)
     assert (none.cheapest, len(none.left_out)) == (None, len(group))
@@ -148,10 +148,10 @@ def test_only_comparable_models_are_compared():
         ("USD", "serving", 1),
     ]
     assert [out.reason for out in left_out] == [
-        "too few samples: 4, and 5 are needed",
+        "too few samples: 4 of 5",
         "too few priced samples: 3 of 5",
-        "nothing priced it",
+        "it has no price",
     ]
     groups, left_out = compared(candidates, currency="EUR")
     assert [g.placed[0].candidate.name for g in groups] == ["b"]
-    assert "it costs in USD, not in EUR" in [out.reason for out in left_out]
+    assert "its currency is USD, not EUR" in [out.reason for out in left_out]

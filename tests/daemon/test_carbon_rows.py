@@ -128,7 +128,7 @@ def test_the_end_of_a_reserved_term_is_one_event(discount, before):
     bench.read(power_w=1.0)
     (event,) = bench.rows("event")
     assert (event["severity"], event["cause"]) == ("warning", "reserved term")
-    assert event["title"] == "gpu0 now costs 2 USD per hour: its reserved term is over"
+    assert event["title"] == "gpu0 now costs 2 USD per hour: its reserved term has ended"
     assert (event["before"], event["after"]) == (before, "2 USD/h")
     assert "the list price applies again" in event["detail"]
 
@@ -141,7 +141,7 @@ def test_a_plan_that_excludes_electricity_reports_both_changes():
     bench.clock.move(2 * DAY_S)
     bench.read(energy_j=1.0)
     (event,) = bench.rows("event")
-    assert event["detail"].endswith("electricity paid apart went from 0 to 0.3 per kWh")
+    assert event["detail"].endswith("electricity, paid separately, changed from 0 to 0.3 per kWh")
 
 
 def test_terms_survive_a_round_trip_through_json():
@@ -178,6 +178,6 @@ def test_a_stale_intensity_is_a_fault():
     }
     (fault,) = present_faults(status, None)
     assert fault.text == (
-        "the carbon intensity is stale (HTTP 403: no reason given); grams go by the last known one"
+        "the carbon intensity is stale (HTTP 403: no reason given); emissions use the last known one"
     )
     assert present_faults({**status, "carbon": {}}, None) == []

@@ -69,13 +69,13 @@ def test_a_spot_price_is_followed_into_rows_events_status_and_history(daemon, fi
     prices.unlink()
     daemon.wait_for(
         lambda: any(
-            "gives no price" in event.fields["title"]
+            "returns no price" in event.fields["title"]
             for event in daemon.points("event", kind="fault")
         )
     )
     daemon.wait_for(lambda: daemon.status()["spot_prices"]["spot"]["last_error"])
     text = daemon.look("status")
-    assert "spot spot: 3.00 an hour" in text
+    assert "spot spot: 3.00 per hour" in text
     assert "the source fails" in text
     (row, *_) = json.loads(daemon.look("price", "history", "--json"))
     assert row["after"] == "1.50 USD/h"

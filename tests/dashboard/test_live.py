@@ -125,9 +125,9 @@ def test_command_serves_until_sigterm(store, tmp_path):
     ("listen", "words"),
     [
         ("0.0.0.0:9470", "--allow-remote"),
-        ("9470", "no address and port"),
-        ("example.org:80", "no IP address"),
-        ("127.0.0.1:99999", "no address and port"),
+        ("9470", "is not an address and port"),
+        ("example.org:80", "is not an IP address"),
+        ("127.0.0.1:99999", "is not an address and port"),
     ],
 )
 def test_invalid_listen_addresses_are_rejected_with_their_fix(listen, words, tmp_path):

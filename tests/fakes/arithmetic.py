@@ -1,4 +1,4 @@
-"""Arithmetic as it is written in a document, and figures as they are written there."""
+"""Evaluation of arithmetic in documents, and comparison with the written figures."""
 
 import ast
 import math
@@ -14,7 +14,7 @@ OPERATORS = {
 
 
 def by_hand(expression):
-    """The value of a line of arithmetic, with ln and the logarithmic mean L."""
+    """Evaluate a line of arithmetic, with ln and the logarithmic mean L."""
     functions = {"ln": math.log, "L": lambda a, b: (a - b) / math.log(a / b)}
 
     def value(node):
@@ -29,7 +29,7 @@ def by_hand(expression):
 
 
 def is_as_written(value, written):
-    """Whether a value is the written one, to its last digit and to two in a thousand."""
+    """Return whether a value equals the written one, to its last digit and within 0.2 %."""
     expected = Decimal(written)
     half = 10.0 ** int(expected.as_tuple().exponent) / 2
     tolerance = min(half, abs(float(expected)) * 2e-3)

@@ -4,7 +4,7 @@ NS_PER_S = 1_000_000_000
 
 
 class FakeClock:
-    """Both clocks of a host, moved by hand.
+    """Both clocks of a host, which advance only by calls.
 
     Args:
         time_ns: UTC in ns at the start.

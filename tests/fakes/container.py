@@ -1,7 +1,7 @@
 """systemd booted in a container of Debian packages.
 
-The root directory is made once and never written to: what a container does lies in memory and goes
-with it. It shares the host's network and nothing else that is not given to it.
+The root directory is created once and is read-only: the changes of a container are in memory and are
+lost at its end. It shares the network of the host, and only the given folders.
 """
 
 import os

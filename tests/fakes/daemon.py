@@ -93,7 +93,7 @@ class DaemonProcess:
             if found := condition():
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"the condition never held: {self.output.read_text()}")
+        raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def points(self, measurement, **tags):
         try:
@@ -136,7 +136,7 @@ class DaemonProcess:
         return self._process.returncode if self._process else None
 
     def wait(self):
-        """Wait until the daemon exits by itself; return its exit code."""
+        """Wait until the daemon exits; return its exit code."""
         return self._process.wait(TIMEOUT_S)
 
     def kill(self):

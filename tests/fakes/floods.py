@@ -9,13 +9,13 @@ class Flood:
     """Send one part of a response endlessly; for `Talking`.
 
     Args:
-        head: What it sends first.
-        piece: What it repeats.
-        pause_s: Between two of them.
-        is_kept: False for what no reader keeps, whose size is limited by the time alone.
+        head: The bytes before the endless part.
+        piece: The repeated bytes.
+        pause_s: Pause between two pieces.
+        is_kept: False for data that readers discard, whose size is limited only by time.
 
     Attributes:
-        sent: Bytes that a connection took, for each of them that has ended.
+        sent: Bytes that were sent to each ended connection.
     """
 
     def __init__(self, head, piece, pause_s=0.0, *, is_kept=True):
@@ -43,7 +43,7 @@ BAD = b"HTTP/1.1 500 Broken\r\n"
 CHUNK = b"%x\r\n%b\r\n" % (PIECE, b"x" * PIECE)
 FLOODS = {
     "a body without an end": lambda: Flood(OK + b"\r\n", b"x" * PIECE),
-    "a body of a length beyond reason": lambda: Flood(
+    "a body with an excessive length": lambda: Flood(
         OK + b"Content-Length: 99999999999999\r\n\r\n", b"x" * PIECE
     ),
     "chunks without an end": lambda: Flood(OK + b"Transfer-Encoding: chunked\r\n\r\n", CHUNK),
@@ -58,11 +58,9 @@ FLOODS = {
     "100 Continue without an end": lambda: Flood(
         b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.05, is_kept=False
     ),
-    "a body that drips": lambda: Flood(OK + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
-    "an error's body that drips": lambda: Flood(BAD + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
-    "chunks that drip": lambda: Flood(
-        OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.02
-    ),
-    "headers that drip": lambda: Flood(OK + b"X-More: ", b"x", 0.02),
-    "a status line that drips": lambda: Flood(b"", b"H", 0.02),
+    "a slow body": lambda: Flood(OK + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
+    "a slow body of an error": lambda: Flood(BAD + b"Content-Length: 50000\r\n\r\n", b"x", 0.02),
+    "slow chunks": lambda: Flood(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.02),
+    "slow headers": lambda: Flood(OK + b"X-More: ", b"x", 0.02),
+    "a slow status line": lambda: Flood(b"", b"H", 0.02),
 }

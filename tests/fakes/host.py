@@ -39,10 +39,10 @@ class Host:
         thermal_share, power_share: Share of the time in which the driver reports throttling.
         temp_c: Temperature under load.
         power_w: Power under load at the full clock.
-        neighbour: Chance that another process works on the device during a run.
-        software: What the probe's fingerprint is made of.
-        rows: Every row that was kept.
-        events: Every event that the analyst made.
+        neighbour: Probability that another process uses the device during a run.
+        software: The versions that the probe's fingerprint is computed from.
+        rows: Every stored row.
+        events: Every event of the drift monitor.
     """
 
     def __init__(self, fake, rng, plans, electricity=None, noise=0.008):

@@ -68,7 +68,7 @@ class InferenceServer:
 
     Args:
         answer: Answers a Call.
-        tls: True for https, with a certificate that `TLS / "server.pem"` vouches for.
+        tls: True for https, with a certificate of the authority `TLS / "server.pem"`.
     """
 
     def __init__(self, answer, *, tls=False):

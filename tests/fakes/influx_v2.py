@@ -27,8 +27,8 @@ class FakeInfluxV2(Scripted):
     """A server with one organization, `ml`.
 
     Attributes:
-        kept: What was made, by kind and identity.
-        changes: Requests that changed something: (method, path, content).
+        kept: The created objects, by kind and id.
+        changes: Requests that changed an object: (method, path, content).
     """
 
     def __init__(self):

@@ -10,9 +10,9 @@ class Mailbox:
     """Accepts and stores mail from clients with its user and password.
 
     Args:
-        user: Of the login.
-        password: Of the login.
-        refusal: What every message is answered with; None to take them.
+        user: User of the login.
+        password: Password of the login.
+        refusal: Response to every message; None to accept them.
     """
 
     def __init__(self, user, password, refusal=None):

@@ -1,4 +1,4 @@
-"""A host's GPUs as NVML shows them, scripted by the test through a memory-mapped file.
+"""A fake NVML library whose GPUs are scripted by the test through a memory-mapped file.
 
     fake = FakeNvml(tmp_path, gpus=8)
     subprocess.Popen([...], env={**os.environ, **fake.env()})
@@ -7,8 +7,8 @@
     hang = fake.hang("nvmlDeviceGetPowerUsage", gpu=2)
     hang.clear()
 
-Time is the host's, unless it is simulated. A simulated time stands until it is moved, so that days
-pass at once, and the real pynvml of the test's own process reads the GPUs:
+Time is that of the host, unless it is simulated. A simulated time advances only by calls, so that
+days take no time, and the real pynvml in the test process reads the GPUs:
 
     fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * 10**9)
     with fake.in_this_process():
@@ -70,7 +70,7 @@ class SimulatedClock(FakeClock):
     """A clock that advances only when moved, together with the library's time.
 
     Args:
-        control: The script whose time it is.
+        control: The script of this time.
         time_ns: UTC in ns at the start.
     """
 
@@ -223,11 +223,11 @@ class FakeGpu:
         self._gpu.busy_pcts[: len(pct_by_pid)] = list(pct_by_pid.values())
 
     def vanish(self) -> None:
-        """The GPU falls off the bus: every call returns GPU_IS_LOST."""
+        """Lose the GPU: every call returns GPU_IS_LOST."""
         self._lost = self._nvml.fail("*", GPU_IS_LOST, gpu=self.index)
 
     def come_back(self) -> None:
-        """The GPU works again."""
+        """Restore the GPU."""
         if self._lost is not None:
             self._lost.clear()
 
@@ -236,13 +236,13 @@ class FakeNvml:
     """A host with NVIDIA GPUs and a driver, for processes started with `env()`.
 
     Args:
-        folder: Where the control file lives; a test's tmp_path.
+        folder: Folder of the control file; a test's tmp_path.
         gpus: How many GPUs, at most 16, each an idle board of 60 W.
-        counter_step_ms: How often a GPU's energy counter advances.
+        counter_step_ms: Interval at which a GPU's energy counter advances.
         simulated_utc_ns: UTC in ns at which a simulated time begins; None for the host's time.
 
     Attributes:
-        clock: Both clocks by which the script runs; a simulated one has `move(duration_s)`.
+        clock: Both clocks of the script; a simulated one has `move(duration_s)`.
     """
 
     def __init__(
@@ -302,8 +302,8 @@ class FakeNvml:
     def in_this_process(self):
         """Let pynvml in this process load this library and script, as a new process would.
 
-        A library stays loaded and is found by its name ever after, so that this holds one script
-        at a time, and afterwards none: as where no driver is loaded.
+        A library stays loaded and is found by its name afterwards; it has one script at a time, and
+        none at the end, as without a driver.
 
         Raises:
             AttributeError: A driver's own library was loaded here first.
@@ -334,7 +334,7 @@ class FakeNvml:
     def uninitialize(self) -> None:
         """Every call returns UNINITIALIZED until the process initializes NVML again.
 
-        That is a matter of the host's own time: processes do not start in a simulated one.
+        It requires the time of the host: processes cannot start in a simulated one.
         """
         self._control.uninitialized_at_ns = time.monotonic_ns()
 
@@ -343,9 +343,9 @@ class FakeNvml:
         self._control.process_record_bytes = size
 
     def upgrade_driver(self, version: str) -> None:
-        """Processes that hold the old library get LIB_RM_VERSION_MISMATCH; new ones work.
+        """Upgrade the driver: processes with the old library get LIB_RM_VERSION_MISMATCH.
 
-        For this process `in_this_process` entered again is a new one.
+        In this process a new `in_this_process` counts as a new process.
         """
         self._control.driver_version = version.encode()
         self._control.upgraded_at_ns = time.monotonic_ns()

@@ -1,7 +1,6 @@
-"""Two months of a made-up host with two GPUs, for the pictures of the documentation.
+"""Two months of a simulated host with two GPUs, for the pictures of the documentation.
 
-Everything is drawn from seeded streams: the pictures show what the pages look like, and no number
-in them was measured.
+All values are from seeded streams; none was measured.
 """
 
 import math

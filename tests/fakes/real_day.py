@@ -22,7 +22,7 @@ from fakes.shifted_clock import ShiftedClock
 NS_PER_S = 1_000_000_000
 HOUR_NS = 3600 * NS_PER_S
 HOURS = 24
-# From noon to noon: the price changes at midnight, as one on a day does.
+# From noon to noon: the price changes at midnight.
 START_NS = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()) * NS_PER_S
 # The wall clock is set this long before the hour: the daemon reads its clocks once a second.
 LEAD_NS = 1_200_000_000
@@ -177,7 +177,7 @@ class _Chat:
 
 
 class RealDay:
-    """A host's day, from noon to noon, with what happens on one.
+    """A day of a host, from noon to noon, with typical events.
 
     Args:
         folder: For the files of the daemon.
@@ -186,7 +186,7 @@ class RealDay:
 
     Attributes:
         daemon: The daemon.
-        clock: Its calendar.
+        clock: Its wall clock.
         start_ns: UTC in ns at which the day begins.
         end_ns: UTC in ns at which it ends.
         stored: Measurement, tags and time of every row that was stored before the daemon ended.

@@ -47,9 +47,9 @@ bind-address = "127.0.0.1:{rpc}"
 def free_port():
     """A port without a listener, outside the range of ephemeral ports.
 
-    A server that is stopped for a while has to find its port free again, so it must not come
-    from the ephemeral range (32768 and up by default). The choice must not follow the seed of
-    the test run, or two runs on one machine would choose the same.
+    The port must still be free when a stopped server is started again, so it must not be in the
+    ephemeral range (32768 and up by default). The choice must not depend on the seed of the test
+    run, or two runs on one machine would choose the same port.
     """
     for _ in range(100):
         port = 12_000 + secrets.randbelow(20_000)
@@ -67,7 +67,7 @@ def require(program):
     if shutil.which(program):
         return
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{program} is not installed, and in CI it has to be")
+        pytest.fail(f"{program} is not installed, but CI requires it")
     pytest.skip(f"{program} is not installed; on Debian: make test as root installs it")
 
 
@@ -111,7 +111,7 @@ class Server:
             else:
                 return self
             time.sleep(0.05)
-        raise AssertionError(f"not up: {(self.folder / 'log').read_text()}")
+        raise AssertionError(f"not started: {(self.folder / 'log').read_text()}")
 
     def stop(self, how=signal.SIGTERM):
         process, self._process = self._process, None
@@ -124,7 +124,7 @@ class Server:
                 process.wait()
 
     def command(self):
-        raise AssertionError("each server has its own")
+        raise AssertionError("a server defines its own command")
 
 
 class InfluxDB(Server):
@@ -208,8 +208,8 @@ class VictoriaMetrics(Server):
     def samples(self, wanted=()):
         """All samples: {(name, labels, time_ms): value}, without duplicates.
 
-        What was acknowledged becomes readable some time later, also after a flush, so this
-        waits for the keys that are wanted, within bounds.
+        Acknowledged samples become readable after a delay, also after a flush, so this waits for
+        the wanted keys, with a limit.
         """
         ends_s = time.monotonic() + VISIBLE_TIMEOUT_S
         while True:
@@ -288,7 +288,7 @@ class Scripted:
 
     Args:
         answer: From (method, path, headers, body) to (status, headers, body).
-        tls: True for https, with a certificate that `TLS / "server.pem"` vouches for.
+        tls: True for https, with a certificate of the authority `TLS / "server.pem"`.
     """
 
     def __init__(self, answer, *, tls=False):
@@ -349,7 +349,7 @@ class Talking:
     """A TCP server that handles connections with a function, one at a time.
 
     Args:
-        talk: Takes a connected socket, which is closed when it returns.
+        talk: Receives a connected socket, which is closed when it returns.
     """
 
     def __init__(self, talk):

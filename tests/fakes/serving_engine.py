@@ -10,11 +10,11 @@ class ServingEngine:
 
     Args:
         started_s: UTC in s at which its process began.
-        exposes_start: False to hide when process and counters began, as with several front ends.
+        exposes_start: False to hide the start of process and counters, as with several front ends.
         extra: Appended to the text.
 
     Attributes:
-        served: All that it ever served, over all its lives, by model: the truth.
+        served: All requests and tokens by model, across restarts, for comparison.
     """
 
     def __init__(self, started_s=1000.0, *, exposes_start=True, extra=""):

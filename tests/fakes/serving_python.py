@@ -1,7 +1,7 @@
 """Python environments of a serving stack: with torch and without costprobe.
 
-They are virtual environments of their own, made once for each version of what is in them. Torch
-itself is linked in, with copies of what it requires; nothing else of this interpreter is included.
+They are separate virtual environments, created once for each version of their packages. Torch is
+linked, and its requirements are copied; nothing else of this interpreter is included.
 """
 
 import os

@@ -41,7 +41,7 @@ class ShiftedClock:
     """The wall clock of processes started with `env()`.
 
     Args:
-        folder: Where the file that holds the shift lives.
+        folder: Folder of the file with the shift.
     """
 
     def __init__(self, folder: Path) -> None:

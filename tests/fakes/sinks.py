@@ -8,14 +8,14 @@ class RecordingSink(Sink):
     """Stores accepted lines, rejects those with "poison", and fails as configured.
 
     Attributes:
-        lines: What it accepted.
+        lines: The accepted lines.
         requests: Number of posts.
-        failures: What the next posts raise.
+        failures: Errors of the next posts.
         is_away: Whether every post and check fails.
         limit_bytes: Largest body; None for any.
         too_large: Number of posts that were larger.
-        is_doubtful: Whether refusals are in no database's form.
-        refuses_everything: Whether a check is refused too.
+        is_doubtful: Whether rejections do not have the form of a database.
+        refuses_everything: Whether a check is rejected, too.
     """
 
     def __init__(self, *, limit_bytes=None):

@@ -35,7 +35,7 @@ class WatchedDaemon:
         env: Added to our environment.
 
     Attributes:
-        seen: All processes that ran meanwhile, as they were last, by id.
+        seen: The last data of all processes that have run, by id.
     """
 
     def __init__(self, folder, text, env):
@@ -104,7 +104,7 @@ class WatchedDaemon:
             if found := condition():
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"the condition never held: {self.output.read_text()}")
+        raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def _look(self):
         while not self._ended.wait(LOOK_S):

@@ -207,8 +207,8 @@ def test_measuring_continues_in_memory_and_recovers_without_a_restart(
         disk.start_outage(daemon)
         text = daemon.wait_for(false_if_unreachable(lambda: faults(port).get("store_failing")))
         assert disk.words in text
-        assert "points wait in memory" in text
-        assert "rows wait in memory" in daemon.output.read_text()
+        assert "points are queued in memory" in text
+        assert "rows are queued in memory" in daemon.output.read_text()
         since_s = time.time()
         daemon.wait_for(lambda: time.time() > since_s + OUTAGE_S)
         until_s = time.time()

@@ -80,7 +80,7 @@ def test_failure_and_recovery_of_a_source_are_one_event_each(bench):
         bench.feed.refresh()
     bench.write((0, 300))
     assert [event.severity for event in bench.events] == ["warning", "info"]
-    assert "gives no intensity" in bench.events[0].title
+    assert "returns no intensity" in bench.events[0].title
     assert bench.in_force() == 300
 
 

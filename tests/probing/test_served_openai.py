@@ -205,7 +205,7 @@ def test_tls_uses_the_configured_certificate_authority():
     with InferenceServer(generating(), tls=True) as server:
         result = run(server, ca_file=str(TLS / "server.pem"))
         with pytest.raises(
-            ProbeConfigError, match="does ca_file hold the server's certificate authority"
+            ProbeConfigError, match="check that ca_file contains the server's certificate authority"
         ):
             run(server)
     assert result["samples"] == 6
@@ -257,7 +257,7 @@ def test_token_invalid_in_a_header_is_rejected_without_being_shown(tmp_path, con
     path = tmp_path / "token"
     path.write_bytes(content)
     with InferenceServer(generating()) as server:
-        with pytest.raises(ProbeConfigError, match="must hold a token of one line") as raised:
+        with pytest.raises(ProbeConfigError, match="must contain a token of one line") as raised:
             run(server, token_file=str(path))
         assert server.calls == []
     assert content == b"" or content.decode() not in str(raised.value)

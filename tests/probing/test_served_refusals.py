@@ -42,7 +42,9 @@ def test_requests_in_flight_at_the_time_cap_are_counted():
 
 @pytest.mark.parametrize("kind", ["openai", "kserve"])
 def test_refused_connection_is_a_server_error(kind):
-    with pytest.raises(ServerError, match=r"refused.*is the server up, and url correct") as raised:
+    with pytest.raises(
+        ServerError, match=r"refused.*check that the server is running, and url"
+    ) as raised:
         run(f"http://127.0.0.1:{free_port()}", kind)
     assert kind_of(raised.value) == "device"
     assert isinstance(raised.value, DeviceError)
@@ -83,7 +85,7 @@ def test_error_of_a_rejected_request_contains_its_fix(status, error, words):
 
 def test_404_of_a_server_without_a_model_list_suggests_checking_the_url():
     server = InferenceServer(lambda call: call.json({}, 404))
-    with server, pytest.raises(ProbeConfigError, match="are url and model correct"):
+    with server, pytest.raises(ProbeConfigError, match="check url and model"):
         run(server.url)
 
 

@@ -180,7 +180,9 @@ def test_program_with_an_input_without_a_batch_is_rejected(tmp_path):
     cases = (((x, 2), {}), ((x, torch.tensor(2.0)), {}), ((x,), {"factor": torch.ones(3, 1)}))
     for args, kwargs in cases:
         path = saved(tmp_path / "a.pt2", scaled(), args, kwargs=kwargs)
-        with pytest.raises(ProbeConfigError, match="takes more than tensors with a batch"):
+        with pytest.raises(
+            ProbeConfigError, match="needs arguments other than tensors with a batch"
+        ):
             load(Spec("pt2", model=path))
 
 

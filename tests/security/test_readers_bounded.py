@@ -100,7 +100,7 @@ def test_client_stops_within_its_limits_of_size_and_time(reader, most_bytes, tmp
         return flood
 
     # Apprise runs in one child process per message, whose limits apply.
-    names = ("a body without an end", "a body that drips") if reader is apprise else FLOODS
+    names = ("a body without an end", "a slow body") if reader is apprise else FLOODS
     with ThreadPoolExecutor(len(names)) as pool:
         floods = dict(zip(names, pool.map(flooded, names), strict=True))
     assert {name for name, flood in floods.items() if not flood.sent} == set()

@@ -130,7 +130,7 @@ def test_hung_gpu_is_quarantined_and_the_child_restarted(watch, fake_nvml):
     event = watched.wait_for_event("gpu1: DEADLINE")
     assert (event.kind, event.severity, event.device) == ("fault", "warning", "gpu1")
     assert "dmesg" in event.detail
-    watched.wait_for_event("runs again")
+    watched.wait_for_event("is running again")
     assert not watched.supervisor.is_available("gpu1")
     assert watched.status["devices"]["gpu1"]["state"] == "quarantined"
     for device in ("gpu0", "gpu2"):
@@ -167,7 +167,7 @@ def test_child_without_heartbeat_is_killed_and_replaced(watch, fake_nvml):
     os.kill(pid, signal.SIGSTOP)
     event = watched.wait_for_event("sent no message for")
     assert "restarted in" in event.detail
-    watched.wait_for_event("runs again")
+    watched.wait_for_event("is running again")
     assert not is_running(pid)
     watched.wait_for_reading("gpu0")
 
@@ -188,7 +188,7 @@ def test_killed_child_is_replaced(watch, fake_nvml):
     os.kill(watched.status["pid"], signal.SIGKILL)
     event = watched.wait_for_event("was killed by SIGKILL")
     assert (event.kind, event.severity) == ("fault", "warning")
-    assert watched.wait_for_event("runs again").severity == "info"
+    assert watched.wait_for_event("is running again").severity == "info"
     watched.wait_for_reading("gpu1")
     assert watched.supervisor.restarts == 1
 
@@ -227,7 +227,7 @@ def test_quarantine_persists_across_a_restart_of_the_child(watch, fake_nvml):
     watched.wait_for_event("gpu1: GPU_IS_LOST")
     os.kill(watched.status["pid"], signal.SIGKILL)
     before = fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1)
-    watched.wait_for_event("runs again")
+    watched.wait_for_event("is running again")
     watched.wait_for_reading("gpu0")
     assert fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1) == before
     assert 590 < watched.status["devices"]["gpu1"]["retry_in_s"] <= 600

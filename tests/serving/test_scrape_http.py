@@ -84,7 +84,7 @@ def test_unusable_response_is_named():
     table = {
         f"larger than {MAX_BYTES} bytes": lambda call: call.whole(b"x" * (MAX_BYTES + 1)),
         "the response is compressed": lambda call: call.whole(b"\x1f", Content_Encoding="gzip"),
-        "HTTP 404: no reason given; are metrics enabled": lambda call: call.whole(b"", 404),
+        "HTTP 404: no reason given; check the path": lambda call: call.whole(b"", 404),
         "HTTP 206": lambda call: call.whole(b"a 1\n", 206),
         "HTTP 500": lambda call: call.whole(b"", 500),
         "IncompleteRead": lambda call: call.whole(b"a 1\n", Content_Length="400"),

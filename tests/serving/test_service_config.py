@@ -30,7 +30,7 @@ def test_several_replicas_each_with_its_url():
         ({"url": "ftp://a"}, "a URL is http"),
         ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
         ({"url": "http://a/metrics?token=1"}, "without user, query or fragment"),
-        ({"url": []}, "name 1 to 64 URLs"),
+        ({"url": []}, "write 1 to 64 URLs"),
         ({"url": 5}, "write a URL"),
         ({"url": ["http://a", "http://a/metrics"]}, "a URL appears twice"),
         ({"devices": []}, "at least 1 item"),

@@ -27,7 +27,7 @@ def test_services_without_shared_devices_have_their_own_windows():
 
 def test_service_names_are_unique():
     (problem,) = problems(table("a", "gpu0"), table("a", "gpu1"))
-    assert problem == "service[1].name: 'a' is taken; give each service its own"
+    assert problem == "service[1].name: 'a' is already used; give each service a unique name"
 
 
 @pytest.mark.parametrize("devices", [("gpu0", "gpu0"), ("gpu0.mig0", "gpu0.mig1")])

@@ -1,1 +1,1 @@
-"""Use cases, each given its adapters."""
+"""Use cases that combine adapters, which are passed as arguments."""

@@ -1,4 +1,4 @@
-"""The configuration: every key, its type, its default and its meaning, in one place."""
+"""The root model of the configuration, with its sections."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Config(RootSection):
         return self.telemetry.sensor_settings(processes=has_processes)
 
     def cross_field_problems(self) -> Iterator[str]:
-        """Errors across the tables, one line each: `key.path: what is wrong and how to fix it`."""
+        """Yield the errors across tables, one line each: `key.path: what is wrong and how to fix it`."""
         yield from super().cross_field_problems()
         yield from currency_problems(self.price, self.electricity)
         yield from plan_problems(self.price)
@@ -99,7 +99,7 @@ def load(path: Path) -> Config:
     """Read and validate a configuration file.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or holds errors; each is listed.
+        ConfigError: The file cannot be read, is not TOML, or has errors; each is listed.
     """
     return load_file(path, Config)
 
@@ -112,19 +112,19 @@ def parse(text: str, path: Path) -> Config:
         path: The file it is from, for errors.
 
     Raises:
-        ConfigError: The text is not TOML, or holds errors; each is listed.
+        ConfigError: The text is not TOML, or has errors; each is listed.
     """
     return parse_text(text, path, Config)
 
 
 def validated(raw: Mapping[str, Any], path: Path) -> Config:
-    """Validate tables as TOML has them.
+    """Validate the tables of a parsed TOML file.
 
     Args:
         raw: The tables.
         path: The file they are from, for errors.
 
     Raises:
-        ConfigError: The tables hold errors; each is listed.
+        ConfigError: The tables have errors; each is listed.
     """
     return validate_tables(raw, path, Config)

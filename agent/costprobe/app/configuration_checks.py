@@ -1,6 +1,6 @@
 """Checks across tables of the configuration; each yields lines `key.path: what is wrong; the fix`.
 
-For a file that has other errors the tables hold what is valid in them: a required key may be None.
+For a file with other errors the tables contain only the valid keys: a required key may be None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from costprobe.domain.pricing.tariff import ElectricityConfig
 def currency_problems(
     plans: Sequence[Plan], electricity: ElectricityConfig | None
 ) -> Iterator[str]:
-    """Prices and the tariff are added, so they need one currency."""
+    """Check that prices and tariff have the same currency, because they are added."""
     currencies = {plan.currency for plan in plans}
     if electricity is not None and currencies:
         if currencies != {electricity.currency}:
@@ -32,14 +32,14 @@ def currency_problems(
 
 
 def plan_problems(plans: Sequence[Plan]) -> Iterator[str]:
-    """Of two plans for one device from one day, neither would be in force."""
+    """Check that no two plans apply to the same device from the same day."""
     seen: dict[tuple[object, ...], int] = {}
     for index, plan in enumerate(plans):
         identity = (plan.device, plan.valid_from, plan.unit)
         if identity in seen:
             yield (
                 f"price[{index}].valid_from: price[{seen[identity]}] applies from the same day to"
-                " the same device; give each plan its own"
+                " the same device; give each plan another day"
             )
         seen[identity] = index
 
@@ -50,7 +50,7 @@ def budget_problems(
     plans: Sequence[Plan],
     services: Sequence[ServiceConfig],
 ) -> Iterator[str]:
-    """A budget in a currency without prices, or of an unknown service, would always be zero."""
+    """Check the currency and the service of budgets, which would otherwise always be zero."""
     priced = {plan.currency for plan in plans}
     limits: list[tuple[str, BudgetConfig | BudgetRuleConfig]] = [
         (f"rule[{index}]", rule)
@@ -68,7 +68,7 @@ def budget_problems(
     for index, budget in enumerate(budgets):
         if names and budget.service is not None and budget.service not in names:
             yield (
-                f"budget[{index}].service: no service is called {budget.service!r}; there are"
+                f"budget[{index}].service: unknown service {budget.service!r}; write one of"
                 f" {', '.join(names)}"
             )
 
@@ -76,10 +76,10 @@ def budget_problems(
 def notifier_problems(
     rules: Sequence[RuleConfig], notifiers: Sequence[NotifierConfig]
 ) -> Iterator[str]:
-    """A rule's notifiers must exist."""
+    """Check that the notifiers of rules exist."""
     names = sorted(notifier.name for notifier in notifiers if notifier.name)
-    there = f"there are {', '.join(names)}" if names else "there is none"
+    known = f"write one of {', '.join(names)}" if names else "add a [[notifier]]"
     for index, rule in enumerate(rules):
         for name in rule.notify or ():
             if name not in names:
-                yield f"rule[{index}].notify: no notifier is called {name!r}; {there}"
+                yield f"rule[{index}].notify: unknown notifier {name!r}; {known}"

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 32
 MAX_GRACE_S = 30.0
-# A run may start a little late, and the next one then follows in less than a period.
+# A run may start slightly late, and the next one then follows in less than a period.
 IN_TIME_SHARE = 0.9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries
         self, every_s: float, offset_s: float = 0.0, not_before: datetime = _EPOCH
     ) -> None:
         self._not_before = not_before
-        # Whole microseconds, as datetime has them: with floats a run could follow itself at once.
+        # Whole microseconds as in datetime: with floats a run could be repeated immediately.
         self._every = timedelta(seconds=every_s)
         self._offset = timedelta(seconds=offset_s)
 
@@ -62,7 +62,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries
 
 @dataclass(slots=True)
 class JobRecord:
-    """A job's runs, as `costprobe status` shows them; times are CLOCK_MONOTONIC s."""
+    """A job's runs, for `costprobe status`; times are CLOCK_MONOTONIC s."""
 
     runs: int = 0
     errors: int = 0
@@ -74,7 +74,7 @@ class JobRecord:
     every_s: float = field(default=0.0)
 
     def document(self) -> dict[str, int | float | str | None]:
-        """Return these as JSON: plain values, which `asdict` would copy one by one."""
+        """Return the record as JSON; faster than `asdict`."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -101,7 +101,7 @@ class Schedule:
 
     @property
     def late_jobs(self) -> int:
-        """Runs that were skipped because they were late or the previous run had not ended."""
+        """Number of runs that were skipped because they were late or the previous run had not ended."""
         with self._lock:
             return sum(record.late for record in self.records.values())
 
@@ -117,7 +117,7 @@ class Schedule:
         """Add a job, before or after the start.
 
         Args:
-            name: Unique name, as `costprobe status` shows it.
+            name: Unique name, shown by `costprobe status`.
             every_s: Period in seconds, aligned to the wall clock.
             job: The work; an exception is logged and counted, and the next run takes place.
             offset_s: Delay after the aligned instant in seconds.
@@ -149,7 +149,7 @@ class Schedule:
         return since_s is not None and self._monotonic_s() - since_s > for_s
 
     def stop(self) -> None:
-        """Start no further run; the parts that own running jobs end them."""
+        """Start no further run; running jobs are ended by their owners."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
@@ -189,7 +189,7 @@ class Schedule:
         return run
 
     def _is_in_time(self, record: JobRecord) -> bool:
-        """Return whether less than a period has passed since the last run, whatever the wall clock."""
+        """Return whether less than a period has passed since the last run, by CLOCK_MONOTONIC."""
         since_s = self._started_s if record.began_s is None else record.began_s
         return (
             since_s is not None and self._monotonic_s() - since_s < IN_TIME_SHARE * record.every_s

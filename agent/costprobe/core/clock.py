@@ -36,7 +36,7 @@ def utc_ns(clock: Clock, monotonic_ns: int) -> int:
 def row_ns(clock: Clock, monotonic_ns: int) -> int:
     """Return the UTC ns, in whole milliseconds, of a row measured at a CLOCK_MONOTONIC ns.
 
-    No interval is known more precisely, VictoriaMetrics stores milliseconds, and InfluxDB
+    The intervals are not measured more precisely, VictoriaMetrics stores milliseconds, and InfluxDB
     compresses the times of each field: whole milliseconds halve the disk space of a row of
     `device` (bench/fleet.py).
     """

@@ -1,4 +1,4 @@
-"""Steps of the wall clock: detected once for the whole process, and what they do to times."""
+"""Steps of the wall clock: detection, once per process, and the adjustment of stored instants."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TOLERANCE_NS: Final = 2 * NS_PER_S
 class ClockStep:
     """A step of the wall clock.
 
-    A remembered time that lies in the future after the step was taken from a wall clock that was
-    ahead: it moves with the step. A time in the past stays, as the stored rows of that time do;
-    the host may have been suspended. But no host is suspended for longer than LEAP_NS: after a
-    larger step ahead the wall clock is wrong now, or was before, and every time moves.
+    A stored instant that lies in the future after the step was read while the wall clock was ahead:
+    it is shifted by the step. An instant in the past is kept, as the rows of that time are; the host
+    may have been suspended. A forward step by more than LEAP_NS is no suspension: the wall clock is
+    or was wrong, and every instant is shifted.
 
     Attributes:
         by_ns: Size of the step in ns; negative for back.
@@ -36,11 +36,11 @@ class ClockStep:
     now_ns: int
 
     def moves(self, time_ns: float) -> bool:
-        """Return whether a remembered UTC ns moves with the step."""
+        """Return whether a stored instant, UTC in ns, is shifted by the step."""
         return time_ns > self.now_ns if self.by_ns < 0 else self.by_ns > LEAP_NS
 
     def of_ns(self, time_ns: int) -> int:
-        """Return a remembered UTC ns after the step."""
+        """Return a stored instant, UTC in ns, adjusted for the step."""
         return time_ns + self.by_ns if self.moves(time_ns) else time_ns
 
     def of_document(self, document: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -63,7 +63,7 @@ class ClockStep:
         return None if found is None else self.of_ns(found)
 
     def of_s(self, time_s: float) -> float:
-        """Return a remembered UTC s after the step."""
+        """Return a stored instant, UTC in s, adjusted for the step."""
         return time_s + self.by_ns / NS_PER_S if self.moves(time_s * NS_PER_S) else time_s
 
 

@@ -14,7 +14,7 @@ MAX_PATH_BYTES = 107
 
 
 def control_path(store_path: Path, environ: Mapping[str, str]) -> Path:
-    """Return the socket's path: in systemd's runtime directory, else beside the store.
+    """Return the socket's path: in systemd's runtime directory, or else in the folder of the store.
 
     Args:
         store_path: The store.
@@ -28,7 +28,7 @@ def encoded(document: Mapping[str, Any]) -> bytes:
     """Return a request or an answer as a line.
 
     Raises:
-        ValueError: It is longer than MAX_LINE_BYTES, or holds NaN.
+        ValueError: It is longer than MAX_LINE_BYTES, or contains NaN.
     """
     line = json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:

@@ -12,14 +12,15 @@ DeviceKind = Literal["gpu", "mig", "cpu"]
 
 @dataclass(frozen=True, slots=True)
 class KindTraits:
-    """How devices of one kind differ from those of another.
+    """Properties of a kind of device.
 
     Attributes:
-        is_slice: It is a part of a board (its parent): the board's power, energy and price cover it.
-        is_host: It is the host's own processors: a host price covers it only where there is no
+        is_slice: Whether it is a part of a board (its parent): the board's power, energy and price
+            include it.
+        is_host: Whether it is the host's CPUs: a host price applies to it only if there is no
             accelerator, and torch calls it "cpu".
-        idle_sample_pct: Utilization in percent up to which a sample counts as idle. An idle GPU
-            runs nothing at all; an idle host always runs something.
+        idle_sample_pct: Utilization in percent up to which a sample counts as idle. It is 0 on an idle
+            GPU, but never on a host.
         idle_hour_pct: Mean utilization in percent below which an hour counts as idle.
         busy_share: Share of time above which other processes on the device defer a probe.
     """
@@ -41,11 +42,11 @@ DEVICE_KINDS: Final[Mapping[DeviceKind, KindTraits]] = MappingProxyType(
 
 
 def parse_kind(text: str) -> DeviceKind | None:
-    """The kind that a tag names; None for text that names none."""
+    """Return the kind of device from a tag; None if the text is not a kind."""
     return next((kind for kind in get_args(DeviceKind) if kind == text), None)
 
 
 def is_slice_kind(text: str) -> bool:
-    """Whether a tag `kind` is that of a part of a board."""
+    """Return whether a tag `kind` is that of a part of a board."""
     kind = parse_kind(text)
     return kind is not None and DEVICE_KINDS[kind].is_slice

@@ -15,12 +15,12 @@ _OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.
 
 def _label(name: str) -> str:
     if name in _OWN_TAGS:
-        raise ValueError("is a tag of costprobe's own; choose another name")
+        raise ValueError("is a tag of costprobe; choose another name")
     return name
 
 
 class HostConfig(Section):
-    """How this host appears in the series."""
+    """Tags of this host in the series."""
 
     name: str | None = Field(
         None, description="The tag `host`; by default the host name.", examples=["gpu-01"]

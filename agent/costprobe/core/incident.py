@@ -45,7 +45,7 @@ class Alert:
 
     Attributes:
         id: Unique identity of this incident.
-        name: The group of the rules that found it.
+        name: The group of the rules that detected it.
         state: State of the incident.
         severity: The worst of its symptoms so far.
         labels: Labels that identify it (host, device), and labels of the rules.
@@ -84,7 +84,7 @@ class Alert:
         """Return the alert of a document.
 
         Raises:
-            TypeError: It lacks a key or has one too many.
+            TypeError: It lacks a key or has an unknown one.
         """
         symptoms = tuple(Symptom(**symptom) for symptom in document["symptoms"])
         return cls(**{**document, "symptoms": symptoms})
@@ -144,5 +144,5 @@ class Notice:
 
 
 def silence_document(silence: Silence) -> dict[str, Any]:
-    """A silence as JSON."""
+    """Return a silence as JSON."""
     return {**asdict(silence), "match": dict(silence.match)}

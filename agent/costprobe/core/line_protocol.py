@@ -1,9 +1,9 @@
 """InfluxDB line protocol, rendered once per point and parsed back by readers.
 
-Source: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here), and what
-InfluxDB 1.6.7 and VictoriaMetrics 1.79.5 really accept and give back. What cannot be written so
-that all of them read the same is written as its nearest text: a line break in a label or a
-backslash in a name must not cost the reading that it stands beside.
+Source: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here), and tests of
+what InfluxDB 1.6.7 and VictoriaMetrics 1.79.5 accept and return. Text that they do not all return
+unchanged, such as a line break in a label or a backslash in a name, is replaced by similar text, so
+that the row is not rejected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def series_key(measurement: str, tags: Mapping[str, str]) -> str:
 def _series_key(measurement: str, tags: tuple[tuple[str, str], ...]) -> str:
     """Cached rendering: a host writes the same few dozen series repeatedly."""
     if not measurement:
-        raise ValueError("a point needs the name of its measurement")
+        raise ValueError("a point has no measurement name")
     name = _plain(measurement)
     if name.startswith("#"):  # a line that starts with # is a comment
         name = "_" + name[1:]
@@ -103,7 +103,7 @@ def parse_series_key(key: str) -> tuple[str, dict[str, str]]:
 def field_key(name: str) -> str:
     """Return the name of a field, escaped for a field set.
 
-    A quotation mark makes VictoriaMetrics take what follows for text, so it becomes an apostrophe.
+    VictoriaMetrics parses everything after a quotation mark as text, so it is replaced by an apostrophe.
     """
     return _name(name).replace('"', "'").translate(_KEY)
 
@@ -127,7 +127,7 @@ def field_set(fields: Mapping[str, FieldValue]) -> str:
 
 @lru_cache(maxsize=256)
 def _layout(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """What stands before each value, and whose value it is, in the order of a field set."""
+    """Return (text before the value, field name) of each field, in the order of a field set."""
     written = {field_key(name): name for name in names if name}
     return tuple((f"{key}=", name) for key, name in sorted(written.items()))
 
@@ -161,7 +161,7 @@ def number_reader(field: str) -> Callable[[str], float | None]:
     """Return a function that finds the number of a field in a field set without parsing all of it.
 
     The function returns None if the field is absent or not a number. The text must be one that
-    `field_set` rendered: no quotation mark stands in a name there, so an even number of them
+    `field_set` rendered: its names contain no quotation mark, so an even number of them
     before the field, none of them escaped, shows that it is not inside a string.
     """
     name = field_key(field)

@@ -1,4 +1,4 @@
-"""Rows of the outbox as the store hands them to a sink."""
+"""Rows of the outbox that the store passes to a sink."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ RowKind = Literal["all", "important", "rest"]
 
 
 class RowRange(NamedTuple):
-    """Rows that a sink has not acknowledged, by their place in the order of commits.
+    """Rows that a sink has not acknowledged, by their sequence numbers.
 
     Attributes:
-        kind: All rows; or only the important ones; or only the rest (device, agent).
+        kind: All rows, only the important ones, or only the others (device, agent).
         after: Sequence number before the first row.
         until: Sequence number of the last row.
-        thinned: Whether only the first row of each minute counts for a device.
+        thinned: Whether only the first row of each minute of a device is sent.
     """
 
     kind: RowKind
@@ -27,7 +27,7 @@ class OutboxRow(NamedTuple):
     """One row.
 
     Attributes:
-        seq: Sequence number: its place in the order of commits.
+        seq: Sequence number in the order of commits.
         line: Line protocol without a line end; the time is in ns.
     """
 
@@ -39,7 +39,7 @@ class RowBatch(NamedTuple):
     """Rows that are sent in one request.
 
     Attributes:
-        covered: The range that is done once the batch is acknowledged.
+        covered: Range that is acknowledged with the batch.
         seq: Sequence number of the row that is sent last.
         points: Number of rows.
         lines: Line protocol, one row a line.

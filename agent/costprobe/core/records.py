@@ -42,16 +42,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something that runs inferences and costs money.
+    """A device that runs inferences and has a price.
 
     Attributes:
-        name: Identifies the device on this host; its sensor chooses it, and nothing parses it.
+        name: Identifies the device on this host; chosen by its sensor, and opaque to all other code.
         kind: Kind of device; `costprobe.core.device_kinds` lists the differences.
         uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
         model: Product name by the vendor.
         memory_bytes: Memory of the device in bytes; None where unknown.
         parent: Name of the board that a slice is a part of; empty for any other device.
-        slices: Compute slices of the board that a slice holds.
+        slices: Compute slices of the board that belong to a slice.
         slices_of: Compute slices that the board has.
     """
 
@@ -66,17 +66,17 @@ class Device:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a part of a board."""
+        """Whether the device is a part of a board."""
         return DEVICE_KINDS[self.kind].is_slice
 
     @property
     def is_host(self) -> bool:
-        """Whether it is the host's own processors."""
+        """Whether the device is the host's CPUs."""
         return DEVICE_KINDS[self.kind].is_host
 
     @property
     def is_board(self) -> bool:
-        """Whether it is a whole accelerator."""
+        """Whether the device is a whole accelerator."""
         return not (self.is_slice or self.is_host)
 
 

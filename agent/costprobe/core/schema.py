@@ -1,7 +1,7 @@
 """The schema of the series: every measurement, its tags, its fields and their types.
 
-A database fixes a field's type at the first write and refuses the other ever after, so each
-value is brought to its declared type here, once, and an undeclared name is an error.
+A database determines a field's type by its first value and rejects all others, so each value is
+converted to its declared type here, and an undeclared name is an error.
 """
 
 from __future__ import annotations

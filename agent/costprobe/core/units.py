@@ -77,5 +77,5 @@ def format_duration(duration_s: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 device", "2 devices"; the plural is formed with an s."""
+    """Format a number with its noun: "1 device", "2 devices"; the plural is formed with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

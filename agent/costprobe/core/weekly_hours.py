@@ -44,9 +44,9 @@ def is_within(days: Collection[str], start: str, end: str, timezone: str, time_n
 
     Args:
         days: Days of WEEKDAYS on which the window starts.
-        start: "HH:MM" of the clocks in that place.
-        end: Likewise, or "24:00"; at or before start it is of the next day.
-        timezone: IANA name. When clocks are set back, both repeated hours count.
+        start: "HH:MM" in local time.
+        end: Likewise, or "24:00"; at or before start it is on the next day.
+        timezone: IANA name. When daylight saving time ends, both repeated hours count.
         time_ns: UTC in ns since 1970.
     """
     local = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(ZoneInfo(timezone))

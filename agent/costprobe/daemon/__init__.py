@@ -1,1 +1,1 @@
-"""The daemon: builds the parts from the configuration, schedules, starts, reloads, stops."""
+"""The daemon: builds the parts of a configuration; schedules, starts, reloads and stops them."""

@@ -35,10 +35,10 @@ from costprobe.domain.pricing.book import Terms
 
 logger = logging.getLogger(__name__)
 
-# How soon a new device or a step of the clock is noticed; a stop or a reload wakes the loop.
-# Shorter where systemd's watchdog needs it.
+# Interval at which new devices and clock steps are detected; a stop or a reload wakes the loop.
+# Shorter if systemd's watchdog requires it.
 TICK_S = 10.0
-# Devices' rows end at whole multiples too: rules are evaluated after those of the same instant.
+# Devices' rows end at whole multiples, too: rules are evaluated after the rows of that instant.
 EVALUATE_AFTER_S = 0.1
 AGENT_EVERY_S = 60.0
 DETECTORS_EVERY_S = 3600.0
@@ -106,11 +106,11 @@ class Daemon:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices that were found."""
+        """The discovered devices."""
         return self._devices
 
     def terms_now(self, device: str) -> Terms | None:
-        """Return the price terms in force for a device; None where nothing prices it."""
+        """Return the price terms in force for a device; None without a price."""
         return self._runtime.accounts.terms_now(device) if self._runtime else None
 
     @property
@@ -152,7 +152,7 @@ class Daemon:
             self._close()
 
     def _open_control(self) -> None:
-        """Open the control socket; without one only silences and tests are unavailable."""
+        """Open the control socket; without it only silences and tests are unavailable."""
         try:
             self._control.start()
         except OSError as error:
@@ -177,7 +177,7 @@ class Daemon:
             self._notifier.ready(self._summary())
         devices = self._sensor.devices()
         if devices != self._devices:
-            logger.info("devices are now: %s", ", ".join(device.name for device in devices))
+            logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
             self._devices = devices
             self._rebuild()
         self._steps.check()
@@ -244,7 +244,7 @@ class Daemon:
         except ReloadError as error:
             self._config_fault = str(error)
             for line in self._config_fault.splitlines():
-                logger.error("not reloaded, the old configuration stays: %s", line)  # noqa: TRY400 - the text is the operator's
+                logger.error("not reloaded, the old configuration stays in force: %s", line)  # noqa: TRY400 - the text is the operator's
             self._on_event(refusal_event(self._config_fault, self._clock.time_ns()))
             return
         self._config, self._config_fault = config, None
@@ -338,7 +338,7 @@ class Daemon:
             self._runtime.delivery.keep_bounds()
 
     def _close(self) -> None:
-        """Stop the parts in the order in which they feed each other."""
+        """Stop the parts in the order of the data flow."""
         self._notifier.stopping()
         self._stop.set()
         self._control.close()

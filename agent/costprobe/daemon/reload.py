@@ -1,4 +1,4 @@
-"""Reload of the configuration file: a file that is not valid leaves the one in force."""
+"""Reload of the configuration file; an invalid file is rejected."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class ReloadError(Exception):
 
 
 def reloaded(path: Path, current: Config) -> Config:
-    """Return the configuration that the file holds now.
+    """Return the current configuration of the file.
 
     Args:
         path: The configuration file.
         current: The configuration in force.
 
     Raises:
-        ReloadError: The file is not valid, or changes what only a restart can change.
+        ReloadError: The file is not valid, or changes a key that needs a restart.
     """
     try:
         config = load(path)
@@ -38,16 +38,16 @@ def needs_new_sensor(before: Config, after: Config) -> bool:
 
 
 def refusal_event(reason: str, time_ns: int) -> Event:
-    """Return the event of a refused configuration.
+    """Return the event of a rejected configuration.
 
     Args:
-        reason: Why it was refused.
+        reason: Reason of the rejection.
         time_ns: UTC in ns.
     """
     return Event(
         kind="fault",
         severity="warning",
-        title="the new configuration was refused; the old one stays in force",
+        title="the new configuration was rejected; the old one stays in force",
         time_ns=time_ns,
         detail=reason,
         cause="configuration",

@@ -37,7 +37,7 @@ from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.source import SourceConfig
 
-if TYPE_CHECKING:  # a daemon without a service or a budget shall not carry these
+if TYPE_CHECKING:  # a daemon without a service or a budget must not load these
     from costprobe.app.accounting.serving import Serving
     from costprobe.app.budgeting.budgets import BudgetTracker
 
@@ -45,7 +45,7 @@ SPARE_WORKERS = 3
 BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
 END_OF_TIME_NS = 2**63 - 1
-# The status of the parts while none is built.
+# The status before the parts are built.
 EMPTY_STATUS: Final[Mapping[str, Any]] = {
     "probes": [],
     "services": [],
@@ -61,11 +61,11 @@ EMPTY_STATUS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What survives a reload.
+    """The parts that are kept across reloads.
 
     Attributes:
         store: The store that this process writes; the outbox of the sinks.
-        ledger: Rows and documents; waits in memory while the store rejects writes.
+        ledger: Rows and documents, queued in memory while the store rejects writes.
         sensor: The sensor child's supervisor.
         clock: The host's clocks.
         steps: Detects steps of the wall clock.
@@ -85,8 +85,8 @@ class Runtime:
 
     Args:
         config: The configuration.
-        devices: The devices that were found.
-        parts: What survives a reload.
+        devices: The discovered devices.
+        parts: The parts that are kept across reloads.
         lock_folder: Folder of the devices' lock files.
     """
 
@@ -163,7 +163,7 @@ class Runtime:
 
     @property
     def ledger(self) -> StoreLedger:
-        """Where rows are stored."""
+        """The ledger, which stores rows."""
         return self._parts.ledger
 
     @property
@@ -172,7 +172,7 @@ class Runtime:
         return self._parts.store.path
 
     def _follow(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
-        # Reading a file is cheap, and an operator who changes one expects an early result.
+        # A file is read often: it is cheap, and a change by the operator takes effect early.
         every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
         self.schedule.add(name, every_s, refresh, at_once=True)
 
@@ -216,10 +216,10 @@ class Runtime:
         self.schedule.realign()
 
     def evaluate(self, faults: Sequence[Fault]) -> None:
-        """Evaluate the alert rules, and deliver the notices that follow.
+        """Evaluate the alert rules, and deliver the resulting notices.
 
         Args:
-            faults: The faults that are present.
+            faults: The current faults.
         """
         if self.watching.tick(faults):
             self.notifying.wake()
@@ -297,7 +297,7 @@ class Runtime:
         ]
 
     def _ran_lately(self, job: ProbeJob) -> bool:
-        """Return whether the last run is younger than the period: a restart then needs no other."""
+        """Return whether the last run is more recent than a period, so that a start runs no other."""
         since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
         tags = {"device": job.target.name, "probe": job.probe.name}
         with closing(StoreReader.open(self._parts.store.path)) as reader:

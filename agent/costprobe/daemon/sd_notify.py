@@ -14,12 +14,12 @@ from costprobe.core.records import NS_PER_S
 logger = logging.getLogger(__name__)
 
 STATUS_CHARS_MAX: Final = 200
-# The watchdog is fed at least three times in its interval.
+# The watchdog is notified at least three times in its interval.
 FEEDS_PER_INTERVAL: Final = 3
 
 
 class SystemdNotifier:
-    """Send notifications to systemd's socket; do nothing where there is none.
+    """Send notifications to systemd's socket; do nothing without one.
 
     Args:
         address: Path of the socket, or its abstract name after "@"; empty for none.

@@ -1,4 +1,4 @@
-"""The `agent` series: resource use and backlog of costprobe itself."""
+"""The `agent` series: resource use and backlog of costprobe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: in
     """Return a row of `agent`.
 
     Args:
-        runtime: The configuration at work.
+        runtime: The parts of the configuration in force.
         store: The store that this process writes.
         child_restarts: Restarts of the sensor child.
         time_ns: UTC in ns.

@@ -1,4 +1,4 @@
-"""Liveness of the daemon's parts, which feeds systemd's watchdog."""
+"""Liveness of the daemon's parts, reported to systemd's watchdog."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from costprobe.daemon.sd_notify import SystemdNotifier
 
 logger = logging.getLogger(__name__)
 
-# If a job that runs every ten seconds has not ended for this long, in s, the thread pool or the store
-# hangs. A disk that is slow for a minute is no reason for a restart.
+# If no run of a ten-second job has ended for this time, in s, the thread pool or the store hangs.
+# A disk that is slow for a minute does not require a restart.
 JOBS_SILENT_S: Final = 120.0
-# Rarer jobs may miss a run or two.
+# Less frequent jobs may miss one or two runs.
 PERIODS_SILENT: Final = 3
 # Time in s for a run that waits for a busy device, searches for a batch size or compiles a model;
 # its own deadlines end it long before.
@@ -23,10 +23,9 @@ LONG_RUNNING: Final = ("probe ",)
 
 
 class Watchdog:
-    """Feed systemd's watchdog while every part is alive, and log the parts that are not.
+    """Notify systemd's watchdog while every part is alive, and log dead parts.
 
-    systemd then restarts the daemon, which repairs a dead part. Nothing is lost: every measurement
-    is in the store.
+    Without a notification systemd restarts the daemon. Every measurement is in the store.
 
     Args:
         notifier: Sends notifications to systemd.
@@ -39,12 +38,12 @@ class Watchdog:
         self._dead: tuple[str, ...] = ()
 
     def beat(self) -> None:
-        """Check the parts; feed the watchdog, or log the dead ones."""
+        """Check the parts; notify the watchdog, or log the dead ones."""
         dead = tuple(sorted(name for name, lives in self._parts().items() if not lives))
         if dead != self._dead:
             self._dead = dead
             if dead:
-                logger.error("dead parts: %s; the watchdog is not fed", ", ".join(dead))
+                logger.error("dead parts: %s; the watchdog is not notified", ", ".join(dead))
                 self._notifier.status(f"dead parts: {', '.join(dead)}")
             else:
                 logger.info("every part is alive again")

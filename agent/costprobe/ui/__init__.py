@@ -1,1 +1,1 @@
-"""What people use: CLI, dashboard, report, Grafana and InfluxDB set-up."""
+"""User interfaces: CLI, dashboard, report, Grafana and InfluxDB set-up."""

@@ -1,4 +1,4 @@
-"""Times and amounts as people read them, the same in every command, page and report."""
+"""Display formats of times and amounts, the same in every command, page and report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _CURRENCY_SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
 def iso(time_ns: int) -> str:
-    """UTC ns as ISO 8601 with milliseconds."""
+    """Format UTC ns as ISO 8601 with milliseconds."""
     moment = datetime.fromtimestamp(time_ns / 1e9, tz=UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local(time_ns: int) -> str:
-    """UTC ns as a person at this host reads it."""
+    """Format UTC ns as local time of this host."""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -31,7 +31,7 @@ def ago(duration_s: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount with four significant digits: "$0.00158", "12.34 CHF"."""
+    """Format an amount with four significant digits: "$0.00158", "12.34 CHF"."""
     text = f"{amount:.4g}"
     if "e" in text:
         text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:.0f}"

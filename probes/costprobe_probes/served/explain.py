@@ -12,10 +12,10 @@ _CREDENTIALS = {"http_401", "http_403"}
 # Statuses of the 4xx class that ask the client to retry later.
 _LATER = {"http_408", "http_425", "http_429"}
 _HINTS = {
-    "refused": "is the server up, and url correct?",
-    "unreachable": "is url correct, and the network up?",
+    "refused": "check that the server is running, and url",
+    "unreachable": "check url and the network",
     "timeout": "set a longer timeout_s, or a smaller max_tokens or concurrency",
-    "tls": "does ca_file hold the server's certificate authority?",
+    "tls": "check that ca_file contains the server's certificate authority",
     "no_tokens": "set another prompt",
 }
 
@@ -65,4 +65,4 @@ def _unknown_model(client: ServerClient, connection: ServerConnection) -> str:
         connection.close()
     if offers:
         return f"set model to one of its models ({', '.join(offers)})"
-    return "are url and model correct? It lists no models"
+    return "check url and model; it lists no models"

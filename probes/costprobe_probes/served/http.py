@@ -246,7 +246,7 @@ def _is_drained(response: http.client.HTTPResponse, limits: _RequestLimits) -> b
 
 @contextmanager
 def _failures_translated(timeout_s: float) -> Iterator[None]:
-    """Translate exceptions to Failure, without a library's text, which may quote what it read."""
+    """Translate exceptions to Failure, without a library's text, which may contain received data."""
     try:
         yield
     except (TimeoutError, socket.timeout):  # noqa: UP041 - two classes before Python 3.10
@@ -257,7 +257,7 @@ def _failures_translated(timeout_s: float) -> Iterator[None]:
         raise Failure("broken", "the server closed the connection before it responded") from None
     except ssl.SSLError as error:
         reason = (
-            getattr(error, "verify_message", "") or error.reason or "the server does not speak TLS"
+            getattr(error, "verify_message", "") or error.reason or "the server does not use TLS"
         )
         raise Failure("tls", reason) from None
     except OSError as error:

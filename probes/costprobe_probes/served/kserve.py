@@ -17,7 +17,7 @@ class KserveClient:
     """Send fixed tensors to one model.
 
     Args:
-        request: With model, inputs, and version if it is fixed.
+        request: Request with model, inputs, and version if it is fixed.
         base_path: Path of the URL, with or without the protocol's /v2.
     """
 
@@ -47,7 +47,7 @@ class KserveClient:
         return Reply(exchange.start_ns, exchange.end_ns)
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
-        """Return what identifies the work, with model and version as the server reports them."""
+        """Return the identity of the workload, with model and version as reported by the server."""
         found = {"inputs": self._inputs, "version": self._version or "server default"}
         server = query(connection, "GET", self._root)
         model = query(connection, "GET", self._model)

@@ -120,7 +120,7 @@ class LoadGenerator:
             raise self._error
         if exc_type is None and self.is_running():
             # getaddrinfo is the only call without a timeout.
-            raise ServerError("requests exceed timeout_s: does the name server respond?")
+            raise ServerError("requests exceed timeout_s: check the name server")
 
     def is_running(self) -> bool:
         """Return whether requests are in flight or will be sent."""

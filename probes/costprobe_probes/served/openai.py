@@ -84,7 +84,7 @@ class OpenAiClient:
         return None
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
-        """Return what identifies the work, with model and version as the server reports them."""
+        """Return the identity of the workload, with model and version as reported by the server."""
         found = {
             "api": self._api,
             "prompt": digest(self._prompt.encode()),

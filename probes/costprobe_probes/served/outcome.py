@@ -23,8 +23,8 @@ class Reply(NamedTuple):
         first_token_ns: Arrival of the first chunk of generated text; None without a stream.
         last_token_ns: Arrival of the last chunk.
         chunks: Chunks of generated text; None without a stream.
-        tokens_in: Prompt tokens as the server counts them; None if it does not.
-        tokens_out: Generated tokens as the server counts them; None if it does not.
+        tokens_in: Prompt tokens by the server's count; None without one.
+        tokens_out: Generated tokens by the server's count; None without one.
         cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
             them.
     """
@@ -47,7 +47,7 @@ class Failed(NamedTuple):
     Attributes:
         start_ns: Start, including a new connection.
         end_ns: Time of the failure.
-        kind: Failures are counted by it.
+        kind: Kind of the failure.
         message: Reason, for the operator.
     """
 
@@ -68,7 +68,7 @@ class ServerClient(Protocol):
         """
 
     def facts(self, connection: ServerConnection) -> Mapping[str, str]:
-        """Return what identifies the work, with model and version as the server reports them."""
+        """Return the identity of the workload, with model and version as reported by the server."""
 
     def cache_hits(self, connection: ServerConnection) -> int | None:
         """Return the requests that the server's response cache has answered; None if unknown."""

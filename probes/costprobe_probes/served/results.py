@@ -79,7 +79,7 @@ def _cached_tokens(replies: Sequence[Reply]) -> Sequence[int | None]:
 def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
     """Return the mean time between the tokens of a request in ms; None with fewer than two arrivals.
 
-    Where all text arrives in one chunk, the stream holds no information on the time per token.
+    If all text arrives in one chunk, the time per token is unknown.
 
     Args:
         reply: The request.

@@ -27,7 +27,7 @@ from costprobe_probes.served.window import POLL_S, mark_steady_window, work_with
 from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
 
-# Timeout of optional queries beside the load, in s.
+# Timeout of optional queries, in s.
 QUERY_TIMEOUT_S = 2.0
 MAX_CONCURRENCY = 256
 MAX_REQUESTS = 100_000
@@ -51,7 +51,7 @@ class ServedSession:
         """Run one request and report its result.
 
         Raises:
-            ProbeConfigError: The request names something that does not exist.
+            ProbeConfigError: The request is invalid.
             ServerError: The server does not answer, or fails most requests.
         """
         ServedProbeRun(self._wire, request, self._min_window_s).run()
@@ -69,7 +69,7 @@ class ServedProbeRun:
         min_window_s: Shortest window in seconds.
 
     Raises:
-        ProbeConfigError: The request names something that does not exist.
+        ProbeConfigError: The request is invalid.
     """
 
     def __init__(self, wire: Wire, request: dict[str, Any], min_window_s: float) -> None:
@@ -131,7 +131,7 @@ class ServedProbeRun:
         return outcomes, window
 
     def _watch(self, load: LoadGenerator, phase: str, wanted: int, grace_s: float) -> None:
-        """Wait until a load has its answers or its failures, or is past the cap and its grace."""
+        """Wait until a load has its answers or its failures, or exceeds the cap and its grace time."""
         ends_s = time.monotonic() + self._request["sample_cap_s"] + grace_s
         while True:
             answered, failed = load.counts()
@@ -172,7 +172,7 @@ class ServedProbeRun:
         return ServerConnection(self._target, min(self._request["timeout_s"], QUERY_TIMEOUT_S))
 
     def _software(self) -> dict[str, str]:
-        """Return what identifies the measurement: the server, its model and the work."""
+        """Return the identity of the measurement: the server, its model and the workload."""
         request, connection = self._request, self._query_connection()
         try:
             facts = dict(self._client.facts(connection))

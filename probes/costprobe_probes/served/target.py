@@ -35,7 +35,7 @@ class ServerTarget:
 
     @property
     def name(self) -> str:
-        """Host and port, for people."""
+        """Host and port, as text."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -99,7 +99,7 @@ def _read_token(path: str) -> str:
     # A library would quote a token that is not a valid header in its error.
     token = content.decode("latin-1").rstrip("\r\n")
     if not token or len(token) > MAX_TOKEN_CHARS or not _is_plain(token):
-        raise ProbeConfigError(f"token_file {path}: must hold a token of one line of ASCII")
+        raise ProbeConfigError(f"token_file {path}: must contain a token of one line of ASCII")
     return token
 
 

@@ -1,4 +1,4 @@
-"""The steady-state window of a load of requests, and the work that falls into it."""
+"""The steady-state window of a load of requests, and the work within it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mark_steady_window(
 
 
 def overlap(start_ns: int, end_ns: int, window_start_ns: int, window_end_ns: int) -> float:
-    """Share of a request's duration that lies within a window, from 0 to 1."""
+    """Return the share of a request's duration that lies within a window, from 0 to 1."""
     if end_ns <= start_ns:
         return 1.0 if window_start_ns <= start_ns < window_end_ns else 0.0
     within_ns = min(end_ns, window_end_ns) - max(start_ns, window_start_ns)
@@ -63,12 +63,12 @@ def overlap(start_ns: int, end_ns: int, window_start_ns: int, window_end_ns: int
 def work_within(
     replies: Sequence[Reply], start_ns: int, end_ns: int, tokens_out: Callable[[Reply], int | None]
 ) -> WindowWork:
-    """Work within a window, each request by the share of its duration that lies within.
+    """Return the work within a window, each request by the share of its duration within it.
 
-    Requests in flight at an edge were served on both sides of it. Counting completions alone
-    would assign the window all requests that only end in it, and none that only begin in it: wrong
-    by up to the concurrency, which for answers that take seconds is a large part of a window of a
-    few seconds. With shares, the error at each edge is the unevenness of work within a request.
+    Requests in flight at an edge were served on both sides of it. Counting completions would
+    include all requests that end in the window and none that only begin in it: an error of up to
+    the concurrency, which is large for requests of seconds in a window of a few seconds. With
+    shares, the error at each edge depends only on the variation of work within a request.
 
     Args:
         replies: Answered requests, in any order.

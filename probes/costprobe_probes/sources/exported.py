@@ -1,7 +1,7 @@
-"""Programs of torch.export, as torch.export.save writes them (.pt2).
+"""Programs of torch.export, written by torch.export.save (.pt2).
 
-Such a file holds a program, not only weights: it is trusted as an operator's factory is. Its tensors
-are still read with weights_only=True.
+Such a file contains a program, not only weights, and is trusted in the same way as an operator's
+factory. Its tensors are still read with weights_only=True.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load(spec: Spec) -> SourcedModel:
         raise ProbeConfigError(f"{path}: has no example inputs; set inputs")
 
     def move(device: torch.device) -> nn.Module:
-        """Move a program, which stores its device beside its weights."""
+        """Move a program, which stores its device with its weights."""
         passes: Any = _passes()
         if device.type != "cpu" and hasattr(passes, "move_to_device_pass"):
             moved: nn.Module = passes.move_to_device_pass(program, device).module()
@@ -105,7 +105,7 @@ def _batches_of(path: str, args: Any, kwargs: Any) -> Callable[[int], Any]:  # n
         isinstance(x, torch.Tensor) and x.dim() and len(x) for x in examples
     ):
         raise ProbeConfigError(
-            f"{path}: takes more than tensors with a batch; export it with such tensors only, all"
+            f"{path}: needs arguments other than tensors with a batch; export it with such tensors only, all"
             " by position or all by keyword"
         )
 

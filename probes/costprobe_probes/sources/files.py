@@ -39,7 +39,7 @@ def load_weights(module: nn.Module, text: str) -> None:
     """Load a weights file into a module; only tensors are read from it.
 
     Raises:
-        ProbeConfigError: It cannot be read, holds other objects, or does not fit the model.
+        ProbeConfigError: It cannot be read, contains other objects, or does not fit the model.
     """
     path = checked_file(text, "weights file")
     state = _safetensors(path) if path.suffix == ".safetensors" else _state(path)

@@ -20,7 +20,7 @@ CHANNELS = 3
 
 
 def load(spec: Spec) -> SourcedModel:
-    """Load the model of a folder, with random weights if it contains a configuration only.
+    """Load the model of a folder, with random weights if it contains only a configuration.
 
     The model's code is that of the package: code in the folder is never run.
 
@@ -57,7 +57,7 @@ def load(spec: Spec) -> SourcedModel:
 
 
 def _class_of(transformers: Any, config: Any) -> Any:  # noqa: ANN401 - the package's own
-    """Return the class that the configuration names if it is a model of the package; else None."""
+    """Return the class in the configuration if it is a model of the package; else None."""
     named = (getattr(config, "architectures", None) or [None])[0]
     found = getattr(transformers, named, None) if named else None
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)

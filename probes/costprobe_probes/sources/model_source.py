@@ -18,8 +18,8 @@ class SourcedModel(NamedTuple):
         module: The model, on the host.
         inputs: Returns one batch of inputs on the host for a batch size: a tensor, a list or a
             tuple of tensors, or a dict of tensors, each with the batch as first dimension.
-        weights: "file" or "random"; empty where the model has weights of its own.
-        files: Files that were read; they enter the fingerprint.
+        weights: "file" or "random"; empty if the model has its own weights.
+        files: Files that were read; they are part of the fingerprint.
         move: Moves the module to a device; None for `module.to(device)`.
         min_batch: Smallest batch that the model accepts.
         max_batch: Largest batch that the model accepts; None for any.
@@ -46,6 +46,6 @@ class ModelSource(Protocol):
         The same spec under the same seed of torch's generator returns the same model.
 
         Raises:
-            ProbeConfigError: A package or a file is missing, or does not fit; the text names it
-                and states the fix.
+            ProbeConfigError: A package or a file is missing, or does not fit; the text has its
+                name and the fix.
         """

@@ -1,6 +1,7 @@
-"""TorchScript programs, as torch.jit.save writes them.
+"""TorchScript programs, written by torch.jit.save.
 
-Such a file holds a program, not only weights: it is trusted as an operator's factory is.
+Such a file contains a program, not only weights, and is trusted in the same way as an operator's
+factory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def load(spec: Spec) -> SourcedModel:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its deprecation, which an operator cannot act on
+            warnings.simplefilter("ignore")  # its deprecation, which an operator cannot change
             module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call] # torch does not type it
     except (RuntimeError, ValueError) as error:
         if kind_of(error) != "crash":

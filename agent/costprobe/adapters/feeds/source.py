@@ -30,14 +30,14 @@ class SourceError(Exception):
 
 
 def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
-    """Read what a source provides now.
+    """Return the current output of a source.
 
     Args:
         source: A file, a command or an HTTP endpoint.
         timeout_s: Longest time for a command or an endpoint in s.
 
     Raises:
-        SourceError: It cannot be read, takes too long, or provides too much.
+        SourceError: It cannot be read, takes too long, or is too large.
     """
     if source.file is not None:
         try:
@@ -51,7 +51,7 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def _get(url: str, timeout_s: float) -> str:
-    """The body of an HTTP endpoint, through the environment's proxy if there is one."""
+    """Return the body of an HTTP endpoint, fetched through the environment's proxy if it has one."""
     # Messages show no path and no query, which may contain a key.
     host = urlsplit(url).netloc
     limits = ExchangeLimits(timeout_s, timeout_s, max_body_bytes=MAX_BYTES + 1)
@@ -70,7 +70,7 @@ def _get(url: str, timeout_s: float) -> str:
 
 
 def _environment_proxy(url: str) -> str | None:
-    """The proxy that http_proxy, https_proxy and no_proxy name for a URL."""
+    """Return the proxy of a URL by http_proxy, https_proxy and no_proxy; None for none."""
     # Loads http.client, which only a source with a URL needs.
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
 
@@ -82,10 +82,10 @@ def _environment_proxy(url: str) -> str | None:
 
 
 def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
-    """The standard output of a command.
+    """Return the standard output of a command.
 
-    It inherits the whole environment: a cloud's own tool finds its credentials there. It writes to
-    files, because nothing drains a pipe while it runs.
+    It inherits the whole environment, because tools of cloud providers read credentials there. It
+    writes to files, because nothing reads a pipe while it runs.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         mark = new_mark()
@@ -105,7 +105,7 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
         except subprocess.TimeoutExpired:
             raise SourceError(f"{name}: took longer than {timeout_s:g} s") from None
         finally:
-            # Also the processes that it started, in its group and outside.
+            # Kill the processes that it started, too, inside and outside its process group.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             kill_marked(mark)
@@ -118,7 +118,7 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
 
 def _text(content: bytes, name: str) -> str:
     if len(content) > MAX_BYTES:
-        raise SourceError(f"{name}: provides more than {MAX_BYTES} bytes")
+        raise SourceError(f"{name}: returned more than {MAX_BYTES} bytes")
     try:
         return content.decode()
     except UnicodeDecodeError:

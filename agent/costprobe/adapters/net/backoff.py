@@ -6,22 +6,22 @@ from random import Random
 
 from costprobe.adapters.net.retry_after import MAX_RETRY_AFTER_S
 
-# Keeps 2**failures a small number; every ceiling in use is reached long before.
+# Limits 2**failures; every maximum in use is reached before.
 _DOUBLINGS_MAX = 20
 # Maximum jitter added to a wait that the server requested, in s.
 _ASKED_SPREAD_S = 1.0
 
 
 class RetryBackoff:
-    """The wait after each of a series of failures.
+    """Computes the wait after each of a series of failures.
 
-    The ceiling doubles with each failure and the wait is drawn evenly from `least_s` to it: "full
+    The upper limit doubles with each failure, and the wait is uniform between `least_s` and it: "full
     jitter" (Brooker, "Exponential Backoff And Jitter", AWS 2015).
 
     Args:
-        first_s: Ceiling after the first failure in s.
-        max_s: Highest ceiling in s.
-        rng: Draws the waits.
+        first_s: Upper limit after the first failure in s.
+        max_s: Maximum of the upper limit in s.
+        rng: Random source of the waits.
         least_s: Shortest wait in s.
 
     Attributes:
@@ -36,7 +36,7 @@ class RetryBackoff:
         self.failures = 0
 
     def failed(self, after_s: float | None = None) -> float:
-        """Count a failure; the seconds to wait before the next attempt.
+        """Count a failure; return the seconds to wait before the next attempt.
 
         Args:
             after_s: Wait that the server requested (Retry-After), at most MAX_RETRY_AFTER_S: the wait
@@ -51,5 +51,5 @@ class RetryBackoff:
         return max(wait_s, min(after_s, MAX_RETRY_AFTER_S) + min(wait_s, _ASKED_SPREAD_S))
 
     def succeeded(self) -> None:
-        """Start again from the first ceiling."""
+        """Reset the back-off after a success."""
         self.failures = 0

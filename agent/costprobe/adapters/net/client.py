@@ -15,25 +15,25 @@ from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import HttpResponse
 
 if TYPE_CHECKING:
-    # Loaded by the first request: most configurations have nothing that sends any.
+    # Imported by the first request: most configurations send none.
     import ssl
 
     import urllib3
 
 
 class HttpClient:
-    """Sends requests; any thread may.
+    """Sends HTTP requests; thread-safe.
 
     A request is sent once, redirects are not followed, proxies of the environment are not used,
     and responses are neither requested nor decoded in compressed form.
 
     Args:
-        limits: Of each exchange.
+        limits: Limits of each exchange.
         ca_file: Certificates to trust; None for the system's. Read at the first request over TLS,
             and again after one that failed for its certificate.
         proxy: URL of an HTTP proxy, with the user and password that it requires; None for a
             direct connection.
-        keep: Connections that are kept for the next request; with 0 each request has its own.
+        keep: Number of connections that are kept for further requests; with 0 each request opens one.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HttpResponse:
-        """Send a request; the response, whatever its status.
+        """Send a request; return the response with any status.
 
         Args:
             method: "GET", "POST" and so on.
-            to: Where to.
-            headers: Beside Host, Content-Length and User-Agent.
+            to: The destination.
+            headers: Headers in addition to Host, Content-Length and User-Agent.
             body: Content.
 
         Raises:

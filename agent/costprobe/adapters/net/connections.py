@@ -1,8 +1,8 @@
 """urllib3 connections with limits on the time and the size of an exchange.
 
 urllib3's own timeouts apply to each read, so a server that sends a byte a second holds a request
-for hours, and a response may have any size. Here every socket call gets what is left of the
-exchange's time, and every received byte counts.
+for hours, and a response may have any size. Here every socket call is limited to the remaining time
+of the exchange, and every received byte is counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from costprobe.adapters.net.limits import ExchangeLimits, ResponseTooLargeError
 
 
 class _Exchange:
-    """What is left of one exchange's time and size."""
+    """The remaining time and size of one exchange."""
 
     def __init__(self, limits: ExchangeLimits) -> None:
         now_s = time.monotonic()
@@ -52,7 +52,7 @@ class _Exchange:
 
 
 class _DeadlineSocket(socket.socket):
-    """A socket whose calls end with the exchange that it serves."""
+    """A socket whose calls are limited to the remaining time of the exchange."""
 
     exchange: _Exchange | None = None
 
@@ -86,7 +86,7 @@ class _DeadlineSocket(socket.socket):
 
 
 class _DeadlineTlsSocket(_DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # the bases name the buffer differently
-    """The same over TLS."""
+    """The same, over TLS."""
 
 
 def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
@@ -140,7 +140,7 @@ class _LimitedConnection(HTTPConnection):
         self._limit_socket()
 
     def request(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as urllib3 calls it
-        """Send a request; `getresponse` reads the whole response, whatever the caller asks for."""
+        """Send a request; `getresponse` reads the whole response, regardless of the options."""
         if self.sock is None:
             self.connect()
         self._is_last = (options.get("headers") or {}).get("Connection") == "close"
@@ -149,7 +149,7 @@ class _LimitedConnection(HTTPConnection):
         super().request(*args, **{**options, "preload_content": False, "decode_content": False})
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
-        """The whole response, or as much as the limit allows; `is_truncated` distinguishes the two.
+        """Return the response, truncated to the size limit; `is_truncated` reports a truncation.
 
         Raises:
             TimeoutError: It was not complete in time.
@@ -163,7 +163,7 @@ class _LimitedConnection(HTTPConnection):
         is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
         self._exchange = None
         if is_truncated or self._is_last:
-            # A server may close without announcing it, and the next request would be lost.
+            # A server may close the connection without a header, and the next request would fail.
             self.close()
         limited = _LimitedResponse(
             body=io.BytesIO(content),
@@ -179,7 +179,7 @@ class _LimitedConnection(HTTPConnection):
         return limited
 
     def close(self) -> None:
-        """Close the connection; the next request makes another."""
+        """Close the connection; the next request opens another."""
         super().close()
         self._exchange = None
 
@@ -200,7 +200,7 @@ class _LimitedConnection(HTTPConnection):
 
 
 class _LimitedTlsConnection(_LimitedConnection, HTTPSConnection):
-    """The same over TLS."""
+    """The same, over TLS."""
 
     def connect(self) -> None:
         """Connect, with a context whose sockets have limits."""
@@ -210,13 +210,13 @@ class _LimitedTlsConnection(_LimitedConnection, HTTPSConnection):
 
 
 class _LimitedResponse(urllib3.HTTPResponse):
-    """A response that was read to its end, or to its limit."""
+    """A response that was read completely, or up to the limit."""
 
     is_truncated = False
 
 
 def _read(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
-    """Up to `most_bytes`; a body shorter than its Content-Length raises."""
+    """Read up to `most_bytes`; raise if the body is shorter than its Content-Length."""
     parts, left = [], most_bytes
     while left and (part := response.read(left)):
         parts.append(part)
@@ -225,7 +225,7 @@ def _read(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
 
 
 def limit(pool: urllib3.PoolManager, limits: ExchangeLimits) -> urllib3.PoolManager:
-    """Limit the exchanges of all connections that a pool opens from now on; returns the pool.
+    """Limit the exchanges of all connections that a pool opens from now on; return the pool.
 
     For a pool of our own and for one inside a library, such as influxdb-client's.
     """

@@ -1,4 +1,4 @@
-"""Where a request goes, and what of its URL no message may contain."""
+"""The destination of a request, and the parts of its URL that are secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from costprobe.adapters.net.errors import Misconfigured
 
 _SCHEMES = {"http", "https"}
-# Shorter parts of a secret URL, such as "api" and "v1", occur in many a response by chance.
+# Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
 MIN_SECRET_PART_CHARS = 6
 
 
@@ -18,8 +18,8 @@ class Destination:
     """An http or https URL.
 
     Attributes:
-        name: What messages call it: the origin of a URL that is no secret, else where the secret
-            is kept; empty if the caller names it.
+        name: Its name in messages: the origin of the URL, or the location of a secret URL; empty if
+            the caller adds the name.
         url: The URL.
         is_tls: True for https.
         secrets: Parts of the URL that no message may contain.
@@ -31,11 +31,11 @@ class Destination:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def message(self, text: str) -> str:
-        """A message about it, with its name in front."""
+        """Return a message with the name of the destination as prefix."""
         return f"{self.name}: {text}" if self.name else text
 
     def unnamed(self) -> Destination:
-        """The same without a name, for a caller whose own message names it."""
+        """Return the destination without a name, for callers that add the name themselves."""
         return replace(self, name="")
 
     @classmethod
@@ -44,7 +44,7 @@ class Destination:
 
         Args:
             url: The URL.
-            secret_place: Where it was read, if it is a secret; None if it may be shown.
+            secret_place: Location of a secret URL; None if the URL may be shown.
 
         Raises:
             Misconfigured: It is not http or https, contains a user or a character outside
@@ -75,7 +75,7 @@ class Destination:
 
 
 def is_loopback(url: str) -> bool:
-    """True if a URL's host is this one, where compressing costs more than copying."""
+    """Return whether a URL's host is this one, where compression costs more than copying."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True

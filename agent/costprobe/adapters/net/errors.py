@@ -1,4 +1,4 @@
-"""What a failed delivery or request asks of its caller: retry, drop or stop."""
+"""Errors of deliveries and requests, by the reaction of the caller: retry, drop or stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class DeliveryError(Exception):
     """A request failed.
 
     Attributes:
-        reason: What happened and what an operator can do, in one line and without secrets.
+        reason: Problem and fix, in one line and without secrets.
     """
 
     def __init__(self, reason: str) -> None:
@@ -31,9 +31,9 @@ class Rejected(DeliveryError):  # noqa: N818 - named for what the caller has to 
     """The server will never accept this body: split it, or drop it.
 
     Attributes:
-        too_large: True if the size of the body is what it rejected.
-        doubtful: True if the response is not a JSON object, so that a proxy or another kind of
-            server, which rejects everything, may have sent it.
+        too_large: True if the body was rejected because of its size.
+        doubtful: True if the response is not a JSON object: it may be that of a proxy or of another
+            kind of server, which rejects everything.
     """
 
     def __init__(self, reason: str, *, too_large: bool = False, doubtful: bool = False) -> None:

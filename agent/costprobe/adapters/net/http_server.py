@@ -1,4 +1,4 @@
-"""The HTTP server of the daemon's own pages: the standard library's, with bounds."""
+"""The HTTP server of the daemon's pages, based on the standard library, with limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HttpLimits(NamedTuple):
         connections: Most open connections; one more is closed unanswered.
         connection_s: Timeout in s of a request and its response, from the first byte to the last.
         page_s: Timeout in s of a wait for a page that is being rendered for another client.
-        fresh_s: A page of at most this age in s is served again instead of rendered anew.
+        fresh_s: Maximum age in s of a cached page.
     """
 
     connections: int = 16
@@ -43,9 +43,9 @@ class HttpLimits(NamedTuple):
 
 
 class HttpServer:
-    """Answer GET and HEAD of fixed pages, one request per connection.
+    """Serve GET and HEAD of fixed pages, one request per connection.
 
-    A page is never rendered twice at the same time, so that one that hangs blocks one thread.
+    A page is never rendered concurrently, so that one that hangs blocks only one thread.
 
     Args:
         pages: Renderer of each page, by path; an exception is answered with 500 and logged.
@@ -95,8 +95,8 @@ class HttpServer:
         """Return the response to a request.
 
         Args:
-            path: As sent, without the query.
-            host: The header Host; empty where there was none.
+            path: Path of the request, without the query.
+            host: The Host header; empty without one.
         """
         page = self._pages.get(path)
         if self._is_local and not host_is_local(host):
@@ -129,7 +129,7 @@ class HttpServer:
 
 
 class _Page:
-    """A page, rendered by one thread at a time and cached for a moment."""
+    """A page, rendered by one thread at a time and cached for a short time."""
 
     def __init__(self, path: str, make: Callable[[], PageResponse], limits: HttpLimits) -> None:
         self._path = path

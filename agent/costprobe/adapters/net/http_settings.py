@@ -23,7 +23,7 @@ class HttpConfig(Section):
     allow_remote: bool = Field(
         False,
         description=(
-            "Whether `listen` may be an address that other hosts reach; there is no authentication."
+            "Whether `listen` may be an address that other hosts can reach; there is no authentication."
         ),
     )
     window_s: Duration = key(
@@ -44,17 +44,17 @@ class HttpConfig(Section):
         address = self.address
         if address is not None and not (self.allow_remote or ip_address(address[0]).is_loopback):
             raise ValueError(
-                f"listen = {self.listen!r} is open to other hosts; write a loopback address, or"
+                f"listen = {self.listen!r} can be reached by other hosts; write a loopback address, or"
                 " allow_remote = true"
             )
         return self
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """IP address and port to listen on; None for not at all.
+        """IP address and port to listen on; None if HTTP is off.
 
         Raises:
-            ValueError: `listen` is no such thing.
+            ValueError: `listen` is not an IP address and port.
         """
         if self.listen is None:
             return None

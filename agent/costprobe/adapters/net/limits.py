@@ -10,9 +10,9 @@ class ExchangeLimits:
     """The limits of one exchange: a request and its response.
 
     Attributes:
-        step_s: Longest time to connect (with the TLS handshake), to send the request, and to
-            receive the response: each of the three, in s.
-        total_s: Longest time of the three together in s; None for no other limit than theirs.
+        step_s: Time limit of each step in s: to connect (with the TLS handshake), to send the
+            request, and to receive the response.
+        total_s: Time limit of all steps together in s; None for no such limit.
         max_body_bytes: A longer body is truncated, and the connection closed.
         max_header_bytes: A longer response header fails, and so does a body whose framing (chunk
             sizes, trailers) is longer than that.

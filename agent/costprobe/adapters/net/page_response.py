@@ -1,4 +1,4 @@
-"""A page's response; apart from the server, which is imported only where it is used."""
+"""The response of a page; separate from the server, which is imported only if it is used."""
 
 from __future__ import annotations
 

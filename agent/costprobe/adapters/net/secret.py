@@ -11,7 +11,7 @@ from costprobe.adapters.system.secret_file import read_secret
 
 
 def credentials_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where systemd put this process's credentials; None if it gave none.
+    """Where systemd stored this process's credentials; None without any.
 
     Args:
         environ: The process's environment.
@@ -22,13 +22,13 @@ def credentials_folder(environ: Mapping[str, str]) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is; the secret itself is never kept, because it may be rotated.
+    """The location of a secret; the secret itself is never stored, because it may be rotated.
 
     Attributes:
-        what: What it is, for messages: "token", "password", "URL".
+        what: Its name in messages: "token", "password", "URL".
         file: File that contains it.
         credential: Name of a systemd credential that contains it.
-        folder: Where systemd put this process's credentials; None if it gave none.
+        folder: Where systemd stored this process's credentials; None without any.
     """
 
     what: str
@@ -38,12 +38,12 @@ class Secret:
 
     @property
     def is_given(self) -> bool:
-        """True if the configuration names one."""
+        """Whether a secret is configured."""
         return self.file is not None or self.credential is not None
 
     @property
     def where(self) -> str:
-        """Its place, for messages."""
+        """Its location, for messages."""
         return f"credential {self.credential}" if self.credential is not None else f"{self.file}"
 
     def read(self) -> str:
@@ -65,11 +65,13 @@ class Secret:
         """
         secret = self.read()
         if not secret.isascii():
-            raise Misconfigured(f"{self._path()}: has characters that no HTTP header can carry")
+            raise Misconfigured(
+                f"{self._path()}: has characters that are not valid in an HTTP header"
+            )
         return secret
 
     def problems(self) -> list[str]:
-        """Why it cannot be read; empty also for a credential in a process that has none."""
+        """Return why it cannot be read; empty for a credential in a process without credentials."""
         if not self.is_given or (self.credential is not None and self.folder is None):
             return []
         try:
@@ -82,7 +84,7 @@ class Secret:
         if self.credential is not None:
             if self.folder is None:
                 raise Misconfigured(
-                    f"credential {self.credential}: systemd gave none to this process;"
+                    f"credential {self.credential}: this process has none from systemd;"
                     " add LoadCredential= to the unit"
                 )
             return self.folder / self.credential

@@ -1,4 +1,4 @@
-"""The table from HTTP status codes to what the caller has to do, and the server's own message."""
+"""The table of HTTP status codes and the errors that they raise, and the server's message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What an operator should check, by what went wrong.
+    """What an operator should check, by kind of error.
 
     Attributes:
         unauthorized: After 401 and 403.
@@ -62,7 +62,7 @@ def raise_for_status(
     is_tls: bool = True,
     name: str = "",
 ) -> None:
-    """Return if the server accepted the request (2xx), else raise what to do.
+    """Return if the server accepted the request (2xx); otherwise raise an error by its status.
 
     | status | error |
     | --- | --- |
@@ -73,10 +73,10 @@ def raise_for_status(
     Args:
         response: The response.
         now_s: UTC in s since 1970, against which a Retry-After date is read.
-        secrets: What the request contained and no message may.
+        secrets: Secrets of the request, which no message may contain.
         hints: What an operator should check.
         is_tls: False for plain HTTP: a 400 that mentions HTTPS is then a wrong scheme.
-        name: What the message calls the server; empty if the caller names it.
+        name: Name of the server in the message; empty if the caller adds it.
 
     Raises:
         RetryLater: The server is overloaded or broken.
@@ -110,7 +110,7 @@ def raise_for_status(
 
 
 def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
-    """The error message in a response, in one line of at most MAX_MESSAGE_CHARS.
+    """Return the error message of a response, in one line of at most MAX_MESSAGE_CHARS.
 
     Args:
         body: A JSON object with `message` or `error`, a JSON string, or text.
@@ -134,7 +134,7 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
 
 
 def json_object(body: bytes) -> dict[str, object] | None:
-    """The JSON object that a body is; None if it is anything else."""
+    """Parse a body as a JSON object; return None if it is not one."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

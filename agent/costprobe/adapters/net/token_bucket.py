@@ -19,11 +19,11 @@ class TokenBucket:
         self._filled_s = now_s
 
     def wait_s(self, now_s: float, tokens: float = 0.0) -> float:
-        """Seconds until the bucket holds `tokens`; 0.0 if it does now.
+        """Return the seconds until the bucket holds `tokens`; 0.0 if it does now.
 
         Args:
             now_s: Monotonic seconds.
-            tokens: How many are needed; with 0, an overdrawn bucket is waited for and no more.
+            tokens: Number of tokens; with 0, the wait ends when the bucket is no longer overdrawn.
         """
         self._tokens = min(self._capacity, self._tokens + (now_s - self._filled_s) * self._per_s)
         self._filled_s = now_s

@@ -1,4 +1,4 @@
-"""From the errors of urllib3, http.client, ssl and the system to ours: in this one place."""
+"""Translation of the errors of urllib3, http.client, ssl and the system to DeliveryErrors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from costprobe.adapters.net.limits import ExchangeLimits, ResponseTooLargeError
 _OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
-# A connection that the server ended: it may be restarting.
+# The server closed the connection: it may be restarting.
 _TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 def translated(error: Exception, to: Destination, limits: ExchangeLimits) -> DeliveryError | None:
-    """What a failed request asks of its caller; None if the error is not a request's.
+    """Return the DeliveryError of a failed request; None for an error that is not of a request.
 
-    The reason contains the system's own message, never a library's, which may quote what was sent
-    or received.
+    The reason contains the message of the system, never that of a library, which may contain parts
+    of the request or the response.
 
     Args:
-        error: What was raised.
-        to: Where the request went.
+        error: The raised error.
+        to: Destination of the request.
         limits: Its limits.
     """
     if isinstance(error, ResponseTooLargeError):
@@ -62,7 +62,7 @@ def _of_request(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it wraps: urllib3 keeps the original among the arguments."""
+    """Yield an error and those that it wraps; urllib3 stores the original among its arguments."""
     yield error
     for argument in error.args:
         if isinstance(argument, BaseException):

@@ -25,10 +25,10 @@ from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 
-# So many missed repetitions make a firing alert end there: costprobe or its host is down.
+# A firing alert expires there after this many missed repetitions: costprobe or its host is down.
 LASTS_REPETITIONS = 4
-# Alertmanager ignores an end in the future of its own clock, in favor of the later end that it
-# was sent before. Its clock may be behind ours by so much.
+# Alertmanager ignores an end in the future of its own clock and keeps the later end that it received
+# before. Its clock may be behind ours by this time.
 CLOCK_MARGIN_NS = 5 * NS_PER_S
 MAX_LABEL_CHARS = 1000
 _INVALID = re.compile(r"[^a-zA-Z0-9_]")
@@ -87,8 +87,8 @@ class Alertmanager(Notifier):
     """One Alertmanager.
 
     Args:
-        config: How to reach it.
-        credentials: Where systemd put this process's credentials; None if it gave none.
+        config: Its section of the configuration.
+        credentials: Where systemd stored this process's credentials; None without any.
     """
 
     alerts_per_send = 100
@@ -119,7 +119,7 @@ class Alertmanager(Notifier):
         self._post(json.dumps(documents, separators=(",", ":")).encode(), time_ns)
 
     def problems(self) -> list[str]:
-        """What prevents sending, as far as it can be found without sending."""
+        """Return the problems that can be detected without sending."""
         found = [*self._password.problems(), *self._token.problems()]
         for check in (self._client.check_certificates, self._destination):
             try:
@@ -145,13 +145,15 @@ class Alertmanager(Notifier):
         content_type = response.headers.get("content-type", "")
         if "html" in content_type or response.body.lstrip().startswith(b"<"):
             # The login page of a proxy, with status 200, has accepted nothing.
-            raise Misconfigured(to.message("the response is not an Alertmanager's: check url"))
+            raise Misconfigured(
+                to.message("the response is not that of an Alertmanager: check url")
+            )
 
     def _destination(self) -> Destination:
         return Destination.parse(f"{self._config.url.rstrip('/')}/api/v2/alerts")
 
     def _authorization(self) -> tuple[str, ...]:
-        """The header, and after it all that no message may contain; empty without credentials."""
+        """Return the header, followed by all secrets; empty without credentials."""
         if self._token.is_given:
             token = self._token.read_ascii()
             return f"Bearer {token}", token
@@ -164,15 +166,15 @@ class Alertmanager(Notifier):
 
 
 def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, Any]]:
-    """An alert as the API takes it.
+    """Return the documents of an alert for the API.
 
-    The severity is one of the labels, which identify an alert there: an alert whose severity rose
-    is preceded by the end of the one that it was.
+    An alert is identified by its labels there, and the severity is one of them: if the severity
+    rose, the alert with the previous severity is ended first.
 
     Args:
-        alert: The alert; a pending one gives nothing.
+        alert: The alert; a pending one has no document.
         time_ns: UTC in ns.
-        lasts_ns: After how long a firing alert expires there unless it is sent again, in ns.
+        lasts_ns: Time after which a firing alert expires there unless it is sent again, in ns.
     """
     if alert.state == "pending":
         return []
@@ -199,9 +201,9 @@ def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, An
 
 
 def labels_of(alert: Alert, severity: str) -> dict[str, str]:
-    """An alert's identity there: names of letters, digits and _, no empty values."""
+    """Return the labels that identify an alert: names of letters, digits and _, no empty values."""
     labels: dict[str, str] = {}
-    # A name that is valid as it is has precedence over one that becomes the same.
+    # An unchanged name has precedence over a name that becomes equal to it.
     for name, value in sorted(alert.labels.items(), key=lambda item: _valid(item[0]) != item[0]):
         labels.setdefault(_valid(name), one_line(value, MAX_LABEL_CHARS))
     labels |= {"alertname": one_line(alert.name, MAX_LABEL_CHARS), "severity": severity}

@@ -58,8 +58,8 @@ class Apprise(Notifier):
     """One Apprise URL.
 
     Args:
-        config: Where the URL is.
-        credentials: Where systemd put this process's credentials; None if it gave none.
+        config: Its section of the configuration.
+        credentials: Where systemd stored this process's credentials; None without any.
         python: The interpreter and its options; our own by default.
     """
 
@@ -82,7 +82,7 @@ class Apprise(Notifier):
                 self._send_message(alert)
 
     def problems(self) -> list[str]:
-        """What prevents sending, as far as it can be found without sending."""
+        """Return the problems that can be detected without sending."""
         found = self._url.problems()
         if importlib.util.find_spec("apprise") is None:
             found.append("the apprise package is not installed; fix it with: pip install apprise")
@@ -140,7 +140,7 @@ class Apprise(Notifier):
             if name.lower() not in _PROXIES
         }
         try:
-            # In memory: a pipe may be full before a child that hangs reads it.
+            # A memory file: writing to the pipe of a hung child could block.
             with os.fdopen(os.memfd_create("message"), "w+b") as file, self._lock:
                 file.write(message)
                 file.seek(0)
@@ -159,7 +159,7 @@ class Apprise(Notifier):
 
 
 def _read_line(child: subprocess.Popen[bytes], ends_s: float) -> bytes:
-    """One line of the child's output, or as much as it wrote in time."""
+    """Return one line of the child's output, or the part that it wrote in time."""
     if child.stdout is None:
         return b""
     line, poll = b"", select.poll()
@@ -176,7 +176,7 @@ def _read_line(child: subprocess.Popen[bytes], ends_s: float) -> bytes:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child's process group and reap it; not twice, because its id may be reused."""
+    """Kill a child's process group and reap it; once only, because its id may be reused."""
     if child.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

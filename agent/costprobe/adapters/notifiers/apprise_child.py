@@ -18,7 +18,7 @@ import signal
 import sys
 from typing import Any
 
-# Many times what the process needs.
+# Many times the memory that the process needs.
 MAX_MEMORY_BYTES = 256 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
 _NOT_INSTALLED = (
@@ -27,21 +27,21 @@ _NOT_INSTALLED = (
 
 
 class _StatusOfLog(logging.Handler):
-    """Keep the last HTTP status that Apprise logs, and nothing else."""
+    """Records the last HTTP status that Apprise logs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.status: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Find a status."""
+        """Record the status of a message, if it has one."""
         found = _STATUS.search(record.getMessage())
         if found is not None:
             self.status = found[1]
 
 
 def send(message: dict[str, Any]) -> dict[str, Any]:
-    """Send one message; the result as the module's docstring has it."""
+    """Send one message; return the result as defined in the module's docstring."""
     try:
         import apprise  # noqa: PLC0415 - what this process is for
     except ImportError:
@@ -56,7 +56,7 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
             "misconfigured", "Apprise has no service for this URL, or the URL is incomplete"
         )
     if "overflow=" not in url.lower():
-        # A service rejects what is longer than its limit, at each attempt.
+        # A service rejects a message that exceeds its limit, at each attempt.
         service.overflow_mode = apprise.OverflowMode.TRUNCATE
     services = apprise.Apprise(asset=asset)
     services.add(service)
@@ -86,7 +86,7 @@ def main() -> None:
     os.dup2(null_fd, 1)
     os.dup2(null_fd, 2)
     message = json.load(sys.stdin)
-    # If the daemon dies, its child ends by itself.
+    # If the daemon dies, the kernel kills its child.
     signal.alarm(math.ceil(message["timeout_s"]) + 1)
     try:
         result = send(message)

@@ -35,13 +35,13 @@ class DeliveryWorker:
     """Deliver one notifier's queue in order, retrying with back-off until acknowledged.
 
     Args:
-        queue: What it delivers.
-        notifier: Where it delivers to.
+        queue: Notices to deliver.
+        notifier: Where they are sent.
         config: The notifier's configuration: name, rate and retention.
         clock: The host's clocks.
         stop: Ends `run`.
         rng: Spreads retries.
-        firing: Alerts that were delivered and still fire.
+        firing: Returns the delivered alerts that are still firing.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DeliveryWorker:
         self._woken.set()
 
     def send_unstored(self, alerts: Sequence[Alert]) -> None:
-        """Take alerts that the store could not keep; they are delivered before the queue.
+        """Queue alerts that could not be stored; they are delivered before the queue.
 
         Beyond UNSTORED_MAX the oldest is discarded. A crash loses them, and they fire again after
         the restart.
@@ -108,7 +108,7 @@ class DeliveryWorker:
         self.wake()
 
     def status(self) -> dict[str, Any]:
-        """What `costprobe status` shows; `failing` is None while deliveries succeed."""
+        """Return the status for `costprobe status`; `failing` is None while deliveries succeed."""
         with self._lock:
             left_s = max(0.0, self._not_before_s - self._now_s())
             return {
@@ -119,7 +119,7 @@ class DeliveryWorker:
             }
 
     def step(self) -> float:
-        """Do what is due; the seconds until there may be more.
+        """Deliver what is due; return the seconds until the next step.
 
         Raises:
             Exception: The queue could not be read or written.
@@ -138,7 +138,7 @@ class DeliveryWorker:
         return self._deliver(alerts, now_s) if alerts and not wait_s else wait_s
 
     def _take_token(self, now_s: float) -> float:
-        """Take a token of the rate limit and return 0.0; without one, the seconds until then."""
+        """Take a token of the rate limit and return 0.0; without one, return the seconds until it."""
         wait_s = self._rate.wait_s(now_s, tokens=1.0)
         if not wait_s:
             self._rate.take()
@@ -161,7 +161,7 @@ class DeliveryWorker:
         return 0.0
 
     def _next_notices(self) -> Sequence[PendingNotice]:
-        """The notices of one message: a batch, or one of a batch that was rejected."""
+        """Return the notices of one message: a batch, or one notice of a rejected batch."""
         notices = self._queue.waiting(self._notifier.alerts_per_send)
         if self._one_by_one_until_id is not None and notices:
             if notices[0].id <= self._one_by_one_until_id:
@@ -187,16 +187,16 @@ class DeliveryWorker:
         return 0.0
 
     def _record_sent(self) -> None:
-        """Remove delivered notices from the queue; until that succeeds nothing is sent.
+        """Remove delivered notices from the queue; nothing is sent until that succeeds.
 
-        Otherwise a store that is readable but not writable would page someone every few seconds.
+        Otherwise a store that is not writable would repeat a notification every few seconds.
         """
         if self._sent_ids:
             self._queue.sent(self._sent_ids)
             self._sent_ids = []
 
     def _alerts_of(self, notices: Sequence[PendingNotice]) -> dict[int, Alert]:
-        """Alerts by id; a notice that is too old or unreadable is discarded."""
+        """Return alerts by id; a notice that is too old or unreadable is discarded."""
         alerts = {}
         began_ns, monotonic_ns = self._began_ns
         passed_ns = self._clock.monotonic_ns() - monotonic_ns
@@ -210,8 +210,8 @@ class DeliveryWorker:
             try:
                 alerts[notice.id] = Alert.from_document(notice.alert)
             except (TypeError, KeyError):
-                # It would block all that follow.
-                self._discard(notice.id, "unreadable: another version queued it")
+                # It would block all later notices.
+                self._discard(notice.id, "unreadable: queued by another version")
         return alerts
 
     def _discard(self, notice_id: int, reason: str) -> None:
@@ -219,7 +219,7 @@ class DeliveryWorker:
         self._queue.dropped(notice_id, reason)
 
     def _try(self, alerts: Sequence[Alert]) -> Exception | None:
-        """Send, and schedule the next attempt after a failure, which is returned."""
+        """Send alerts; after a failure schedule the next attempt and return the error."""
         try:
             self._notifier.send(alerts, self._clock.time_ns())
         except Rejected as error:
@@ -267,7 +267,7 @@ class DeliveryWorker:
         for start in range(0, len(alerts), size):
             failure = self._try(alerts[start : start + size])
             if isinstance(failure, Rejected):
-                # The alerts of the other messages must not expire for it.
+                # The alerts of the other messages must not expire because of it.
                 self._log_resend_rejection(failure.reason)
             elif failure is not None:
                 return self._not_before_s - now_s

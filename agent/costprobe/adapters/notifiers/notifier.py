@@ -16,7 +16,7 @@ class Notifier(ABC):
     worker retries, paces and records, so `send` is one attempt.
 
     Attributes:
-        alerts_per_send: Most alerts that one `send` takes.
+        alerts_per_send: Maximum number of alerts of one `send`.
         resend_every_s: How often alerts that still fire are sent again, in s, for a receiver that
             expires them; None for never.
     """
@@ -28,23 +28,23 @@ class Notifier(ABC):
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Deliver alerts; return once the receiver has accepted all of them.
 
-        It ends within the configured timeout. An alert may come twice, because a process can die
-        between the delivery and its record: that must do no harm beyond a second message. Pending
-        alerts are skipped.
+        It returns within the configured timeout. An alert may be sent twice, because a process can
+        die between the delivery and its record: this must have no effect beyond a second message.
+        Pending alerts are skipped.
 
         Args:
             alerts: Oldest first.
             time_ns: UTC in ns.
 
         Raises:
-            RetryLater: The receiver is unreachable, overloaded or slow: the same again later.
+            RetryLater: The receiver is unreachable, overloaded or slow: retry later.
             Rejected: It will never accept this message.
             Misconfigured: URL or credentials are wrong: the message is kept for an operator.
         """
 
     def problems(self) -> list[str]:
-        """What prevents sending, as far as it can be found without sending; without secrets."""
+        """Return the problems that can be detected without sending; without secrets."""
         return []
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """End connections and child processes; may be called twice, and while `send` runs."""
+        """Close connections and end child processes; may be called twice, and while `send` runs."""

@@ -11,12 +11,12 @@ class PendingNotice(Protocol):
 
     @property
     def id(self) -> int:
-        """Its identity in the queue; a later one has a higher id."""
+        """Identifier in the queue; a later notice has a higher id."""
         ...
 
     @property
     def alert(self) -> Mapping[str, Any]:
-        """The alert as `Alert.to_document` has it."""
+        """The alert in the format of `Alert.to_document`."""
         ...
 
     @property
@@ -29,7 +29,7 @@ class NoticeQueue(Protocol):
     """One notifier's queue, which survives a crash."""
 
     def waiting(self, limit: int) -> Sequence[PendingNotice]:
-        """Up to `limit` notices, oldest first."""
+        """Return up to `limit` notices, oldest first."""
         ...
 
     def sent(self, notices: Sequence[int]) -> None:

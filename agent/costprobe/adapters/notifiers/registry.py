@@ -18,7 +18,7 @@ class NotifierKind(NamedTuple):
 
     Attributes:
         config: Its configuration section, whose `kind` is the name in the table.
-        build: Makes the notifier from that section and the folder of systemd's credentials.
+        build: Constructs the notifier from that section and the folder of systemd's credentials.
     """
 
     config: type[NotifierConfig]
@@ -33,18 +33,18 @@ NOTIFIERS: Mapping[str, NotifierKind] = {
 
 
 def build_notifier(config: NotifierConfig, credentials: Path | None) -> Notifier:
-    """The notifier of a configuration section; nothing is read or connected yet.
+    """Construct the notifier of a section, without reading or connecting to anything.
 
     Args:
         config: The section.
-        credentials: Where systemd put this process's credentials ($CREDENTIALS_DIRECTORY); None
-            if it gave none.
+        credentials: Where systemd stored this process's credentials ($CREDENTIALS_DIRECTORY); None
+            without any.
     """
     return NOTIFIERS[config.kind].build(config, credentials)
 
 
 def check_notifier(config: NotifierConfig, credentials: Path | None = None) -> list[str]:
-    """What is wrong with a notifier's secrets, certificates and URL; sends nothing.
+    """Check a notifier's secrets, certificates and URL without sending.
 
     Args:
         config: Its section.

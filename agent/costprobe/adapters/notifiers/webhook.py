@@ -1,4 +1,4 @@
-"""Webhook: any URL that takes JSON; a versioned document, signed if a key is given."""
+"""Webhook: posts a versioned JSON document to a URL, signed if a key is configured."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Webhook(Notifier):
     """One URL.
 
     Args:
-        config: How to reach it.
-        credentials: Where systemd put this process's credentials; None if it gave none.
+        config: Its section of the configuration.
+        credentials: Where systemd stored this process's credentials; None without any.
     """
 
     def __init__(self, config: WebhookConfig, credentials: Path | None) -> None:
@@ -90,12 +90,12 @@ class Webhook(Notifier):
                 self._post(alert, time_ns)
 
     def problems(self) -> list[str]:
-        """What prevents sending, as far as it can be found without sending."""
+        """Return the problems that can be detected without sending."""
         secrets = (self._url, self._key, self._token)
         found = [problem for secret in secrets for problem in secret.problems()]
         try:
             self._client.check_certificates()
-            # A secret that cannot be read is among the problems, or only the service gets it.
+            # A secret that cannot be read is reported as a problem, or is available only to the service.
             if self._config.url is not None or (self._url.file is not None and not found):
                 self._destination()
         except Misconfigured as error:
@@ -131,10 +131,10 @@ class Webhook(Notifier):
 
 
 def signature(key: str, body: bytes, time_ns: int) -> str:
-    """The value of X-Costprobe-Signature; it covers the time, which prevents replays.
+    """Return the value of X-Costprobe-Signature; it includes the time, which prevents replays.
 
     Args:
-        key: The key that both sides share.
+        key: The shared key.
         body: Content as it is sent.
         time_ns: UTC in ns.
     """
@@ -144,12 +144,12 @@ def signature(key: str, body: bytes, time_ns: int) -> str:
 
 
 def idempotency_key(alert: Alert) -> str:
-    """The same for each attempt to deliver the same state of an alert."""
+    """Return a key that is the same for each attempt to deliver the same state of an alert."""
     return quote(f"{alert.id}:{alert.state}:{alert.severity}", safe=":-._")
 
 
 def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:
-    """The document that docs/webhook.schema.json describes."""
+    """Return the document of docs/webhook.schema.json."""
     return {
         "schema": SCHEMA,
         "sent_at": rfc3339(time_ns),
@@ -192,5 +192,5 @@ def _time(time_ns: int | None) -> str | None:
 
 
 def _number(value: float | None) -> float | None:
-    """JSON has no infinities and no NaN."""
+    """Return a number that JSON can represent; None for infinities and NaN."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""An alert as text: the title, lines and times that every notifier shows."""
+"""The text of an alert: title, lines and times, the same for all notifiers."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ MAX_TITLE_CHARS = 200
 
 
 def rfc3339(time_ns: int) -> str:
-    """A UTC time in ns as "2026-05-28T20:26:40.123456789Z"."""
+    """Format a UTC time in ns as "2026-05-28T20:26:40.123456789Z"."""
     whole_s, rest_ns = divmod(time_ns, NS_PER_S)
     return f"{datetime.fromtimestamp(whole_s, UTC):%Y-%m-%dT%H:%M:%S}.{rest_ns:09d}Z"
 
 
 def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
-    """A text without line breaks, truncated to `max_chars`."""
+    """Return a text without line breaks, truncated to `max_chars`."""
     line = " ".join(text.split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def title_of(alert: Alert) -> str:
-    """The title: "[FIRING] drift warning"."""
+    """Return the title: "[FIRING] drift warning"."""
     kind = "TEST" if alert.is_test else alert.state.upper()
     rise = f" (was {alert.raised_from})" if alert.raised_from else ""
     return one_line(f"[{kind}] {alert.name} {alert.severity}{rise}", MAX_TITLE_CHARS)
 
 
 def symptom_lines(alert: Alert) -> list[str]:
-    """One line per affected series; beyond MAX_SYMPTOMS, the oldest and how many more."""
+    """Return one line per affected series: the oldest MAX_SYMPTOMS and the number of others."""
     lines = [one_line(symptom.text) for symptom in alert.symptoms[:MAX_SYMPTOMS]]
     left_out = len(alert.symptoms) - len(lines)
     return [*lines, f"and {left_out} more"] if left_out else lines
 
 
 def text_of(alert: Alert) -> str:
-    """The whole message, several lines."""
+    """Return the whole message, in several lines."""
     labels = ", ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()) if value)
     times = [f"since {rfc3339(alert.since_ns)}"]
     if alert.ended_ns is not None:

@@ -1,4 +1,4 @@
-"""A probe child's process: started in its own process group, read within bounds, killed as a group."""
+"""The process of a probe child: its own process group, bounded output, killed as a group."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _SPEC = importlib.util.find_spec("costprobe_probes")
 if _SPEC is None or _SPEC.origin is None:
     raise ImportError("costprobe_probes is not installed; reinstall costprobe")
 PROBES_FOLDER = Path(_SPEC.origin).resolve().parent
-# The package is loaded by its own path: another interpreter must not import anything else from
-# the folder around it, which may hold another torch.
+# The package is loaded by its own path: another interpreter must not import other packages of its
+# folder, which may contain another torch.
 # The working folder, which -c puts on sys.path, is not trusted; -P is unknown before Python 3.11.
 _BOOTSTRAP = """
 import sys
@@ -123,7 +123,7 @@ class ProbeChild:
             raise TimeoutError from None
 
     def exit_description(self) -> str:
-        """Return how the child ended, in words, after a short wait for its end."""
+        """Return how the child ended, as text, after a short wait for its end."""
         try:
             code = self._process.wait(KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ from costprobe.core.config.fields import (
 
 
 class CommonProbeConfig(Section):
-    """What all probes share: device, period, deadline and placement."""
+    """Options of all probes: device, period, deadline and placement."""
 
     name: Name = Field(description="The tag `probe`.", examples=["transformer"])
     devices: Literal["all"] | list[Name] = Field(

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 MAX_RUNS = 10_000
 # Length of the sliding window.
 WINDOW_S = 3600.0
-# Energy runs may use this part of the budget, the rest is left to latency runs: latency shows a
-# change soonest, and the last measured energy is carried over between energy windows.
+# Energy runs may use this share of the budget, and latency runs the rest: latency shows a change
+# first, and the last measured energy is reused between energy windows.
 ENERGY_PART = 0.5
 
 

@@ -145,58 +145,58 @@ class ProbeConfig(CommonProbeConfig):
             return kind
         if kind in SOURCES:
             example = SOURCES[kind].example
-            raise ValueError(f'write what to load behind it, such as "{kind}:{example}"')
+            raise ValueError(f'add the model to load, such as "{kind}:{example}"')
         known = [f"{name}:{of.example}" if of.example else name for name, of in SOURCES.items()]
         named = ", ".join(f'"{name}"' for name in (*known, *SERVERS))
-        raise ValueError(f"no probe kind {kind!r}; there are {named}")
+        raise ValueError(f"unknown probe kind {kind!r}; write one of {named}")
 
     @model_validator(mode="after")
-    def _keys_go_with_the_kind(self) -> ProbeConfig:
+    def _keys_match_kind(self) -> ProbeConfig:
         if (self.kind == "module") != (self.module is not None):
             raise ValueError('kind = "module" and module = "package.mod:factory" go together')
         source = SOURCES[self.source]
         if self.inputs and not source.example:
-            raise ValueError(f'inputs are not for kind = "{self.kind}", which brings its own')
+            raise ValueError(f'remove inputs: kind = "{self.kind}" defines its own')
         if self.weights is not None and not source.takes_weights:
-            raise ValueError(f'weights are not for kind = "{self.kind}"')
+            raise ValueError(f'remove weights: kind = "{self.kind}" has none')
         if self.dtype is not None and source.is_program:
-            raise ValueError(f"a {self.source} program runs as it was made; remove dtype")
+            raise ValueError(f"remove dtype: a {self.source} program has a fixed type")
         if self.compile and source.is_program:
-            raise ValueError(f"a {self.source} program is compiled already; remove compile")
+            raise ValueError(f"remove compile: a {self.source} program is already compiled")
         if (self.defer_at_most_s or 0.0) > self.every_s:
             raise ValueError("defer_at_most must not be longer than every")
         return self
 
     @property
     def source(self) -> str:
-        """The kind without what it loads."""
+        """The kind without the model."""
         return self.kind.partition(":")[0]
 
     @property
     def model(self) -> str | None:
-        """What a source loads: a name, or a path; None for the kinds that are none."""
+        """Name or path of the model that a source loads; None for other kinds."""
         return self.kind.partition(":")[2] or None
 
     @property
     def identity(self) -> str:
-        """What is run, for what is remembered of it."""
+        """Identity of the model, for stored results."""
         return self.module or self.kind
 
     @property
     def measured_dtype(self) -> str | None:
-        """As configured; else fp32 for a built-in model, and any other as it was made."""
+        """The configured type; by default fp32 for a built-in model, and None for other models."""
         return self.dtype or ("fp32" if SOURCES[self.source].is_built_in else None)
 
     @property
     def carries_energy(self) -> bool:
-        """Whether a run may have an energy window; a cold one flushes caches all the time."""
+        """Whether a run may have an energy window; a cold run may not, because it flushes caches."""
         return self.energy and not self.cold
 
     @property
     def deferral_s(self) -> float:
-        """How long a run waits for a quiet device in seconds: half a minute, or half a period."""
+        """Longest wait for an idle device in seconds: 30 s, or half a period if that is shorter."""
         return self.defer_at_most_s or min(DEFER_AT_MOST_S, self.every_s / 2)
 
     def busy_share(self, device_kind: DeviceKind) -> float:
-        """The share of time above which a device of a kind counts as busy."""
+        """Return the share of time above which a device of a kind counts as busy."""
         return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from costprobe.core.records import ProbeResult
 
 MAX_NOTE_CHARS = 200
-# Tags that a worker may add to its rows: how a pass was run.
+# Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
 # What takes processor time from a run on a CPU.
@@ -45,7 +45,7 @@ class ProbeOutcome:
     """A run with a result.
 
     Attributes:
-        result: What was measured.
+        result: The result.
         steady_start_ns: CLOCK_MONOTONIC ns from which the load was steady.
         steady_end_ns: CLOCK_MONOTONIC ns until which it was.
         pids: Processes of the probe, to separate its load from that of other processes.
@@ -64,8 +64,8 @@ class ProbeFault:
     """A run without a result.
 
     Attributes:
-        kind: What went wrong, in one word.
-        title: What went wrong, in one line, and what to do.
+        kind: Kind of the fault.
+        title: Problem and fix, in one line.
         stderr_tail: The last lines that the child wrote to stderr.
     """
 
@@ -81,7 +81,7 @@ def read_outcome(
     pids: tuple[int, ...],
     curve: Sequence[Mapping[str, float]],
 ) -> ProbeOutcome:
-    """Validate a worker's result, which comes from another process and perhaps another version.
+    """Validate a worker's result, which is from another process and possibly another version.
 
     Args:
         request_probe: Name of the requested probe.
@@ -123,9 +123,9 @@ def read_outcome(
         raise ValueError(f"{type(error).__name__}: {error}") from error
     check_result(result, steady)
     if result.inferences < 1 or result.batch < 1:
-        raise ValueError("it holds no inference")
+        raise ValueError("it has no inference")
     if result.inference_s is not None and not 0 < result.inference_s <= result.window_s:
-        raise ValueError("its inferences took longer than its region")
+        raise ValueError("its inferences took longer than its window")
     return ProbeOutcome(result, *steady, pids, tuple(curve))
 
 
@@ -136,9 +136,9 @@ def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:
         ValueError: A value is missing or inconsistent.
     """
     if not (steady[0] <= result.window_start_ns < result.window_end_ns <= steady[1]):
-        raise ValueError("its region's edges are out of order")
+        raise ValueError("the edges of its window are out of order")
     if result.samples < 1 or result.inferences <= 0:
-        raise ValueError("it holds no inference")
+        raise ValueError("it has no inference")
     if not {"p50", "mean", "cv"} <= set(result.latency_ms):
         raise ValueError("it lacks p50, mean or cv")
 
@@ -192,7 +192,7 @@ def finite(value: Any) -> float:  # noqa: ANN401 - from another process
     """
     found = float(value)
     if not math.isfinite(found):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return found
 
 

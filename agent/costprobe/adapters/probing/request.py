@@ -105,7 +105,7 @@ def _tensor(tensor: TensorConfig) -> dict[str, Any]:
 
 
 def _token_path(probe: ServedProbeConfig) -> str | None:
-    """Return the file of the server's token; systemd credentials lie in a folder of the service."""
+    """Return the file of the server's token; systemd stores credentials in a folder."""
     if probe.token_credential is not None:
         folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
         return str(Path(folder) / probe.token_credential)

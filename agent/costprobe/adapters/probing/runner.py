@@ -1,4 +1,4 @@
-"""Run a probe in a child process; nothing that the child does can fail the daemon."""
+"""Run a probe in a child process; no fault of the child affects the daemon."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class ProbeRunner:
         Args:
             request: The run.
             device: Name of the device, or devices.
-            on_edge: Called at both edges of the steady-state window, under load:
-                the moment for the sensors to read.
+            on_edge: Called at both edges of the steady-state window, under load, to read the
+                sensors.
             on_progress: Called with the run's progress.
 
         Raises:
-            Exception: What on_edge or on_progress raises, after the child was ended. Nothing
-                that the child does raises.
+            Exception: Errors of on_edge and on_progress, after the child was ended. A fault of the
+                child does not raise.
         """
         with self._lock:
             kept = False
@@ -88,13 +88,13 @@ class ProbeRunner:
                 kept = self._keep_alive and isinstance(outcome, ProbeOutcome)
                 return outcome
             finally:
-                # Also if a callback raised: the child would continue its run, and the next
+                # Also after an error of a callback: otherwise the child would continue, and the next
                 # run would receive its messages.
                 if not kept:
                     self._end_child()
 
     def close(self) -> None:
-        """End the present run, and a child that is kept alive."""
+        """End the current run, and a child that is kept alive."""
         child = self._child
         if child is not None:
             child.kill()
@@ -164,7 +164,7 @@ class ProbeRunner:
                 return _fault("malformed", f"invalid result: {error}", child)
         if message["type"] == "error":
             kind = _ERROR_KINDS.get(str(message.get("kind")), "crash")
-            title = str(message.get("message", "it gave no reason"))[:MAX_TITLE_CHARS]
+            title = str(message.get("message", "it reported no reason"))[:MAX_TITLE_CHARS]
             return _fault(kind, title, child)
         if message["type"] == "malformed":
             title = f"it wrote {child.malformed_lines} malformed lines"
@@ -201,7 +201,7 @@ class ProbeRunner:
 
 
 def _environment(request: ProbeRequest) -> dict[str, str]:
-    """Return the environment that shows the child its one GPU, whatever CUDA's order."""
+    """Return the environment in which the child has only its GPU, independent of CUDA's order."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if request.gpu_uuid is not None:
         extra["CUDA_VISIBLE_DEVICES"] = request.gpu_uuid

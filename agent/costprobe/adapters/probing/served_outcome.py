@@ -1,7 +1,7 @@
-"""The outcome of a probe of a server, as a result like any other probe's.
+"""The outcome of a probe of a server, in the format of other probes.
 
-A request takes the place of an inference: its latency, its share of the window's time and energy,
-and so its cost. Tokens and time to first token are additional fields.
+A request counts as an inference, with its latency and its share of the window's time and energy.
+Tokens and time to first token are additional fields.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_served_outcome(
 
 
 def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
-    """Return the fields of `probe` that only a server's requests have."""
+    """Return the fields of `probe` that exist only for servers."""
     found: dict[str, FieldValue | None] = {"requests": int(message["requests"])}
     for name in ("ttft", "tpot"):
         figures = message[f"{name}_ms"]

@@ -1,4 +1,4 @@
-"""The section [[probe]], of either kind, and the limits that all probes share."""
+"""The section [[probe]] of all kinds, and the limits of all probes together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from costprobe.core.config.fields import Section, Share
 
 
 class ProbingConfig(Section):
-    """Limits that all probes share."""
+    """Limits of all probes together."""
 
     duty: Share = Field(
         0.01,

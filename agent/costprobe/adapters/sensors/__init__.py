@@ -1,4 +1,4 @@
-"""Sensors: the child process, which loads the drivers' libraries, and the daemon's supervisor of it.
+"""Sensors: the child process, which loads the drivers' libraries, and its supervisor in the daemon.
 
-The daemon imports `supervisor/` and `protocol/` only, and so never loads a vendor's library.
+The daemon imports only `supervisor/` and `protocol/`, and never loads a vendor's library.
 """

@@ -14,7 +14,7 @@ LONGEST_AGGREGATE_S = 300.0
 
 
 class TelemetryConfig(Section):
-    """How often the devices' sensors are read, and which devices are."""
+    """Sampling of the devices' sensors."""
 
     every_s: Duration = key(
         "every", 1.0, description="Time between two samples of a sensor.", examples=["1s"]

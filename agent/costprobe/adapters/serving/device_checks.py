@@ -40,5 +40,5 @@ def service_problems(services: Sequence[ServiceConfig]) -> Iterator[str]:
 
 
 def board_of(device: str) -> str:
-    """The board that a device is, or is a part of: "gpu0" for "gpu0.mig1"."""
+    """Return the board of a device or of a part of it: "gpu0" for "gpu0.mig1"."""
     return device.partition(".")[0]

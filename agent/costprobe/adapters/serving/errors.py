@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class ScrapeError(Exception):
-    """A scrape that gave nothing to count.
+    """A failed scrape.
 
-    Its text is one line for the operator: what is wrong and what to do, without secrets and with
-    at most an excerpt of the response.
+    Its text is one line for the operator with problem and fix, without secrets and with at most an
+    excerpt of the response.
     """

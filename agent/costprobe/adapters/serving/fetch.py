@@ -17,7 +17,7 @@ from costprobe.adapters.serving.settings import ServiceConfig
 _OK = 200
 _HINTS = Hints(
     unauthorized="check token_file",
-    not_found="are metrics enabled, and is the path right?",
+    not_found="check the path, and that metrics are enabled",
 )
 
 
@@ -26,7 +26,7 @@ class MetricsFetcher:
 
     Args:
         service: Its timeout, token and certificates.
-        credentials: Where systemd put this process's credentials; None if it gave none.
+        credentials: Where systemd stored this process's credentials; None without any.
     """
 
     def __init__(self, service: ServiceConfig, credentials: Path | None) -> None:
@@ -35,7 +35,7 @@ class MetricsFetcher:
         self._client = HttpClient(limits, ca_file=service.ca_file)
 
     def __call__(self, url: str) -> bytes:
-        """Fetch an endpoint; its body in the Prometheus text format.
+        """Fetch an endpoint; return its body in the Prometheus text format.
 
         Raises:
             ScrapeError: No such response, in one line and without secrets or the URL.
@@ -48,7 +48,7 @@ class MetricsFetcher:
                 secrets.append(self._token.read_ascii())
                 headers["Authorization"] = f"Bearer {secrets[0]}"
             response = self._client.request("GET", to, headers)
-            # No endpoint asks to be called again later: only the message is of interest.
+            # Scrapes are not retried: only the message is used.
             raise_for_status(response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=to.is_tls)
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
@@ -58,7 +58,7 @@ class MetricsFetcher:
 def _body(response: HttpResponse) -> bytes:
     if response.status != _OK:
         raise ScrapeError(f"HTTP {response.status}")
-    # Compressed, a response of any size fits into any limit.
+    # The decompressed size of a response would not be limited.
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise ScrapeError("the response is compressed, which was not requested")
     if len(response.body) > MAX_BYTES:

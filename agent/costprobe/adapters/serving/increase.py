@@ -26,7 +26,7 @@ _Key = tuple[Measure, str, Labels]
 
 @dataclass(frozen=True, slots=True)
 class CounterStep:
-    """What happened between two readings of a server.
+    """The changes between two readings of a server.
 
     Attributes:
         increases: Counts by measure and model.
@@ -68,7 +68,7 @@ class CounterHistory:
         newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
         is_new_process = _started_apart(reading, last)
         if is_new_process and (reading.started_s or 0.0) <= newest_s:
-            # Two processes share the address: neither is a restart of the other.
+            # Two processes alternate at the same address; the process did not restart.
             self._gone.clear()
             problem = "several processes share this address; give each replica its own url"
             return CounterStep({}, (problem,), restarted=False)
@@ -144,7 +144,7 @@ class _Counting:
 
 
 def _started_apart(reading: CounterReading, last: CounterReading) -> bool:
-    """True if two readings have different process start times."""
+    """Return whether two readings have different process start times."""
     if reading.started_s is None or last.started_s is None:
         return False
     return abs(reading.started_s - last.started_s) > _SAME_START_S
@@ -161,7 +161,7 @@ def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
 
 
 def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["none", "some", "all"]:
-    """How many of the series with a count were reset."""
+    """Return whether some or all of the series with a count were reset."""
     resets = [
         _was_reset(counted.series[labels], value)
         for measure, before in last.measures.items()
@@ -175,14 +175,14 @@ def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["non
 
 
 def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
-    """True if a measure is read from another counter, which may have counted the same before."""
+    """Return whether a measure is read from another counter, which may have counted the same."""
     return counted.counter != before.counter and bool(before.series)
 
 
 def _vanished(
     reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
 ) -> list[str]:
-    """Series that disappeared without a restart; their values are kept for their return."""
+    """Return the series that disappeared without a restart, whose values are kept."""
     problems = []
     for measure, before in last.measures.items():
         now = reading.measures.get(measure)

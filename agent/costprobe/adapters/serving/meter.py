@@ -1,4 +1,4 @@
-"""The meter of a service: scrapes its servers and counts what they served in each window."""
+"""The meter of a service: scrapes its servers and counts requests and tokens in each window."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scrape:
     """The outcome of scraping a service's servers.
 
     Attributes:
-        problems: What failed, each with its URL; empty if nothing did.
+        problems: Failures, each with its URL.
         missing: Required counters that a server does not expose, each with its URL.
         restarted: Whether a server's counters were reset.
     """
@@ -56,7 +56,7 @@ class _Window:
 
 
 class ServiceMeter:
-    """Counts what one service serves; for one thread at a time.
+    """Counts the requests and tokens of one service; for one thread at a time.
 
     A window lasts from the scrape that closed the previous one to the scrape that closes it. It is
     complete if each scrape of each of the service's servers succeeded, at both its edges too.

@@ -13,7 +13,7 @@ from costprobe.core.records import NS_PER_S
 
 MAX_NAMES: Final = 64
 OTHER: Final = "other"
-# A name that was not seen for so long may be replaced, in s.
+# A name that was not seen for this time may be replaced, in s.
 KEPT_S: Final = 7 * 86_400.0
 
 
@@ -32,10 +32,10 @@ class ModelNames:
         self._seen_ns = {name: named[name] for name in newest}
 
     def name(self, model: str) -> str:
-        """The name under which a model is counted: its own while there is room, else "other".
+        """Return the name under which a model is counted: its own, or "other" beyond MAX_NAMES.
 
         Args:
-            model: Its name at the server; "" if there is none, which is kept.
+            model: Its name at the server; "" if there is none, which is returned unchanged.
         """
         if model in ("", OTHER):
             return model

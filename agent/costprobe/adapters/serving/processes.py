@@ -1,4 +1,4 @@
-"""The processes of a service, by the names that the operator configured."""
+"""The processes of a service, by their configured names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from costprobe.adapters.serving.settings import ServiceConfig
 
-# The kernel keeps no more of a name.
+# The kernel truncates names to this length.
 COMM_CHARS = 15
 
 
 def service_pids(
     services: Iterable[ServiceConfig], pids: Iterable[int], proc: Path
 ) -> dict[str, frozenset[int]]:
-    """The processes of each service that configures process names.
+    """Return the processes of each service that configures process names.
 
     Args:
         services: The services.
@@ -39,7 +39,7 @@ def service_pids(
 def busy_by_service(
     busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
 ) -> tuple[dict[str, float | None], float]:
-    """Busy time of each service, and of the remaining processes.
+    """Return the busy time of each service, and of the remaining processes.
 
     The time of a service without a running process is unknown (None), not 0: its processes may have
     another name, and their cost would become part of the remainder.

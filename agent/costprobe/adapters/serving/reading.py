@@ -1,4 +1,4 @@
-"""From exposed counters to measures: the series of each measure, or the missing counter."""
+"""Mapping of exposed counters to measures: the series of each measure, or its missing counter."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class CounterReading:
 
 
 def engine_of(service: ServiceConfig) -> Engine:
-    """The engine of a service, or the one that its own counters define."""
+    """Return the engine of a service, or the one that its own counters define."""
     return ENGINES[service.engine] if service.counters is None else _generic(service.counters)
 
 
 def wanted_names(engine: Engine) -> frozenset[str]:
-    """All metric names under which an engine's counters may be exposed."""
+    """Return all metric names under which an engine's counters may be exposed."""
     return frozenset(
         name
         for counters in engine.counters.values()
@@ -83,7 +83,7 @@ def wanted_names(engine: Engine) -> frozenset[str]:
 
 
 def aliases(name: str) -> tuple[str, ...]:
-    """The names of a counter: with and without `_total`, and with "_" for ":"."""
+    """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
     bare = name.removesuffix("_total")
     written = (name, bare if name.endswith("_total") else f"{name}_total")
     return tuple(dict.fromkeys((*written, *(each.replace(":", "_") for each in written))))
@@ -98,10 +98,10 @@ def read_counters(
     """Find an engine's measures among the exposed counters.
 
     Args:
-        exposition: What the server exposes.
+        exposition: The counters that the server exposes.
         engine: Its counters.
         models: Served models that count; None for all.
-        unnamed: Model of series whose labels name none; "" if the operator gave none.
+        unnamed: Model of series without a model label; "" if none is configured.
 
     Raises:
         ScrapeError: A required counter is declared as a gauge.
@@ -131,7 +131,7 @@ def _counted(
     models: Collection[str] | None,
     unnamed: str,
 ) -> MeasureSeries | None:
-    """The first counter that has values, else the first that is declared."""
+    """Return the first counter with values, or else the first one that is declared."""
     for counter in counters:
         for name in aliases(counter.name):
             if name in exposition.samples:
@@ -196,13 +196,13 @@ def _matches(labels: Mapping[str, str], counter: Counter) -> bool:
 def _of_lowest_rank(
     samples: Sequence[CounterSample], ranks: Collection[str]
 ) -> list[CounterSample]:
-    """One series of each group of ranks that report the same count."""
+    """Return one series of each group of ranks that report the same count."""
     if not ranks:
         return list(samples)
     lowest: dict[Labels, tuple[tuple[tuple[int, str], ...], CounterSample]] = {}
     for sample in samples:
         rest = tuple(label for label in sample.labels if label[0] not in ranks)
-        # By number where they are numbers: "10" is above "9".
+        # Numbers are compared by value: "10" is above "9".
         rank = tuple((len(text), text) for name, text in sample.labels if name in ranks)
         if rest not in lowest or rank < lowest[rest][0]:
             lowest[rest] = (rank, sample)
@@ -212,7 +212,7 @@ def _of_lowest_rank(
 def _has_counted_nothing(
     exposition: Exposition, engine: Engine, found: Mapping[Measure, MeasureSeries], measure: Measure
 ) -> bool:
-    """True if a counter is not exposed because it has no count yet."""
+    """Return whether a counter is not exposed because it has no count yet."""
     companions: tuple[Measure, ...] = (
         ("tokens_out", "inferences") if measure == "requests" else ("requests",)
     )
@@ -246,7 +246,7 @@ def _missing(
 def _absent_models(
     exposition: Exposition, found: Mapping[Measure, MeasureSeries], models: Sequence[str] | None
 ) -> list[str]:
-    """Configured models without a series, if the server exposes series of others."""
+    """Return configured models without a series, if the server exposes series of others."""
     requests = found.get("requests")
     if models is None or requests is None or requests.counter not in exposition.samples:
         return []
@@ -255,7 +255,7 @@ def _absent_models(
 
 
 def _generic(config: CountersConfig) -> Engine:
-    """The engine that the operator's own counters define."""
+    """Return the engine of the configured counters."""
     counters: dict[Measure, tuple[Counter, ...]] = {}
     for measure in MEASURES:
         selector = getattr(config, measure)
@@ -276,5 +276,5 @@ def _generic(config: CountersConfig) -> Engine:
 
 
 def _scale(name: str) -> float:
-    """Seconds per count, by the unit at the end of the name; seconds without one."""
+    """Return seconds per count, by the unit suffix of the name; 1 without a suffix."""
     return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)

@@ -1,4 +1,4 @@
-"""The configuration of services: serving processes whose cost is allocated to what they served."""
+"""Configuration of services: serving processes whose cost is allocated to requests and tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
 
 
 def _urls(value: object) -> object:
-    """One URL or several; METRICS_PATH is added to a URL without a path."""
+    """Parse one URL or several; METRICS_PATH is added to a URL without a path."""
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
         raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
     if not 1 <= len(urls) <= MAX_REPLICAS:
-        raise ValueError(f"name 1 to {MAX_REPLICAS} URLs, one for each replica")
+        raise ValueError(f"write 1 to {MAX_REPLICAS} URLs, one for each replica")
     return tuple(_with_path(url) for url in urls)
 
 
@@ -67,7 +67,7 @@ class CountersConfig(Section):
     )
     inferences: Selector | None = Field(
         None,
-        description="Counter of inferences, if a request may hold several.",
+        description="Counter of inferences, if a request may contain several.",
         examples=["my_inferences_total"],
     )
     tokens_in: Selector | None = Field(
@@ -119,13 +119,13 @@ class CountersConfig(Section):
     )
     model_label: Annotated[str, Field(max_length=100), matching(r"^([A-Za-z_]\w*)?$")] = Field(
         "",
-        description="Label that holds the model's name; empty if none does.",
+        description="Label with the model's name; empty if there is none.",
         examples=["model_name"],
     )
 
 
 class ServiceConfig(Section):
-    """One serving process group: where its metrics are, and the devices that it uses."""
+    """One service: the addresses of its metrics, and the devices that it uses."""
 
     name: Name = Field(description="The tag `service`.", examples=["chat"])
     url: Annotated[tuple[str, ...], BeforeValidator(_urls)] = Field(
@@ -220,7 +220,7 @@ class ServiceConfig(Section):
     @classmethod
     def _devices_once(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(devices)) < len(devices):
-            raise ValueError("a device appears twice; name each once")
+            raise ValueError("a device appears twice; write each once")
         return devices
 
     @field_validator("processes")
@@ -231,7 +231,7 @@ class ServiceConfig(Section):
         return processes
 
     @model_validator(mode="after")
-    def _keys_go_together(self) -> ServiceConfig:
+    def _keys_match_engine(self) -> ServiceConfig:
         if self.engine == "generic" and self.counters is None:
             raise ValueError(
                 'engine = "generic" needs counters; name at least'
@@ -256,7 +256,7 @@ class ServiceConfig(Section):
                 ' "8B", "30B-A3B" or "8x7B"'
             )
         if self.timeout_s > self.every_s:
-            raise ValueError("timeout must not be longer than every, or readings would queue")
+            raise ValueError("timeout must not be longer than every")
         if self.every_s * 2 > self.window_s:
             raise ValueError("window must be at least twice as long as every")
         return self

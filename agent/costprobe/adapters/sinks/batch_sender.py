@@ -1,4 +1,4 @@
-"""Sends batches of the outbox to a sink, and isolates the rows that the sink refuses."""
+"""Sends batches of the outbox to a sink, and isolates rows that the sink rejects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SendResult(NamedTuple):
     """The outcome of one batch.
 
     Attributes:
-        points: Rows that need not be sent again.
+        points: Number of rows that are done.
         has_more: Whether more rows may follow.
     """
 
@@ -39,13 +39,13 @@ class BatchSender:
         config: The sink's section of the configuration.
         outbox: The rows.
         sink: Where they are sent.
-        stop: Ends the search for refused rows.
+        stop: Ends the search for rejected rows.
         clock: For the time of the last success.
 
     Attributes:
         batch_size: Size of a request, adapted to what the server accepts.
         sent: Rows that were acknowledged.
-        rejected: Rows that were refused for good.
+        rejected: Rows that were permanently rejected.
         last_success_ns: UTC ns of the last acknowledgement; None before the first.
     """
 
@@ -64,13 +64,13 @@ class BatchSender:
         self.last_success_ns: int | None = None
 
     def send_live(self) -> SendResult:
-        """Send the next live rows; raises what the sink raises, except for refused rows."""
+        """Send the next live rows; raises the errors of the sink, except for rejected rows."""
         limit = self.batch_size.limit()
         live = self._outbox.live
         return self._send(live, EncodedBatch.of(live.batch(limit), self._sink.encode, limit))
 
     def send_backlog(self) -> SendResult:
-        """Send the next rows of the backlog, likewise; those behind are prepared meanwhile."""
+        """Send the next rows of the backlog, likewise; the following rows are prefetched."""
         return self._send(self._outbox.backlog, self._prefetch.take(self.batch_size.limit()))
 
     def close(self) -> None:
@@ -114,18 +114,18 @@ class BatchSender:
         pieces: deque[Sequence[OutboxRow]],
         refusal: Rejected | None = None,
     ) -> None:
-        """Send pieces of a batch; halve what is refused, down to the row that causes it.
+        """Send pieces of a batch; bisect a rejected piece down to the row that causes it.
 
-        The outbox records every piece that is done, so that a failure in between repeats little;
-        a repetition is harmless, because a point's identity is its own.
+        The outbox records every piece that is done, so that little is repeated after a failure; a
+        repetition is harmless, because it replaces the same points.
 
         Args:
-            stream: Whose rows.
+            stream: The stream of the rows.
             batch: The batch.
             pieces: Its rows, in the order in which they are sent.
             refusal: The sink's answer to the first piece, if it was sent already.
         """
-        # The server's limits may have changed: what follows is prepared anew.
+        # The server's limits may have changed: the prefetched request is discarded.
         self._prefetch.discard()
         refused, reason = 0, ""
         try:
@@ -143,14 +143,14 @@ class BatchSender:
         finally:
             if refused:
                 logger.warning(
-                    "sink %s: the server refused %d points for good; last reason: %s",
+                    "sink %s: the server permanently rejected %d points; last reason: %s",
                     self._name,
                     refused,
                     reason,
                 )
 
     def _refusal_of(self, piece: Sequence[OutboxRow]) -> Rejected | None:
-        """Send rows; return the refusal if the server refuses something in them."""
+        """Send rows; return the error if the server rejects some of them."""
         lines = "\n".join(row.line for row in piece).encode()
         try:
             self._sink.post(self._sink.encode(lines))
@@ -169,20 +169,20 @@ class BatchSender:
     def _quarantine(
         self, stream: RowStream, batch: RowBatch, row: OutboxRow, refusal: Rejected
     ) -> None:
-        """Store a refused row apart, unless the server refuses everything."""
+        """Quarantine a rejected row, unless the server rejects everything."""
         if refusal.doubtful:
             try:
                 self._sink.check()
             except Rejected as error:
-                # A wrong scheme or a proxy refuses everything: that must not empty the outbox.
+                # A proxy, or a server that expects another scheme, rejects everything: keep the outbox.
                 raise Misconfigured(
-                    f"{error.reason}; even an empty write is refused: check url, http or https"
+                    f"{error.reason}; even an empty write is rejected: check url and its scheme"
                 ) from error
         stream.done(batch, row.seq, 0, [(row.line, refusal.reason)])
         self.rejected += 1
 
     def _within_bytes(self, rows: Sequence[OutboxRow]) -> list[Sequence[OutboxRow]]:
-        """Divide rows into pieces that are no larger than a request may be."""
+        """Divide rows into pieces of at most the size of a request."""
         pieces: list[Sequence[OutboxRow]] = []
         first, size_bytes = 0, 0
         for index, row in enumerate(rows):

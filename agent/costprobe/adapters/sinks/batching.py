@@ -7,7 +7,7 @@ from typing import Final
 MAX_BATCH_BYTES: Final = 4 << 20
 MIN_BATCH_BYTES: Final = 16 << 10
 MIN_BATCH_POINTS: Final = 100
-# Assumed until lines were seen: a row of `device`.
+# Assumed before the first lines: the size of a row of `device`.
 FIRST_LINE_BYTES: Final = 500
 # Each accepted request adds this share of the largest batch.
 STEP_SHARE: Final = 0.05
@@ -16,7 +16,7 @@ ACCEPTED_BEFORE_LARGER: Final = 200
 
 
 class BatchSize:
-    """The size of a request: halved by a failure, increased by a step by each success.
+    """The size of a request: halved after a failure, increased by a step after each success.
 
     Additive increase with multiplicative decrease settles at what a server can process, also where
     many clients share it (Chiu and Jain 1989).
@@ -41,7 +41,7 @@ class BatchSize:
         return max(1, min(self.points, int(self.size_bytes / self._line_bytes)))
 
     def observe(self, points: int, lines_bytes: int) -> None:
-        """Record the size of lines; the next ones are taken to be as long."""
+        """Record the size of lines; the next ones are assumed to be as long."""
         self._line_bytes = max(1.0, lines_bytes / points)
 
     def accepted(self) -> None:

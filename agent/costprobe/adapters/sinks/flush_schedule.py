@@ -1,7 +1,7 @@
-"""When a host sends, so that the hosts of a fleet do not all send at the same moment.
+"""The times at which a host sends, so that the hosts of a fleet do not send simultaneously.
 
-Hosts that start together (a rollout, power that returns) would otherwise send together from then
-on, and a database would have to be sized for their common peak. Each host sends at its own phase
+Hosts that start together (a rollout, the end of a power outage) would otherwise send together, and a
+database would have to be sized for their common peak. Each host sends at its own phase
 of the flush interval, a hash of its name: the same after every restart, spread evenly over a fleet,
 and without any coordination. A backlog begins at a random moment instead, because an outage makes
 all hosts begin at once.
@@ -18,19 +18,19 @@ from costprobe.core.records import NS_PER_S
 
 # A backlog begins within this many flush intervals: two minutes at the defaults.
 BACKLOG_FLUSHES: Final = 12
-# A thread that wakes this shortly before its moment has served it; as a share of the interval.
+# A flush this shortly before its scheduled time counts as that flush; a share of the interval.
 _SERVED_SHARE: Final = 0.1
 _HASH_BYTES: Final = 8
 
 
 class FlushSchedule:
-    """The moments at which a host sends to one sink.
+    """The times at which a host sends to one sink.
 
     Args:
         host: Name of the host.
         sink: Name of the sink: several sinks of a host may be one server.
         every_s: Time between two flushes in s.
-        rng: Picks when a backlog begins.
+        rng: Random source of the start of a backlog.
         clock: The host's clocks.
 
     Attributes:
@@ -45,11 +45,11 @@ class FlushSchedule:
         self.phase_s = every_s * int.from_bytes(digest) / 256**_HASH_BYTES
 
     def first_wait_s(self) -> float:
-        """Seconds from a start until live rows are first sent."""
+        """Return the seconds from a start until live rows are first sent."""
         return self.live_wait_s()
 
     def live_wait_s(self) -> float:
-        """Seconds until the host's next moment; at most 1.1 intervals.
+        """Return the seconds until the host's next flush; at most 1.1 intervals.
 
         A step of the wall clock shifts one flush, by no more than that.
         """
@@ -59,12 +59,12 @@ class FlushSchedule:
         return wait_s if wait_s > _SERVED_SHARE * self._every_s else wait_s + self._every_s
 
     def backlog_wait_s(self) -> float:
-        """Seconds until a backlog may begin, random each time."""
+        """Return the seconds until a backlog may begin, random each time."""
         return self._rng.uniform(0.0, BACKLOG_FLUSHES * self._every_s)
 
 
 class ImmediateSchedule:
-    """The moments of a single sender: now, and at the interval from then on.
+    """The times of a single sender: immediately, and then at the interval.
 
     Args:
         every_s: Time between two flushes in s.
@@ -78,7 +78,7 @@ class ImmediateSchedule:
         return 0.0
 
     def live_wait_s(self) -> float:
-        """Seconds until the next flush: the interval."""
+        """Return the seconds until the next flush: the interval."""
         return self._every_s
 
     def backlog_wait_s(self) -> float:

@@ -1,6 +1,6 @@
-"""influxdb-client with our own HTTP: its APIs, over requests with limits and without secrets in errors.
+"""influxdb-client over our HTTP client: requests with limits, and errors without secrets.
 
-The library costs 13 MB, so it is imported when a client is constructed.
+The library needs 13 MB, so it is imported when a client is constructed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _QUERY_PATH = "/api/v2/query"
 class InfluxClient:
     """A client of the v2 API of one server.
 
-    Its methods raise what `Sink.post` raises; the library's own errors do not occur, because each
-    response passes our table of status codes before the library sees it.
+    Its methods raise the errors of `Sink.post`; the library's own errors do not occur, because the
+    status of each response is checked before the library processes it.
 
     Args:
         config: How to reach the server.
@@ -54,7 +54,7 @@ class InfluxClient:
         self._write_api = self.library.write_api(write_options=write_api.SYNCHRONOUS)
 
     def use_token(self, token: str) -> None:
-        """Authorize the requests to come with a token in ASCII; empty for a server without tokens."""
+        """Set the token of future requests, in ASCII; empty for a server without tokens."""
         headers = self.library.api_client.default_headers
         headers.pop("Authorization", None)
         self._transport.secrets = ()
@@ -66,15 +66,15 @@ class InfluxClient:
         """Write line protocol, times in ns.
 
         Args:
-            bucket: Where to.
-            body: Line protocol, or that compressed with gzip.
+            bucket: The bucket.
+            body: Line protocol, optionally compressed with gzip.
             is_compressed: Whether it is compressed.
         """
         self._transport.writes_gzip = is_compressed
         self._write_api.write(bucket, record=body)
 
     def version(self) -> str | None:
-        """The version that the server claims; None if it claims none."""
+        """Return the version that the server reports; None if it reports none."""
         version = str(self.library.version())
         return None if version == "unknown" else version
 
@@ -84,10 +84,10 @@ class InfluxClient:
 
 
 class _Transport:
-    """Takes the place of the urllib3 pool in influxdb-client.
+    """Replaces the urllib3 pool in influxdb-client.
 
     Attributes:
-        secrets: What the requests contain and no message may.
+        secrets: Secrets of the requests, which no message may contain.
         writes_gzip: Whether the bodies of writes are compressed. The library would compress at
             level 9, and in the thread that waits for the server.
     """
@@ -138,15 +138,15 @@ class _Transport:
         )
 
     def clear(self) -> None:
-        """Close the connection; the library calls it so."""
+        """Close the connection; named as the library requires."""
         self._http.close()
 
 
 def _load_library() -> Any:  # noqa: ANN401 - a module
-    """influxdb-client without numpy, which it would load for data frames and which costs 12 MB.
+    """Import influxdb-client without numpy, which it uses only for data frames and needs 12 MB.
 
-    An entry of None makes an import fail as if numpy were not installed, which the library
-    provides for.
+    An entry of None makes the import of numpy fail as if it were not installed, which the library
+    supports.
     """
     had_numpy = "numpy" in sys.modules
     if not had_numpy:

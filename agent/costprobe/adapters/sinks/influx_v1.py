@@ -97,7 +97,7 @@ class InfluxV1(Sink):
     def check(self) -> str:
         """Write nothing, which the server checks for credentials, database and retention policy."""
         version = self._write(self.encode(b"")).get("x-influxdb-version")
-        # VictoriaMetrics sends one too: it is the server's claim, not a finding.
+        # VictoriaMetrics sends this header, too: it does not prove that the server is InfluxDB.
         server = f" (the server reports InfluxDB {version})" if version else ""
         return f"database {self._config.database} accepts writes{server}"
 
@@ -113,7 +113,7 @@ class InfluxV1(Sink):
         to = Destination.parse(self._url)
         response = self._http.request("POST", to, headers, body)
         if _NO_SUCH_POLICY in response.body:
-            # InfluxDB answers 500, but it does not pass by itself.
+            # InfluxDB responds with 500, but a retry cannot succeed.
             policy = self._config.retention_policy
             raise Misconfigured(
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
@@ -130,11 +130,11 @@ class InfluxV1(Sink):
         return response.headers
 
     def _credentials(self) -> tuple[dict[str, str], list[str]]:
-        """The header, and what of it no message may contain."""
+        """Return the header, and its secrets."""
         config = self._config
         if config.user is None:
             return {}, []
         password = self._password.read() if self._password.is_given else ""
-        # In UTF-8, as RFC 7617 has it and InfluxDB reads it.
+        # In UTF-8 (RFC 7617), as InfluxDB expects.
         pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
         return {"Authorization": f"Basic {pair}"}, [password, pair] if password else []

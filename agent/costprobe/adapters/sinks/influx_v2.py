@@ -1,4 +1,4 @@
-"""InfluxDB 2.x and 3.x, and what accepts their writes: line protocol to /api/v2/write."""
+"""InfluxDB 2.x and 3.x, and compatible databases: line protocol to /api/v2/write."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class InfluxV2(Sink):
 
     def check(self) -> str:
         """Write a comment, which the server checks for its token and bucket like any other line."""
-        # InfluxDB 2 refuses a body of no bytes.
+        # InfluxDB 2 rejects an empty body.
         try:
             self.post(self.encode(b"# costprobe doctor"))
         except Misconfigured as error:
-            # InfluxDB 1.6 has no such API: its version helps.
+            # InfluxDB 1.6 has no such API: the message includes its version.
             raise Misconfigured(
                 error.reason + self._claimed_version(), unauthorized=error.unauthorized
             ) from None
@@ -91,7 +91,7 @@ class InfluxV2(Sink):
 
     def _claimed_version(self) -> str:
         version = None
-        # What is wrong is in the result of the write.
+        # The problem is reported by the result of the write.
         with suppress(DeliveryError):
             version = self._client.version()
         if not version or not version.isprintable():

@@ -1,4 +1,4 @@
-"""What both write APIs of InfluxDB share: limits, compression and the meaning of a response."""
+"""Shared by both write APIs of InfluxDB: limits, compression and checks of responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import ACCEPTED, Hints, HttpResponse, server_message
 from costprobe.adapters.sinks.settings import HttpSinkConfig
 
-# Level 1 shrinks line protocol to a tenth; level 9 needs twelve times the CPU for a quarter less.
+# Level 1 compresses line protocol to a tenth; level 9 saves a quarter of that for 12 times the CPU.
 GZIP_LEVEL: Final = 1
 HINTS: Final = Hints(
     not_found="check url, api, org, and that the bucket or database exists",
@@ -22,26 +22,26 @@ _NO_CONTENT = 204
 
 
 def http_client(config: HttpSinkConfig) -> HttpClient:
-    """The client for a sink's server: one connection, which is kept."""
+    """Return the client for a sink's server, with one persistent connection."""
     limits = ExchangeLimits(step_s=config.timeout_s)
     return HttpClient(limits, ca_file=config.ca_file, proxy=config.proxy, keep=1)
 
 
 def is_compressed(config: HttpSinkConfig) -> bool:
-    """Whether bodies are compressed: not if they stay on this host, where copying is cheaper."""
+    """Return whether bodies are compressed; they are not for a server on this host."""
     return config.proxy is not None or not is_loopback(config.url)
 
 
 def compress(points: bytes) -> bytes:
-    """The body of a compressed request."""
+    """Compress the body of a request."""
     return gzip.compress(points, GZIP_LEVEL)
 
 
 def check_acknowledged(response: HttpResponse) -> None:
-    """Check that a response with a 2xx status is a database's: each answers a write with 204.
+    """Check that a 2xx response is that of a database: all of them respond with 204.
 
     Raises:
-        Misconfigured: It has content, as the login page of a proxy does.
+        Misconfigured: The response has content, such as the login page of a proxy.
     """
     if response.status in ACCEPTED and response.status != _NO_CONTENT and response.body.strip():
         message = server_message(response.body)

@@ -1,4 +1,4 @@
-"""What delivery needs of the store: live rows, and a backlog that is sent beside them."""
+"""The store's interface for delivery: live rows, and a backlog that is sent alongside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RowStream(Protocol):
         ...
 
     def rows(self, batch: RowBatch) -> Sequence[OutboxRow]:
-        """Return the rows of a batch one by one, in the order in which they are sent."""
+        """Return the rows of a batch as a list, in the order in which they are sent."""
         ...
 
     def done(
@@ -28,16 +28,16 @@ class RowStream(Protocol):
             batch: The batch.
             seq: Sequence number of the last of these rows.
             sent: Number of rows that were acknowledged.
-            rejected: Lines that were refused for good, with the reason.
+            rejected: Lines that were permanently rejected, with the reasons.
         """
         ...
 
 
 class BacklogStream(RowStream, Protocol):
-    """Rows that an outage left behind."""
+    """Rows that were not sent during an outage."""
 
     def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
-        """Return the rows that come next once `batch` is done, or None; any thread may call it."""
+        """Return the rows after `batch`, or None; thread-safe."""
         ...
 
 
@@ -51,7 +51,7 @@ class Outbox(Protocol):
 
     @property
     def backlog(self) -> BacklogStream:
-        """Rows that an outage left behind."""
+        """Rows that were not sent during an outage."""
         ...
 
     def set_apart(self, over_points: int) -> None:

@@ -22,7 +22,7 @@ from costprobe.core.units import format_duration
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 1.0
-# How often a back-off looks whether it is over.
+# Interval at which a back-off checks whether it is over.
 BACKOFF_POLL_S = 0.2
 MAX_BACKOFF_S = 60.0
 # More live rows than this many batches become a backlog, so that new rows need not wait for them.
@@ -137,7 +137,7 @@ class OutboxWorker:
         return pause_s
 
     def status(self) -> dict[str, Any]:
-        """What `costprobe status` shows of the sink; `retry_in_s` is None while nothing failed."""
+        """Return the status for `costprobe status`; `retry_in_s` is None without a failure."""
         with self._lock:
             retry_in_s = None
             if self._retry_at_ns is not None:
@@ -154,7 +154,7 @@ class OutboxWorker:
             }
 
     def _deliver(self) -> tuple[int, float]:
-        """Number of rows that were sent, and seconds until something else is due."""
+        """Send due rows; return their number, and the seconds until more are due."""
         live_points = 0
         if self._flush_now.is_set() or self._backoff.failures or self._now_s() >= self._live_due_s:
             self._flush_now.clear()
@@ -190,7 +190,7 @@ class OutboxWorker:
         self._end_backoff.clear()
 
     def _failed(self, state: str, reason: str, after_s: float | None) -> float:
-        """Record a failure; seconds to wait before the next attempt."""
+        """Record a failure; return the seconds to wait before the next attempt."""
         with self._lock:
             if self._last_error != reason:
                 level = logging.WARNING if state == "backing off" else logging.ERROR

@@ -1,4 +1,4 @@
-"""Prepares the next request of a backlog while the current one is on its way."""
+"""Prepares the next request of a backlog while the current one is being sent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from costprobe.core.outbox import RowBatch
 
 
 class EncodedBatch(NamedTuple):
-    """A request.
+    """A prepared request.
 
     Attributes:
         batch: The rows.
-        body: The rows as the sink encodes them.
+        body: The rows as encoded by the sink.
         is_full: Whether more rows may follow.
     """
 
@@ -27,7 +27,7 @@ class EncodedBatch(NamedTuple):
     def of(
         cls, batch: RowBatch | None, encode: Callable[[bytes], bytes], limit: int
     ) -> EncodedBatch | None:
-        """Encode the rows requested with `limit`; None where there are none."""
+        """Encode a batch that was read with `limit`; None without rows."""
         if batch is None:
             return None
         return cls(batch, encode(batch.lines), batch.points >= limit)
@@ -40,8 +40,8 @@ class Prefetch:
     with the wait for the server.
 
     Args:
-        backlog: Whose rows.
-        encode: From lines to the body of a request.
+        backlog: The stream of rows.
+        encode: Encodes lines to the body of a request.
         name: Name of the thread.
     """
 
@@ -59,17 +59,17 @@ class Prefetch:
             request = prepared.result()
             if request is not None:
                 return request
-        # What failed in advance is read again, and raises here if it still fails.
+        # After an error of the prefetch the rows are read again, which raises if it still fails.
         return EncodedBatch.of(self._backlog.batch(limit), self._encode, limit)
 
     def start(self, after: RowBatch, limit: int) -> None:
-        """Begin to prepare the rows that come next once `after` is done, at most `limit`."""
+        """Start to prepare the rows after `after`, at most `limit`."""
         if self._next is None:
             self._executor = self._executor or ThreadPoolExecutor(1, self._name)
             self._next = self._executor.submit(self._prepare, after, limit)
 
     def discard(self) -> None:
-        """Drop what was prepared: the request before it failed."""
+        """Discard the prepared request, because the request before it failed."""
         self._next = None
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ class SinkConfig(Section):
         examples=["influxdb"],
     )
     api: str = Field(
-        description="Which kind of sink this is.",
+        description="Kind of sink.",
         examples=["v2"],
     )
     from_beginning: bool = Field(
@@ -50,8 +50,8 @@ class SinkConfig(Section):
         20_000_000,
         ge=1000,
         description=(
-            "Most points that wait; beyond it the oldest device rows are thinned to one "
-            "a minute, then the oldest rows are dropped and counted."
+            "Most queued points; beyond it the oldest device rows are thinned to one a "
+            "minute, then the oldest rows are dropped and counted."
         ),
     )
     flush_every_s: Duration = key(
@@ -62,7 +62,7 @@ class SinkConfig(Section):
 class HttpSinkConfig(SinkConfig):
     """One database to which the series are pushed over HTTP."""
 
-    # Without a query: a key in it would be in every message that names the sink.
+    # Without a query, which may contain a key that messages would show.
     url: Annotated[str, IS_BARE_URL] = Field(
         description="Address of the server, without user and query.",
         examples=["http://127.0.0.1:8086"],

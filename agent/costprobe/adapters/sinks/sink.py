@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 class Sink(ABC):
     """A destination of the series; constructed with its section of the configuration and a clock.
 
-    One delivery thread posts; `encode` is also called by a second thread. The constructor does not
-    connect: the first post does, and the first one after a failure. A sink neither buffers nor
+    One delivery thread calls `post`; `encode` is also called by a second thread. The constructor does
+    not connect: the first `post` does, and the first one after a failure. A sink neither buffers nor
     retries: the delivery worker posts the same points again after an error.
     """
 
@@ -27,12 +27,12 @@ class Sink(ABC):
 
         Raises:
             RetryLater: The same body may be accepted later.
-            Rejected: Something in it, or its size, will never be accepted.
+            Rejected: A part of it, or its size, will never be accepted.
             Misconfigured: Only an operator can fix it.
         """
 
     def check(self) -> str:
-        """Try the destination without storing a point; return what was found, for people.
+        """Test the destination without storing a point; return the result as text.
 
         Raises:
             RetryLater, Rejected, Misconfigured: As `post` does.

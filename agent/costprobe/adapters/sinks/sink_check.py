@@ -1,4 +1,4 @@
-"""Trying a sink for `costprobe doctor`."""
+"""Test of a sink for `costprobe doctor`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SinkCheck(NamedTuple):
 
     Attributes:
         ok: Whether it does.
-        detail: What was found.
+        detail: Result of the test.
         fix: What an operator should do; empty if nothing.
     """
 
@@ -25,7 +25,7 @@ class SinkCheck(NamedTuple):
 
 
 def check_sink(config: SinkConfig, clock: Clock) -> SinkCheck:
-    """Try a sink without storing a point."""
+    """Test a sink without storing a point."""
     section = "see the sink's section in the configuration"
     sink = build_sink(config, clock)
     try:
@@ -33,9 +33,9 @@ def check_sink(config: SinkConfig, clock: Clock) -> SinkCheck:
     except Misconfigured as error:
         return SinkCheck(False, error.reason, section)
     except RetryLater as error:
-        return SinkCheck(False, error.reason, "does the database run, and is url its address?")
+        return SinkCheck(False, error.reason, "check that the database is running, and url")
     except Rejected as error:
-        return SinkCheck(False, error.reason, "is url, http or https, that of a database?")
+        return SinkCheck(False, error.reason, "check url and its scheme, http or https")
     except Exception as error:  # noqa: BLE001 - an operator needs to see any failure
         return SinkCheck(False, f"unexpected {type(error).__name__}", section)
     finally:

@@ -15,7 +15,7 @@ from costprobe.adapters.storage.migrations import MIGRATIONS, migrate, missing
 BUSY_TIMEOUT_MS = 5000
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 _DIRECTORY_MODE = 0o700
-# The group is the service's; in demo mode the directory is readable by its owner alone.
+# The group is the service's; in demo mode only the owner can read the directory.
 _FILE_MODE = 0o640
 
 

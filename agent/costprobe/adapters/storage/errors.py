@@ -29,7 +29,7 @@ HINTS: dict[Fault, str] = {
     "read_only": "mount its file system read-write, or set store.path to a writable location",
     "denied": "run as the user that the daemon runs as, or as root",
     "locked": "another program holds it for writing: stop a second daemon or an open sqlite3 shell",
-    "io": "its file system refused (quota, size limit, read-only or a failing disk): see dmesg",
+    "io": "its file system failed (quota, size limit, read-only or a failing disk): see dmesg",
     "missing": "start `costprobe run`, which creates it",
     "not_ready": "its schema is outdated: start `costprobe run`, which migrates it, and retry",
     "newer": "a newer costprobe created it: upgrade this one, or set store.path to another file",

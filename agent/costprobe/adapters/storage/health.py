@@ -170,7 +170,7 @@ def quarantine(path: Path, time_ns: int) -> Path:
     stamp = datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).strftime("%Y%m%dT%H%M%SZ")
     renamed = path.with_name(f"{path.name}.damaged-{stamp}")
     with translated("quarantine", path):
-        # The log first: a new file must not find the log of the old one.
+        # The log first: SQLite must not apply it to a new file.
         for suffix in ("-wal", "-shm", ""):
             with suppress(FileNotFoundError):
                 Path(f"{path}{suffix}").rename(f"{renamed}{suffix}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from costprobe.adapters.storage.errors import StoreError
 
-APPLICATION_ID = 0x494E4643  # "INFC", as `file` and SQLite show it
+APPLICATION_ID = 0x43505242  # "CPRB", as `file` and SQLite show it
 
 
 @dataclass(frozen=True, slots=True)

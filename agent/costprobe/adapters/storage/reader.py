@@ -202,7 +202,7 @@ class StoreReader:
             return notices.statuses(connection)
 
     def rejected(self, sink: str) -> list[tuple[int, RejectedLine]]:
-        """Return the newest rows that a sink refused, with the UTC ns of the refusal, oldest first."""
+        """Return the newest rows that a sink rejected, with the UTC ns of the rejection, oldest first."""
         rows = self._fetch(
             "SELECT time_ns, line, reason FROM rejected WHERE sink = ? ORDER BY id", sink
         )

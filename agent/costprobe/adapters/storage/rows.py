@@ -1,4 +1,4 @@
-"""Points as the store keeps them: rendered to line protocol once, sent by sinks as they are."""
+"""Stored points: rendered to line protocol once, and sent by sinks without changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from costprobe.core.line_protocol import field_set, parse_series_key, series_key
 from costprobe.core.records import Point
 
-TIME_NS_MAX = 2**63 - 2  # InfluxDB takes no more
+TIME_NS_MAX = 2**63 - 2  # the maximum of InfluxDB
 CACHED_SERIES_MAX = 10_000
 
 
@@ -32,7 +32,7 @@ def rendered(points: Iterable[Point]) -> list[StoredRow]:
     """Render points to rows; points without fields are skipped.
 
     Raises:
-        ValueError: A point without a measurement or with a time that 64 bits do not hold.
+        ValueError: A point without a measurement or with a time beyond 64 bits.
     """
     rows = []
     for point in points:

@@ -78,7 +78,7 @@ class Store:
 
         Raises:
             StoreError: Nothing was stored.
-            ValueError: A point without a measurement or with a time that 64 bits do not hold.
+            ValueError: A point without a measurement or with a time beyond 64 bits.
         """
         self.write(rendered(points))
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-# The working directory has the name of a password.
+# PWD matches the pattern of a password variable.
 _HARMLESS: Final = frozenset({"PWD"})
-# Set by systemd for the main process alone: systemd.exec(5), sd_notify(3).
+# Set by systemd for the main process only: systemd.exec(5), sd_notify(3).
 _OF_THE_SERVICE: Final = frozenset(
     {
         "CREDENTIALS_DIRECTORY",
@@ -27,7 +27,7 @@ _OF_THE_SERVICE: Final = frozenset(
         "WATCHDOG_USEC",
     }
 )
-# Whole words between underscores where they are short, or TOKENIZERS_PARALLELISM would be one.
+# Short words match only between underscores: TOKENIZERS_PARALLELISM is not a secret.
 _SECRET_NAME: Final = re.compile(
     r"(?:token|secret|passwo?r?d|passphrase|credential|api_?key|cookie|connection_string)s?(?:_|$)"
     r"|(?:^|_)(?:auth|authorization|key|keys|pass|pat|pw|pwd|dsn|webhook)(?:_|$)",
@@ -38,7 +38,7 @@ _URL_WITH_USER: Final = re.compile(r"://[^/\s@]+@")
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a child process receives.
+    """Return the environment variables of a child process.
 
     Args:
         environ: Our own environment.
@@ -47,7 +47,7 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_withheld(name: str, value: str) -> bool:
-    """True for a variable that is secret by its name or value, or meant for the service alone.
+    """Return whether a variable is a secret by its name or value, or only for the service.
 
     Args:
         name: Name of the variable.

@@ -20,7 +20,7 @@ _PROC: Final = Path("/proc")
 
 
 def new_mark() -> dict[str, str]:
-    """A unique variable to add to a child's environment."""
+    """Return a unique variable to add to a child's environment."""
     return {NAME: secrets.token_hex(8)}
 
 
@@ -49,7 +49,7 @@ def kill_marked(mark: dict[str, str], proc: Path = _PROC) -> set[int]:
 
 
 def _killed(pid: int, wanted: bytes, proc: Path) -> bool:
-    """True if a process had the mark and was killed; a zombie has no environment."""
+    """Return whether a process had the mark and was killed; a zombie has no environment."""
     # It ended, belongs to another user, or the kernel is older than 5.3 and has no pidfd.
     with suppress(OSError):
         pidfd = os.pidfd_open(pid)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    # Every command imports this, and most have no other use for it.
+    # Imported here: every command imports this module, and most do not need it.
     from pathlib import Path
 
 FILTER: Final = "/proc/self/coredump_filter"

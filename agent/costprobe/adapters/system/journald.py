@@ -36,7 +36,7 @@ class LogWriter(Protocol):
 
 
 def is_journal(journal_stream: str, stderr: TextIO) -> bool:
-    """True if a stream is the journal, by JOURNAL_STREAM (systemd.exec(5)).
+    """Return whether a stream is the journal, by JOURNAL_STREAM (systemd.exec(5)).
 
     Args:
         journal_stream: The variable's value: device and inode.
@@ -50,7 +50,7 @@ def is_journal(journal_stream: str, stderr: TextIO) -> bool:
 
 
 def priority(level: int) -> int:
-    """The level of syslog(3) for a level of `logging`."""
+    """Return the level of syslog(3) for a level of `logging`."""
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
 
 
@@ -67,7 +67,7 @@ def encoded(fields: Mapping[str, str]) -> bytes:
 
 
 def fields_of(entry: LogEntry) -> dict[str, str]:
-    """A message as journal fields (systemd.journal-fields(7)); our own begin with COSTPROBE_."""
+    """Return a message as journal fields (systemd.journal-fields(7)); ours begin with COSTPROBE_."""
     fields = {
         "PRIORITY": str(priority(entry.level)),
         "SYSLOG_IDENTIFIER": _IDENTIFIER,
@@ -88,7 +88,7 @@ class Journal:
 
     Args:
         path: Its socket.
-        otherwise: Takes messages that cannot be sent.
+        otherwise: Writes messages that cannot be sent.
 
     Attributes:
         lost: Messages dropped because the journal was busy, since the last one that was sent; the

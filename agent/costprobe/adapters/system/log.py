@@ -1,4 +1,4 @@
-"""The daemon's log: to the journal with fields, else as lines on stderr; repeats are counted."""
+"""The daemon's log: to the journal with fields, or as lines to stderr; repetitions are counted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MESSAGE_CHARS_MAX: Final = 8192
 REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
 REPEATS_EVERY_S: Final = 60.0
 _PACKAGE: Final = "costprobe."
-# All control characters but the line feed: an escape sequence of a server's answer must not reach
-# a terminal.
+# All control characters except the line feed: an escape sequence of a server's response must not
+# reach a terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def line_time(stream: TextIO, time_s: float) -> str:
-    """The local time at the start of a line: without the date on a terminal, with it in a file.
+    """Return the local time at the start of a line: without a date on a terminal, with it in a file.
 
     Args:
         stream: The destination of the line.
@@ -164,7 +164,7 @@ class Log(logging.Handler):
 
 
 def _bounded(text: str) -> str:
-    """The text, without its middle if it is too long: a traceback ends with the error."""
+    """Return a text, without its middle if it is too long: a traceback ends with the error."""
     if len(text) <= MESSAGE_CHARS_MAX:
         return text
     half = MESSAGE_CHARS_MAX // 2
@@ -174,7 +174,7 @@ def _bounded(text: str) -> str:
 def start_logging(
     environ: Mapping[str, str], stderr: TextIO, journal_socket: Path = JOURNAL_SOCKET
 ) -> Log:
-    """Log INFO and above of all modules from now on; replaces the handlers of before.
+    """Log INFO and above of all modules; replace existing handlers.
 
     Args:
         environ: The environment: JOURNAL_STREAM identifies a stderr that is the journal, and the

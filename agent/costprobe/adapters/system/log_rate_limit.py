@@ -54,8 +54,8 @@ class RepeatLimit:
     from then on.
 
     Args:
-        every_s: How often counts are reported, in s; a kind without a message for so long is
-            forgotten.
+        every_s: Interval at which counts are reported, in s; a kind without a message for this time
+            is dropped.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -65,11 +65,11 @@ class RepeatLimit:
 
     @property
     def is_counting(self) -> bool:
-        """True if there are counts that are not reported yet."""
+        """Whether there are counts that are not reported yet."""
         return any(kind.count for kind in self._kinds.values())
 
     def takes(self, template: str, entry: LogEntry, now_s: float) -> bool:
-        """True if a message is to be logged; otherwise it is counted.
+        """Return whether to log a message; otherwise it is counted.
 
         Args:
             template: Identifies the statement that logs the message.
@@ -91,7 +91,7 @@ class RepeatLimit:
         return False
 
     def due(self, now_s: float, *, ends: bool = False) -> list[LogEntry]:
-        """Counts that are due, one entry for each kind.
+        """Return the counts that are due, one entry for each kind.
 
         Args:
             now_s: Monotonic seconds.

@@ -85,7 +85,7 @@ class Redactor:
         )
 
     def __call__(self, text: str) -> str:
-        """The text with secrets masked."""
+        """Return a text with secrets masked."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         for pattern, instead in _PATTERNS:
@@ -94,7 +94,7 @@ class Redactor:
 
 
 def _written_forms(secret: str) -> set[str]:
-    """A secret as text, in JSON, in a URL, and in line protocol."""
+    """Return a secret as text, and as it is encoded in JSON, in a URL, and in line protocol."""
     forms: set[str] = set()
     for form in {secret, secret.strip()} - {""}:
         forms |= {form, json.dumps(form)[1:-1], quote(form, safe=""), quote(form)}
@@ -103,7 +103,7 @@ def _written_forms(secret: str) -> set[str]:
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """Values of environment variables that are secret by their names."""
+    """Return the values of environment variables that are secret by their names."""
     return [
         value
         for name, value in environ.items()

@@ -12,7 +12,7 @@ def read_secret(path: Path, what: str) -> str:
 
     Args:
         path: The file.
-        what: What it is, for messages: "token", "password", "URL".
+        what: Its name in messages: "token", "password", "URL".
 
     Raises:
         ValueError: It cannot be read, or is not one line of printable text; the message names the
@@ -33,6 +33,6 @@ def read_secret(path: Path, what: str) -> str:
     if not secret:
         raise ValueError(f"{path}: is empty; write the {what} into it")
     if not secret.isprintable():
-        # A header cannot carry it, and the HTTP library's error would contain it.
+        # It is not valid in a header, and the HTTP library's error would contain it.
         raise ValueError(f"{path}: contains more than one line, or unprintable characters")
     return secret

@@ -28,7 +28,7 @@ class SignalFlag(Event):
         self._queue: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """True if it was set and not cleared since."""
+        """Return whether it was set and not cleared since."""
         return self._is_set
 
     def set(self) -> None:
@@ -37,7 +37,7 @@ class SignalFlag(Event):
         self._queue.put(None)
 
     def clear(self) -> None:
-        """Clear it; a `set` during this call is kept."""
+        """Clear it; a `set` during this call is not lost."""
         self._is_set = False
         try:
             while True:

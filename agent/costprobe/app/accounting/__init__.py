@@ -1,1 +1,1 @@
-"""Readings, probe results and serving counters become rows in the store."""
+"""Conversion of readings, probe results and serving counters to stored rows."""

@@ -24,14 +24,14 @@ CostHistory = Callable[[str, str, str, int], Iterable[tuple[int, float]]]
 
 
 class Accounts:
-    """Price what was measured and store it.
+    """Price measurements and store them.
 
     Args:
         book: The prices.
         ledger: Stores rows.
         clock: The host's clocks.
         tags: Host and static labels, on every row.
-        history: Stored costs, which fill the rolling windows after a start.
+        history: Stored costs, from which the rolling windows are filled after a start.
         carbon: Carbon intensities.
         charges: Prices readings, and keeps the charges for the allocation to services.
     """
@@ -62,7 +62,7 @@ class Accounts:
         """Store readings as priced rows of `device`, committed together.
 
         The sensor child's supervisor calls this with the readings that arrived together. Readings
-        of a device that the price book does not have yet are left out. A reading in which the price
+        of a device that is not in the price book yet are skipped. A reading in which the price
         changed becomes a row for each price.
         """
         known = [(reading, device) for reading, device in readings if self._book.has(device.name)]
@@ -92,7 +92,7 @@ class Accounts:
         return accounted.report
 
     def terms_now(self, device: str) -> Terms | None:
-        """Return the price terms in force for a device; None where nothing prices it."""
+        """Return the price terms in force for a device; None without a price."""
         return self._book.terms(device, self._clock.time_ns())
 
     def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
@@ -116,7 +116,7 @@ class Accounts:
         return [*rows, *(event_point(event, self._tags) for event in events)]
 
     def _prices(self, device: str, time_ns: int) -> Prices:
-        """Return the prices in force, and record their terms as the last seen."""
+        """Return the prices in force, and record their terms as the previous ones."""
         terms = self._book.terms(device, time_ns)
         intensity = self._carbon.intensity(device, time_ns)
         if terms is None:
@@ -141,8 +141,8 @@ class Accounts:
         if terms is None:
             return state
         currency = terms.rate.currency
-        # After the wall clock was set back the stored rows are the only complete history: samples
-        # taken while it was ahead dropped older ones.
+        # After the wall clock was set back only the stored rows are complete: samples taken while it
+        # was ahead removed older ones.
         is_continued = state.costs is not None and state.costs.newest_ns <= time_ns
         if is_continued and state.currency == currency:
             return state

@@ -18,10 +18,10 @@ from costprobe.core.records import NS_PER_S, Energy, EnergyMethod, Reading
 from costprobe.domain.costing.energy_sum import TRUST
 from costprobe.domain.costing.idle_power import IdlePower
 
-# A gap between readings that is no longer, in s, is bridged at the rate of the adjacent reading.
+# A gap of at most this length between readings, in s, is bridged at the rate of adjacent readings.
 GAP_S = 3.0
 MAX_READINGS = 50_000
-# A window that was closed late is as long as two, and is billed some time later.
+# A window that is closed late is as long as two windows, and is billed later.
 SPARE_NS = 600 * NS_PER_S
 PCT = 100
 GAP_PERIODS = 1.5
@@ -37,7 +37,7 @@ def longest_gap_s(every_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """The fields of a reading that are summed here; None where they are unknown."""
+    """The summed fields of a reading; None if unknown."""
 
     start_ns: int
     end_ns: int
@@ -98,19 +98,19 @@ class DeviceLog:
                 self._idle.setdefault(reading.device, IdlePower()).add(watts)
 
     def seen_ns(self, device: str) -> int:
-        """CLOCK_MONOTONIC ns until which a device is known; 0 before its first reading."""
+        """Return the CLOCK_MONOTONIC ns of the end of a device's last reading; 0 before the first."""
         with self._lock:
             readings = self._readings.get(device)
             return readings[-1].end_ns if readings else 0
 
     def idle_power_w(self, device: str) -> float | None:
-        """The power of the idle device in W; None until it is known."""
+        """Return the idle power of a device in W; None if unknown."""
         with self._lock:
             idle = self._idle.get(device)
             return None if idle is None else idle.value_w()
 
     def energy_j(self, device: str, start_ns: int, end_ns: int) -> float | None:
-        """Joules of a device between two CLOCK_MONOTONIC ns; None if a part is unknown."""
+        """Return the joules of a device between two CLOCK_MONOTONIC ns; None if a part is unknown."""
         return self._sum(device, start_ns, end_ns, lambda interval: interval.energy_j)
 
     def energy(self, device: str, start_ns: int, end_ns: int) -> Energy | None:
@@ -140,7 +140,7 @@ class DeviceLog:
         return Energy(energy_j, method, base + step_s / length_s, suspect=suspect)
 
     def busy_s(self, device: str, start_ns: int, end_ns: int) -> float | None:
-        """Seconds in which it was busy between two instants; None if a part is unknown."""
+        """Return the busy seconds between two instants; None if a part is unknown."""
         return self._sum(device, start_ns, end_ns, lambda interval: interval.busy_s)
 
     def busy_by_pid_s(self, device: str, start_ns: int, end_ns: int) -> dict[int, float] | None:
@@ -173,7 +173,7 @@ class DeviceLog:
     def _parts(
         self, device: str, start_ns: int, end_ns: int
     ) -> list[tuple[_Interval, float]] | None:
-        """The readings of a window, each with its weight; None if one is missing."""
+        """Return the readings of a window, each with its weight; None if one is missing."""
         if end_ns <= start_ns:
             return []
         with self._lock:
@@ -197,7 +197,7 @@ class DeviceLog:
 
 
 def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
-    """The extent of each reading: with half of each short gap beside it."""
+    """Yield the extent of each reading, including half of each adjacent short gap."""
     for i, interval in enumerate(near):
         since_ns, until_ns = interval.start_ns - gap_ns, interval.end_ns + gap_ns
         if i > 0:
@@ -208,7 +208,7 @@ def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
 
 
 def _meeting_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
-    """The end of the reading before a gap, and the start of the one after it."""
+    """Return the end of the reading before a gap, and the start of the reading after it."""
     if after_ns - before_ns > gap_ns:
         return before_ns, after_ns
     middle_ns = (before_ns + after_ns) // 2

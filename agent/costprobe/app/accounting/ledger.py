@@ -1,4 +1,4 @@
-"""The ledger: the one way by which rows and small documents reach the store."""
+"""The ledger, through which all rows and small documents are stored."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Observer = Callable[[Sequence[Point]], Sequence[Point]]
 
 
 class Ledger(Protocol):
-    """Where rows and small documents are kept: the store, or memory for a single probe run."""
+    """Stores rows and small documents: in the store, or in memory for a single probe run."""
 
     def append(self, points: Iterable[Point]) -> None:
-        """Keep rows, committed together."""
+        """Store rows, committed together."""
         ...
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
@@ -36,12 +36,12 @@ class Ledger(Protocol):
         ...
 
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Keep a named document."""
+        """Store a named document."""
         ...
 
 
 class MemoryLedger:
-    """A ledger that keeps nothing beyond the process: for a single probe run and for tests."""
+    """A ledger in memory, for a single probe run and for tests."""
 
     def __init__(self) -> None:
         self.points: list[Point] = []
@@ -61,15 +61,15 @@ class MemoryLedger:
 
 
 class StoreLedger:
-    """Rows and documents in the store; both wait in memory while the store rejects writes.
+    """Rows and documents in the store; both are queued in memory while the store rejects writes.
 
-    A full, locked or read-only disk never stops measuring. Waiting rows are retried, oldest
-    first, by every append and flush; beyond the capacity the oldest are dropped and counted. Any
-    thread may call any method.
+    A full, locked or read-only disk does not stop measuring. Queued rows are retried, oldest
+    first, by every append and flush; beyond the capacity the oldest are dropped and counted.
+    Methods are thread-safe.
 
     Args:
         store: The store that this process writes.
-        capacity_points: Most points that wait in memory.
+        capacity_points: Maximum number of points in memory.
     """
 
     def __init__(self, store: Store, capacity_points: int = CAPACITY_POINTS) -> None:
@@ -87,12 +87,12 @@ class StoreLedger:
 
     @property
     def fault(self) -> str | None:
-        """Why points wait, and what to do about it; None while none wait."""
+        """Reason why points are queued, with the fix; None while none are queued."""
         return self._fault
 
     @property
     def waiting_points(self) -> int:
-        """Points that wait in memory."""
+        """Number of points in memory."""
         return len(self._rows)
 
     @property
@@ -101,17 +101,17 @@ class StoreLedger:
         return self._dropped_points
 
     def observe(self, observer: Observer | None) -> None:
-        """Set what receives every point after it was stored; None for nothing.
+        """Set the observer, which receives every point after it was stored; None for none.
 
         An observer's error is logged and never stops measuring.
         """
         self._observer = observer
 
     def append(self, points: Iterable[Point]) -> None:
-        """Store points, or keep them in memory until the store accepts them.
+        """Store points, or queue them in memory until the store accepts them.
 
         Raises:
-            ValueError: A point without a measurement or with a time that 64 bits do not hold.
+            ValueError: A point without a measurement or with a time beyond 64 bits.
         """
         kept = tuple(points)
         self._write(rendered(kept))
@@ -126,7 +126,7 @@ class StoreLedger:
             self._write(rendered(derived))
 
     def flush(self) -> bool:
-        """Retry the waiting points; return True if none is left."""
+        """Retry the queued points; return True if none is left."""
         self._write(())
         return not self._rows
 
@@ -138,7 +138,7 @@ class StoreLedger:
             return self._documents[name]
 
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Keep a named document; if it cannot be written now, the next call retries it."""
+        """Store a named document; if it cannot be written now, the next call retries it."""
         with self._documents_lock:
             self._documents[name] = document
             self._unsaved.add(name)
@@ -162,7 +162,7 @@ class StoreLedger:
             if after is None:
                 logger.info("the store accepts rows again")
             else:
-                logger.error("%s; rows wait in memory", after)
+                logger.error("%s; rows are queued in memory", after)
 
     def _write_waiting(self) -> None:
         try:

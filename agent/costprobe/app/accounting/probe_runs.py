@@ -1,4 +1,4 @@
-"""When probes of models used each device, for the cost of probing itself."""
+"""The times in which probes of models used each device, for the cost of probing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProbeRuns:
 
         A run starts an interpreter and loads a model before it uses the device: the device was
         busy for the `busy_s` of its result, up to the end of its steady load. For a failed run
-        that is unknown, and all of it counts.
+        that is unknown, and its whole duration counts.
 
         Args:
             device: Name of the device.

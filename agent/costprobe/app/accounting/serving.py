@@ -1,4 +1,4 @@
-"""Serving cost: services are scraped, and their devices' cost is allocated window by window."""
+"""Serving cost: scrapes services, and allocates their devices' cost for each window."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the services' cost is computed from.
+    """The inputs of the services' cost.
 
     Attributes:
         charges: What the devices cost, by their readings.
@@ -58,7 +58,7 @@ class Surroundings:
         tags: Host and static labels.
         keep: Stores rows.
         on_event: Stores events.
-        store_path: The store, for rolling costs from before a start.
+        store_path: The store, from which rolling costs are restored.
         proc: Root of the proc file system.
         carbon: Carbon intensities.
     """
@@ -82,8 +82,8 @@ class Serving:
 
     Args:
         config: With at least one service.
-        devices: The devices that were found.
-        around: What their cost is computed from.
+        devices: The devices of the host.
+        around: The inputs of their cost.
     """
 
     def __init__(self, config: Config, devices: Sequence[Device], around: Surroundings) -> None:
@@ -124,12 +124,12 @@ class Serving:
             group.begin()
 
     def stop(self) -> None:
-        """Allocate what is known so far; a window that is cut short has no cost per request."""
+        """Allocate the known cost; an incomplete window has no cost per request."""
         for group in self._groups:
             group.stop()
 
     def status(self) -> list[dict[str, Any]]:
-        """Return what `costprobe status` shows of each service."""
+        """Return the status of each service for `costprobe status`."""
         return [service.status() for group in self._groups for service in group.services]
 
     def _settle(self) -> None:
@@ -176,7 +176,7 @@ class Serving:
         return group
 
     def _served(self, service: str) -> Mapping[str, int]:
-        """Return the served models that a service has rows of, and UTC in ns of the newest."""
+        """Return the served models with rows of a service, and UTC in ns of the newest."""
         with closing(StoreReader.open(self._around.store_path)) as reader:
             rows = reader.last("serving", self._around.clock.time_ns(), {"service": service})
         return {row.tags.get("served_model", ""): row.time_ns for row in rows}

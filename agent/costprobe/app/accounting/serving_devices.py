@@ -34,8 +34,8 @@ class DeviceBill:
         allocations: Cost allocation of each device, by name.
         plans: Kinds of the price plans in force for each device, by name.
         currencies: ISO 4217 codes of each device, by name.
-        busy_shares: Share of the window in which each device was busy, where known.
-        emitted: Emissions of each device, where known.
+        busy_shares: Share of the window in which each device was busy, if known.
+        emitted: Emissions of each device, if known.
         drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
         energy_shares: Each service's share of it, by the name of the device.
     """
@@ -67,7 +67,7 @@ class DeviceCosts:
         carbon: Carbon intensities.
     """
 
-    def __init__(  # noqa: PLR0913 - what a window is billed by
+    def __init__(  # noqa: PLR0913 - the inputs of a bill
         self,
         devices: Sequence[Device],
         services: Sequence[ServiceConfig],
@@ -111,7 +111,7 @@ class DeviceCosts:
         Args:
             start_ns: Start of the window.
             end_ns: Its end.
-            offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the present one.
+            offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the current one.
         """
         offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
         charges = {
@@ -235,7 +235,7 @@ class DeviceCosts:
         return replace(found[0], lines=lines, problems=problems)
 
     def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
-        """Return the cost of energy drawn while idle; None until idle power is measured."""
+        """Return the cost of the energy in idle time; None until idle power is measured."""
         idle_w = self._log.idle_power_w(use.device)
         if idle_w is None or use.busy_s is None or use.duration_s <= 0:
             return None
@@ -266,7 +266,7 @@ class DeviceCosts:
         return claims, other_s
 
     def _impossible(self, found: Mapping[str, Allocation]) -> dict[str, Allocation]:
-        """Return the devices that no service can claim although one names them, with the reason."""
+        """Return the devices that a service names but cannot use, with the reason."""
         divided = {device.parent for device in self.devices}
         names = {device.name for device in self.devices}
         wrong: dict[str, Allocation] = {}

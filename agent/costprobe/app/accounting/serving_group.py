@@ -25,7 +25,7 @@ from costprobe.domain.costing.serving.serving_points import (
 
 MAX_AT_ONCE = 8
 MAX_PENDING = 100
-# Longest wait for a probe that ran when the window ended.
+# Longest wait for a probe that was running when the window ended.
 PROBE_PATIENCE_NS = 120 * NS_PER_S
 # A window below this share of the usual length, as after a start, is merged into the next.
 SHORT_SHARE = 0.1
@@ -33,7 +33,7 @@ SHORT_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A window that waits for the readings that cover it.
+    """A window whose readings are not complete yet.
 
     `time_ns` is the UTC ns of its end by the wall clock of that moment, which may be stepped
     before the window is allocated.
@@ -53,7 +53,7 @@ class ServingGroup:
     Args:
         costs: Cost of the devices.
         window_s: Length of the windows in s, aligned to the wall clock.
-        patience_s: Longest wait for readings, in s.
+        patience_s: Longest wait for the readings, in s.
         clock: The host's clocks.
         tags: Host and static labels.
         keep: Stores rows.
@@ -110,16 +110,16 @@ class ServingGroup:
         self.settle()
 
     def settle(self) -> None:
-        """Allocate the windows whose cost is known by now, oldest first."""
+        """Allocate the windows whose cost is known, oldest first."""
         with self._lock:
             while self._pending and not self._is_stopped and self._is_ready(self._pending[0]):
                 self._bill(self._pending.popleft())
 
     def stop(self) -> None:
-        """Allocate what is known before the process ends.
+        """Allocate the known cost before the process ends.
 
-        A window that is cut short has no requests; the devices' cost until their last reading is
-        stored nevertheless.
+        An incomplete window has no requests, but the devices' cost until their last reading is
+        stored.
         """
         for service in self.services:
             service.stop()
@@ -135,7 +135,7 @@ class ServingGroup:
             self._keep(self._outside(END_OF_TIME_NS))
 
     def _close_all(self) -> dict[str, ServedWindow]:
-        """End the window of every service concurrently: a slow endpoint delays no other."""
+        """End the windows of all services concurrently, so that a slow endpoint delays no other."""
         if len(self.services) <= 1:
             windows = [service.close_window() for service in self.services]
         else:

@@ -1,4 +1,4 @@
-"""Which service each process of a device belongs to, kept beyond the process's end."""
+"""The service that each process of a device belongs to, also after the process has ended."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_PIDS = 4096
 
 
 class ProcessOwners:
-    """The services that processes belong to, looked up while the processes are alive.
+    """The services of processes, looked up while the processes are alive.
 
-    A process that has crashed used the device before: its time belongs to its service, although
-    its name can no longer be read.
+    The busy time of a process that has crashed is attributed to its service, although its name can
+    no longer be read.
 
     Args:
-        services: The services; only those that name processes own any.
+        services: The services; only those with configured process names have processes.
         proc: Root of the proc file system.
     """
 

@@ -1,4 +1,4 @@
-"""One service: its servers are scraped, its windows closed, its rolling cost computed."""
+"""One service: scrapes its servers, closes its windows, and computes its rolling cost."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class ServedService:
     Args:
         config: The service.
         clock: The host's clocks.
-        edge_ns: CLOCK_MONOTONIC ns of the present window's edge, the same for all services that
-            share a device.
+        edge_ns: CLOCK_MONOTONIC ns of the start of the current window, the same for all services
+            that share a device.
         on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
-        history: Stored rows, which fill the rolling windows after a start.
+        history: Stored rows, from which the rolling windows are filled after a start.
         known: Served models that already have series, and UTC in ns of their newest rows.
     """
 
@@ -114,7 +114,7 @@ class ServedService:
         )
 
     def stop(self) -> None:
-        """Send no further events: a scrape in progress may outlive the parts that receive them."""
+        """Send no further events: a scrape in progress may end after their receivers."""
         self._is_stopped = True
 
     def rolled(self, cost: ServiceCost, currency: str, time_ns: int) -> Mapping[str, RolledRatio]:
@@ -149,7 +149,7 @@ class ServedService:
         self._last = window_document(cost, rolled, currency, busy_share, time_ns, drawn)
 
     def status(self) -> dict[str, Any]:
-        """Return what `costprobe status` shows of it."""
+        """Return its status for `costprobe status`."""
         config, scrape = self.config, self._scrape
         return {
             "service": config.name,
@@ -172,7 +172,7 @@ class ServedService:
                 row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
             )
             if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
-                # Where nothing was served there is no cost of one inference.
+                # Without requests there is no cost per inference.
                 inferred = cost / each if isinstance(each, float) and each > 0 else 0.0
                 rolling.add(row.time_ns, length_s, cost, inferred)
         return rolling
@@ -204,8 +204,8 @@ class ServedService:
                     title=f"service {self.name}: its counters cannot be read",
                     time_ns=now_ns,
                     detail=(
-                        f"{'; '.join(scrape.problems)}. The window has no cost: what was served in"
-                        " it is not known."
+                        f"{'; '.join(scrape.problems)}. The window has no cost, because its"
+                        " requests are unknown."
                     ),
                     subject={"service": self.name},
                     cause="serving endpoint",
@@ -226,8 +226,8 @@ def window_document(
     Args:
         cost: Counts and cost of the window.
         rolled: Rolling cost of the service.
-        currency: ISO 4217 code; empty where nothing is priced.
-        busy_share: Share of the window in which its devices were busy; None where not known.
+        currency: ISO 4217 code; empty without a price.
+        busy_share: Share of the window in which its devices were busy; None if unknown.
         time_ns: UTC in ns of its end.
         drawn: Energy of the service; None where not known.
     """

@@ -25,13 +25,13 @@ def _now(news: Sequence[TimedValue], now_ns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FeedKind:
-    """What a feed provides.
+    """The kind of a feed.
 
     Attributes:
         title: Its name in events: "spot price NAME".
-        noun: What its source provides: "price".
+        noun: Name of a value: "price".
         state: Name of its stored document.
-        parse: Parses the source's answer of a UTC ns.
+        parse: Parses the source's output at a UTC ns.
         valid_until_ns: Returns the UTC ns up to which values just read are valid.
     """
 
@@ -46,7 +46,7 @@ class TimedFeed:
     """A value that a source provides over time.
 
     Args:
-        kind: What the feed provides.
+        kind: The kind of the feed.
         source: The source's configuration section.
         ledger: Stores the values, so that they survive a restart and past rows keep theirs.
         clock: The host's clocks.
@@ -111,7 +111,7 @@ class TimedFeed:
         self._ledger.put_state(self.kind.state, known.to_document())
         if self._error is not None:
             self._error = None
-            title = f"{self.kind.title}: its source answers again"
+            title = f"{self.kind.title}: its source works again"
             self._on_event(Event("fault", "info", title, now_ns))
 
     def _remembered(self) -> TimedValues:
@@ -137,8 +137,8 @@ class TimedFeed:
         kind = self.kind
         logger.warning("%s: %s", kind.title, reason)
         self._report(
-            f"{kind.title}: its source gives no {kind.noun}",
-            f"{reason}. The last known {kind.noun} stays in force; once stale it is marked so.",
+            f"{kind.title}: its source returns no {kind.noun}",
+            f"{reason}. The last known {kind.noun} stays in force; it is marked when it is stale.",
         )
 
     def _notice_staleness(self) -> None:

@@ -1,1 +1,1 @@
-"""Budgets as readers of the store see them: where each stands, and where it is heading."""
+"""Status and forecast of budgets, computed from the store."""

@@ -29,7 +29,7 @@ class BudgetOverview:
     Attributes:
         status: Spend and forecast.
         book: The hours that it is computed from.
-        note: Why the forecast is not by the requested method; empty if it is.
+        note: Reason why another forecast method was used; empty if the requested one was.
     """
 
     status: BudgetStatus
@@ -71,7 +71,7 @@ def budget_overviews(
 
     Raises:
         MissingLibraryError: `harmonic` was requested and its library is not installed.
-        UnfitError: `harmonic` was requested and the past does not suit it.
+        UnfitError: `harmonic` was requested and the history is not suitable.
     """
     states = reader.states()
     books = {} if books is None else books

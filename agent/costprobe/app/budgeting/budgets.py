@@ -37,7 +37,7 @@ class BudgetTracker:
         store_path: The store that costs are read from.
         clock: The host's clocks.
         tags: Host and static labels, on every row.
-        on_event: Receives the event of a budget that is exceeded or will be.
+        on_event: Receives the event of a budget that is exceeded, or forecast to be.
         stop: Set when the daemon ends.
     """
 
@@ -133,7 +133,7 @@ class BudgetTracker:
 
 
 def restored_book(kept: object, phase_ns: int) -> SpendBook:
-    """Return a stored book; a new one if it is damaged or of other hours."""
+    """Return a stored book; a new one if it is damaged or has another phase."""
     if isinstance(kept, dict):
         try:
             book = SpendBook.from_document(kept)

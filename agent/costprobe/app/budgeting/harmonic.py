@@ -26,7 +26,7 @@ WEEKEND_HARMONICS = 3
 MAX_CORRELATION = 0.99
 SATURDAY = 5
 ITERATIONS = 6
-# Standard deviations from which on the last week counts as another level.
+# Difference of the last week in standard deviations above which its level counts as changed.
 LEVEL_DEVIATIONS = 2.0
 # A smaller change of level, as a share of the mean cost, is ignored.
 LEAST_LEVEL_SHARE = 0.02
@@ -38,7 +38,7 @@ class MissingLibraryError(Exception):
 
 
 class UnfitError(Exception):
-    """The past is too short, has too many gaps, or has just changed its level."""
+    """The history is too short, has too many gaps, or has recently changed its level."""
 
 
 def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezone: str) -> Forecast:
@@ -58,13 +58,13 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
 
     Raises:
         MissingLibraryError: statsmodels is not installed.
-        UnfitError: There is too little to fit, or the last week has another level.
+        UnfitError: There is too little data, or the level changed in the last week.
     """
     zone = ZoneInfo(timezone)
     values = _regular(history, zone)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own news for developers
+            warnings.simplefilter("ignore")  # warnings for the library's developers
             from statsmodels.regression.linear_model import GLSAR  # noqa: PLC0415 - optional
     except ImportError as error:
         raise MissingLibraryError(
@@ -74,7 +74,7 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
     known = [_regressors(first_ns + at * HOUR_NS, zone) for at in range(len(values))]
     to_come = [_regressors(hour.start_ns, zone) for hour in rest]
     with warnings.catch_warnings():
-        # A constant cost has no errors to correlate: a harmless division by zero.
+        # A constant cost has no errors to correlate, which causes a harmless division by zero.
         warnings.simplefilter("ignore")
         model = GLSAR(values, known, rho=1)
         fitted = model.iterative_fit(maxiter=ITERATIONS)
@@ -97,15 +97,15 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
 
 
 def _check_level(last_week: Sequence[float], rho: float, noise: float, least: float) -> None:
-    """Check that the last week has the level of the weeks before.
+    """Check that the last week has the level of the previous weeks.
 
     Raises:
-        UnfitError: It is further away than its own errors explain, and than `least`.
+        UnfitError: The difference exceeds the errors of the week, and `least`.
     """
     away = statistics.fmean(last_week)
     usual = math.sqrt(noise * _carried([1 / len(last_week)] * len(last_week), rho, 0))
     if abs(away) > LEVEL_DEVIATIONS * usual and abs(away) > least:
-        raise UnfitError("the costs of the last week have another level than those before")
+        raise UnfitError("the level of the costs changed in the last week")
 
 
 def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
@@ -142,15 +142,17 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
-    """Return every hour from the first to the last, gaps filled with the usual value.
+    """Return every hour from the first to the last, with gaps filled by the usual value.
 
     Raises:
-        UnfitError: There is less than two weeks, or more than a fifth is missing.
+        UnfitError: There are less than two weeks, or more than a fifth is missing.
     """
     known = {hour.start_ns: hour.per_hour for hour in history}
     wanted = range(history[0].start_ns, history[-1].start_ns + 1, HOUR_NS) if history else range(0)
     if len(wanted) < MIN_WEEKS * WEEK_HOURS:
-        raise UnfitError(f"{len(wanted)} h are known, {MIN_WEEKS * WEEK_HOURS} are needed")
+        raise UnfitError(
+            f"it needs {MIN_WEEKS * WEEK_HOURS} h of cost data; there are {len(wanted)}"
+        )
     if len(known) < (1 - MAX_MISSING_SHARE) * len(wanted):
         raise UnfitError(f"{len(wanted) - len(known)} of {len(wanted)} h are missing")
     usual: dict[int, list[float]] = {}

@@ -76,7 +76,7 @@ def read_spend(
         False if it was ended early.
     """
     if book.final_ns > now_ns:
-        book.clear()  # the wall clock was ahead, and was corrected
+        book.clear()  # the wall clock was set back
     oldest_ns = book.start_ns(book.hour_of(now_ns) - MAX_HOURS + 1)
     since_ns = max(book.final_ns, oldest_ns)
     book.cut(since_ns)

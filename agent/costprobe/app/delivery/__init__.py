@@ -1,1 +1,1 @@
-"""Sinks, notifiers and retention at work."""
+"""Delivery to sinks and notifiers, and retention."""

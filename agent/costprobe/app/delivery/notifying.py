@@ -1,4 +1,4 @@
-"""Each notifier's delivery worker, in a thread of its own so that none delays another."""
+"""The delivery workers of notifiers, one thread each, so that none delays another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoreQueue:
     """A notifier's queue in the store.
 
     Args:
-        store: The one writer.
+        store: The store that this process writes.
         notifier: The notifier's name.
     """
 
@@ -38,7 +38,7 @@ class StoreQueue:
         self._notifier = notifier
 
     def waiting(self, limit: int) -> Sequence[QueuedNotice]:
-        """Up to `limit` notices, oldest first."""
+        """Return up to `limit` notices, oldest first."""
         return self._store.notices(self._notifier, limit)
 
     def sent(self, notices: Sequence[int]) -> None:
@@ -55,10 +55,10 @@ class Notifying:
 
     Args:
         notifiers: Their sections.
-        store: Keeps their queues.
+        store: Stores their queues.
         clock: The host's clocks.
         stop: Ends the threads.
-        firing_for: Alerts that a notifier delivered and that still fire.
+        firing_for: Returns the alerts that a notifier delivered and that are still firing.
         tags: Host and static labels, for test alerts.
     """
 
@@ -108,20 +108,20 @@ class Notifying:
             worker.wake()
 
     def send_unstored(self, notices: Sequence[Notice]) -> None:
-        """Deliver notices that the store could not keep."""
+        """Deliver notices that could not be stored."""
         for name, worker in self._workers.items():
             alerts = [notice.alert for notice in notices if notice.notifier == name]
             if alerts:
                 worker.send_unstored(alerts)
 
     def lives(self) -> dict[str, bool]:
-        """Whether each started thread is alive, by its name."""
+        """Return whether each started thread is alive, by name."""
         return {
             thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
         }
 
     def stop(self) -> None:
-        """End the threads; what is still queued is delivered after the next start."""
+        """End the threads; queued notices are delivered after the next start."""
         self._stop.set()
         self.wake()
         for notifier in self._notifiers.values():
@@ -131,7 +131,7 @@ class Notifying:
                 thread.join(JOIN_S)
 
     def status(self) -> dict[str, Any]:
-        """The state of each notifier and its queue, for `costprobe status`."""
+        """Return the state of each notifier and its queue, for `costprobe status`."""
         try:
             kept = {status.notifier: status for status in self._store.notifiers()}
         except StoreError:
@@ -151,22 +151,22 @@ class Notifying:
         return found
 
     def send_test(self, notifier: str | None) -> Mapping[str, str]:
-        """Send a test alert now, past the queues.
+        """Send a test alert immediately, without the queues.
 
         Args:
             notifier: Its name; None for all.
 
         Returns:
-            For each notifier "" or what went wrong.
+            For each notifier the error; empty if the alert was sent.
 
         Raises:
-            KeyError: There is none of that name.
+            KeyError: No notifier has that name.
         """
         names = list(self._configs) if notifier is None else [notifier]
         return {name: self._send_test(self._configs[name]) for name in names}
 
     def _send_test(self, config: NotifierConfig) -> str:
-        # Its own instance: only the worker's thread may use the worker's.
+        # A new instance, because only the worker's thread may use that of the worker.
         notifier = _build(config)
         now_ns = self._clock.time_ns()
         try:

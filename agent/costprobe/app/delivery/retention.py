@@ -1,4 +1,4 @@
-"""How long rows are kept: by a calendar that cannot leap."""
+"""Retention of rows, robust against a wrong wall clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
 RETENTION_EVERY_S: Final = 600.0
-# A host that was off for a month is done with what is due in less than a day and a half.
+# A host that was off for a month completes its retention in less than 36 hours.
 CATCHES_UP: Final = 24
 STATE: Final = "retention"
 _STEPS: Final = 50
@@ -20,15 +20,15 @@ _BEGINNING_OF_TIME_NS: Final = -(2**63)
 
 
 class Retention:
-    """Rolls up and lets go of what is past its time.
+    """Aggregates and deletes rows past their retention.
 
-    The wall clock may be wrong by years for a while: a dead battery, a bad time server, a mistyped
-    date. So retention goes by a time of its own, which is never later than the wall clock and
-    moves at most CATCHES_UP times as fast as time passes; it is kept in the store.
+    The wall clock may be wrong by years for a while, after a dead battery, a wrong time server or a
+    mistyped date. Retention therefore uses a separate time, which is never later than the wall clock
+    and advances at most CATCHES_UP times as fast as CLOCK_MONOTONIC; it is stored.
 
     Args:
-        store: The one writer.
-        ledger: Keeps the time that retention has come to.
+        store: The store that this process writes.
+        ledger: Stores the time of retention.
         clock: The host's clocks.
     """
 
@@ -36,19 +36,19 @@ class Retention:
         self._store = store
         self._ledger = ledger
         self._clock = clock
-        # What passed before a start is not known: one period of it counts.
+        # The time before a start is unknown: one period of it counts.
         self._looked_ns = clock.monotonic_ns() - int(RETENTION_EVERY_S * NS_PER_S)
 
     def apply(self, config: StoreConfig) -> None:
-        """Does what is due, in a bounded number of steps; the rest is done the next time.
+        """Apply the retention in a bounded number of steps; the next call continues.
 
         Args:
-            config: How long rows are kept.
+            config: The retention of each resolution.
         """
         prune(self._store, config, self._now_ns())
 
     def _now_ns(self) -> int:
-        """The time that retention goes by, UTC in ns."""
+        """Return the time of retention, UTC in ns."""
         now_ns, looked_ns = self._clock.time_ns(), self._clock.monotonic_ns()
         before = self._ledger.state(STATE)
         if before is not None:
@@ -59,11 +59,11 @@ class Retention:
 
 
 def keep_since(config: StoreConfig, now_ns: int) -> KeepSince:
-    """From when on rows are kept.
+    """Return the times since which rows are kept.
 
     Args:
-        config: For how long.
-        now_ns: UTC in ns of now.
+        config: The retention of each resolution.
+        now_ns: Current UTC in ns.
     """
     return KeepSince(
         *(
@@ -80,14 +80,14 @@ def keep_since(config: StoreConfig, now_ns: int) -> KeepSince:
 
 
 def prune(store: Store, config: StoreConfig, now_ns: int) -> None:
-    """Rolls up and lets go of rows that are past their retention, in a bounded number of steps.
+    """Aggregate and delete rows past their retention, in a bounded number of steps.
 
-    Others write between two steps; what is not done yet is done the next time.
+    Other threads may write between two steps; the next call continues.
 
     Args:
-        store: The one writer.
-        config: How long rows are kept.
-        now_ns: UTC in ns of now.
+        store: The store that this process writes.
+        config: The retention of each resolution.
+        now_ns: Current UTC in ns.
     """
     since = keep_since(config, now_ns)
     for _ in range(_STEPS):

@@ -17,7 +17,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
-if TYPE_CHECKING:  # a daemon without a sink must not carry these
+if TYPE_CHECKING:  # a daemon without a sink must not load these
     from costprobe.adapters.sinks.outbox_worker import OutboxWorker
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ JOIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTotals:
-    """Delivery over all sinks.
+    """Delivery totals over all sinks.
 
     Attributes:
         outbox_points: Points that the sink with the largest backlog has not acknowledged.
@@ -48,7 +48,7 @@ class SinkDelivery:
         store: The outbox.
         clock: The host's clocks.
         stop: Ends the threads.
-        host: Name of this host, from which its flush schedule follows.
+        host: Name of this host, which determines its flush schedule.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class SinkDelivery:
             thread.start()
 
     def lives(self) -> dict[str, bool]:
-        """Whether each thread that was started still runs."""
+        """Return whether each started thread is alive, by name."""
         return {
             thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
         }
 
     def stop(self) -> None:
-        """End the threads; what was not acknowledged is sent after the next start."""
+        """End the threads; unacknowledged rows are sent after the next start."""
         self._stop.set()
         for worker in self._workers.values():
             worker.wake()
@@ -109,18 +109,18 @@ class SinkDelivery:
         return names
 
     def keep_bounds(self) -> None:
-        """Discard what exceeds a sink's `max_backlog_points`, and log it."""
+        """Discard rows beyond a sink's `max_backlog_points`, and log it."""
         for name, outbox in self._outboxes.items():
             dropped = outbox.keep_bound()
             if dropped:
                 logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
 
     def status(self) -> dict[str, Any]:
-        """The status of each sink, by name."""
+        """Return the status of each sink, by name."""
         return {name: worker.status() for name, worker in self._workers.items()}
 
     def totals(self) -> DeliveryTotals:
-        """The values that the `agent` series reports."""
+        """Return the totals for the `agent` series."""
         backlogs = [self._store.backlog(name) for name in self._workers]
         oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
         now_ns = self._clock.time_ns()
@@ -135,7 +135,7 @@ class SinkDelivery:
 def worker_of(
     sink: SinkConfig, outbox: SinkOutbox, clock: Clock, stop: Flag, host: str
 ) -> OutboxWorker:
-    """The delivery worker of a sink.
+    """Return the delivery worker of a sink.
 
     Args:
         sink: The sink's configuration.
@@ -144,7 +144,7 @@ def worker_of(
         stop: Ends the worker.
         host: Name of this host, from which its flush schedule follows.
     """
-    # Imported here: a daemon without a sink must not carry these.
+    # Imported here: a daemon without a sink must not load these.
     from costprobe.adapters.sinks.flush_schedule import FlushSchedule  # noqa: PLC0415
     from costprobe.adapters.sinks.outbox_worker import OutboxWorker  # noqa: PLC0415
 

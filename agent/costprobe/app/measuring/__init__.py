@@ -1,1 +1,1 @@
-"""Probe jobs: scheduling, running, joining energy."""
+"""Probe jobs: scheduling and running probes, and joining their energy."""

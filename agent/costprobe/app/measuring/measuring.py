@@ -33,7 +33,7 @@ from costprobe.domain.costing.probe.run import MeasuredRun
 
 ANSWER_TIMEOUT_S = 10.0
 LOOK_BACK_NS = 2 * NS_PER_S
-# For a short run the sample after it counts as well.
+# For a short run the sample after it is included.
 LOOK_BEHIND_S = 2.0
 
 
@@ -85,14 +85,14 @@ class Measurer:
             search_anew: True to search the batch even if a result is stored.
         """
         with ExitStack() as locks:
-            # In the order of their names, which prevents a deadlock of two runs.
+            # Locked in the order of their names, which prevents a deadlock of two runs.
             for device in sorted(target.devices, key=lambda device: device.name):
                 lock = device_lock(self._lock_folder, device.name, self._stop, probe.every_s)
                 if not locks.enter_context(lock):
-                    return ProbeFault("busy", f"another probe kept {device.name} busy", ())
+                    return ProbeFault("busy", f"another probe was using {device.name}", ())
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
-            # A probed server is a service of its own: its requests bear the cost.
+            # The cost of a probe of a server is allocated to the requests of the service.
             runs = self._runs if isinstance(probe, ProbeConfig) else None
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
@@ -124,7 +124,7 @@ class Measurer:
         return DeviceLoad(activity.util_pct, has_processes=activity.contended)
 
     def is_ended_within(self, seconds: float) -> bool:
-        """Wait, and return True as soon as runs have to end."""
+        """Wait; return True as soon as runs have to end."""
         return self._stop.wait(seconds)
 
     def close(self) -> None:
@@ -133,13 +133,13 @@ class Measurer:
             runner.close()
 
     def _watch(self, devices: Sequence[Device], for_s: float) -> None:
-        """Have the sensors sample all metrics of the devices for a time."""
+        """Request that the sensors sample all metrics of the devices for a time."""
         until_ns = self._now_ns() + int(for_s * NS_PER_S)
         for device in devices:
             self._sensor.watch(device.name, until_ns)
 
     def _mark(self, devices: Sequence[Device], deadline_s: float) -> None:
-        """Have the sensors sample an edge of the window; the energy answer reports a failure."""
+        """Request a reading at an edge of the window; a failure is reported by the energy answer."""
         for device in devices:
             self._sensor.mark(device.name)
         # Compilation extends a run beyond the deadline that it began with.
@@ -178,12 +178,12 @@ class Measurer:
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
         result = outcome.result
-        energy: Energy | Absent = Absent("this run carried no energy window")
+        energy: Energy | Absent = Absent("this run had no energy window")
         if result.has_energy_window:
             energy = summed([self._energy(device, outcome) for device in target.devices])
         activity = worst_of([self._activity(device, outcome) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
-            # The server itself is the other process.
+            # The server is the other process.
             activity = activity.without_neighbour()
         if result.contended is not None:
             activity = replace(activity, contended=result.contended)

@@ -1,4 +1,4 @@
-"""Probe jobs: when a probe may run, and what follows from its outcome."""
+"""Probe jobs: conditions for a run, and the handling of its outcome."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Listeners:
     """Callbacks for probe runs.
 
     Attributes:
-        on_progress: Phases of a run.
-        on_report: The report of a run.
-        on_fault: Why a run has no result.
+        on_progress: Receives the phases of a run.
+        on_report: Receives the report of a run.
+        on_fault: Receives the fault of a run without a result.
     """
 
     on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
@@ -81,7 +81,7 @@ class ProbeJob:
     ) -> None:
         self.probe = probe
         self.target = target
-        # In the order of the devices' names, which prevents a deadlock of two jobs.
+        # Locked in the order of the devices' names, which prevents a deadlock of two jobs.
         named = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
         self._queues = [queue for _, queue in named]
         self._measurer = measurer
@@ -122,7 +122,7 @@ class ProbeJob:
                 ),
             )
             if isinstance(outcome, ProbeFault):
-                # How much of it was device time is unknown: all of it counts.
+                # Its device time is unknown: the whole duration counts.
                 spent_s = self._now_s() - started_s
                 self._record(spent_s, energy=energy)
                 self._failed(outcome)
@@ -130,7 +130,7 @@ class ProbeJob:
                 self._measured(outcome, energy=energy)
 
     def status(self) -> dict[str, Any]:
-        """Return what `costprobe status` shows of the job."""
+        """Return the status of the job for `costprobe status`."""
         return {
             "probe": self.probe.name,
             "device": self.target.name,

@@ -25,7 +25,7 @@ class ProbeTarget:
 
     @property
     def name(self) -> str:
-        """The tag `device` of its rows: "gpu0", or "gpu0+gpu1" for several that work as one."""
+        """The tag `device` of its rows: "gpu0", or "gpu0+gpu1" for a group."""
         return TOGETHER.join(device.name for device in self.devices)
 
     @property
@@ -38,7 +38,7 @@ class ProbeTarget:
 def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     """Return a target for each device of a model's probe, or one for all devices of a server.
 
-    A board that is divided into MIG devices is no target: it runs nothing itself.
+    A board that is partitioned into MIG devices is not a target, because it cannot run a model.
     """
     divided = {device.parent for device in devices}
     wanted = [

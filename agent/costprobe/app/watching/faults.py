@@ -1,4 +1,4 @@
-"""The present faults, derived from the status document."""
+"""The current faults, derived from the status document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 
 class Disk(NamedTuple):
-    """The file system that the store is on.
+    """The file system of the store.
 
     Attributes:
         free_bytes: Free bytes for this user.
@@ -44,7 +44,7 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
 
     Args:
         status: The status document.
-        disk: The store's disk; None where unknown.
+        disk: The store's disk; None if unknown.
     """
     found = [fault for rule in RULES for fault in rule(status)]
     if disk is not None:
@@ -58,7 +58,7 @@ def _device_lost(status: Status) -> Iterator[Fault]:
             yield Fault(
                 "device_lost",
                 name,
-                f"{name} does not answer and is left alone; look at `dmesg` and `nvidia-smi`",
+                f"{name} does not respond and is quarantined; check `dmesg` and `nvidia-smi`",
                 "critical",
                 {"device": name},
             )
@@ -71,7 +71,7 @@ def _energy_suspect(status: Status) -> Iterator[Fault]:
                 "energy_suspect",
                 name,
                 f"{name}: the energy counter and the power disagree (counter / power"
-                f" {device['counter_to_power']:.2f}); its energy is in doubt",
+                f" {device['counter_to_power']:.2f}); its energy is suspect",
                 "warning",
                 {"device": name},
             )
@@ -134,7 +134,7 @@ def _sink_behind(status: Status) -> Iterator[Fault]:
             yield Fault(
                 "sink_behind",
                 name,
-                f"sink {name} takes nothing ({sink['last_error']}); the points wait in the store",
+                f"sink {name} accepts no points ({sink['last_error']}); they are queued in the store",
                 "warning",
                 {"sink": name},
             )
@@ -161,7 +161,9 @@ def _http_failing(status: Status) -> Iterator[Fault]:
 def _store_failing(status: Status) -> Iterator[Fault]:
     store = status["store"]
     if store["fault"]:
-        yield Fault("store_failing", "", f"{store['fault']}; points wait in memory", "critical")
+        yield Fault(
+            "store_failing", "", f"{store['fault']}; points are queued in memory", "critical"
+        )
 
 
 def _price_stale(status: Status) -> Iterator[Fault]:
@@ -171,7 +173,7 @@ def _price_stale(status: Status) -> Iterator[Fault]:
             yield Fault(
                 "price_stale",
                 name,
-                f"spot price {name} is stale{why}; costs go by the last known price",
+                f"spot price {name} is stale{why}; costs use the last known price",
                 "warning",
             )
 
@@ -183,7 +185,7 @@ def _carbon_stale(status: Status) -> Iterator[Fault]:
         yield Fault(
             "carbon_stale",
             "",
-            f"the carbon intensity is stale{why}; grams go by the last known one",
+            f"the carbon intensity is stale{why}; emissions use the last known one",
         )
 
 
@@ -193,7 +195,9 @@ def _config_refused(status: Status) -> Iterator[Fault]:
         first, *others = str(reason).splitlines()
         more = f" (and {len(others)} more)" if others else ""
         yield Fault(
-            "config_refused", "", f"the new configuration was refused, the old holds: {first}{more}"
+            "config_refused",
+            "",
+            f"the new configuration was rejected, the old one stays in force: {first}{more}",
         )
 
 
@@ -222,8 +226,8 @@ def _disk_low(disk: Disk, path: str) -> list[Fault]:
         Fault(
             "disk_low",
             "",
-            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are left on the disk of {path};"
-            " make room, or lower store.retention",
+            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are free on the disk of {path};"
+            " free some space, or reduce store.retention",
             "critical",
         )
     ]

@@ -81,7 +81,7 @@ class IncidentStore:
         return found
 
     def status(self) -> dict[str, Any]:
-        """Return what `costprobe status` shows; `fault` is None while incidents are stored."""
+        """Return the status for `costprobe status`; `fault` is None while incidents are stored."""
         return {
             "fault": self._fault,
             "waiting_notices": len(self._notices),

@@ -29,11 +29,11 @@ from costprobe.domain.costing.probe.points import event_point
 logger = logging.getLogger(__name__)
 
 DAY_NS = 86_400 * NS_PER_S
-# A series without a stored detector state is learned from this much of its stored rows.
+# A detector without a stored state is trained with this much of its series' history.
 LEARN_NS = 21 * DAY_NS
 ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
-# A row's time is computed from CLOCK_MONOTONIC: it may be a little later than now.
+# A row's time is computed from CLOCK_MONOTONIC: it may be slightly later than now.
 AHEAD_NS = 60 * NS_PER_S
 # Detector states are stored once an hour, one after the other.
 OVERLAP_NS = 3600 * NS_PER_S
@@ -44,7 +44,7 @@ class Watching:
     """The detectors, rules and incidents of a configuration.
 
     Their state survives a restart: incidents and their notices are committed together, and
-    detectors learn rows from after their last stored state again.
+    detectors process the rows after their last stored state again.
 
     Args:
         config: The configuration.
@@ -92,7 +92,7 @@ class Watching:
         steps.subscribe(self._clock_was_stepped)
 
     def take(self, points: Sequence[Point]) -> list[Point]:
-        """Feed rows that were stored together to rules and detectors; return the events' rows."""
+        """Pass rows that were stored together to rules and detectors; return the events' rows."""
         self._steps.check()
         with self._lock:
             now_ns = self._clock.time_ns()
@@ -121,7 +121,7 @@ class Watching:
     def unstored(self) -> Sequence[Notice]:
         """Return and remove the notices that could not be stored, for direct delivery.
 
-        They are not delivered again once the store works, as the incidents in memory record them.
+        They are not delivered again when the store works, because the incidents in memory record them.
         After a crash before that, the next process delivers them again.
         """
         with self._lock:
@@ -136,9 +136,9 @@ class Watching:
             logger.warning("the detectors' states are not stored: %s", error)
 
     def keep_detectors(self) -> None:
-        """Store the detectors' states, so that a restart need not learn them again.
+        """Store the detectors' states for a restart.
 
-        Incidents are stored first: a later detector state does not find a reported drift again.
+        Incidents are stored first: a later detector state does not detect a reported drift again.
         """
         with self._lock:
             self._commit(self._clock.time_ns())
@@ -147,11 +147,11 @@ class Watching:
             self._store.put_state(name, document)
 
     def status(self) -> dict[str, Any]:
-        """Return what `costprobe status` shows; `fault` is None while incidents are stored."""
+        """Return the status for `costprobe status`; `fault` is None while incidents are stored."""
         return self._incidents.status()
 
     def firing_for(self, notifier: str) -> Sequence[Alert]:
-        """Return the firing alerts that a notifier was sent."""
+        """Return the firing alerts that were sent to a notifier."""
         with self._lock:
             return self._engine.firing_for(notifier, self._clock.time_ns())
 
@@ -169,7 +169,7 @@ class Watching:
         """End a silence.
 
         Raises:
-            KeyError: There is none of that id.
+            KeyError: No active silence has that id.
         """
         with self._lock:
             ended = self._engine.end_silence(silence_id, self._clock.time_ns())
@@ -196,13 +196,13 @@ class Watching:
         self._catch_up()
 
     def _clock_was_stepped(self, step: ClockStep) -> None:
-        """Move the timing state of rules and detectors with the wall clock."""
+        """Shift the timing state of rules and detectors after a wall-clock step."""
         with self._lock:
             self._engine.clock_was_stepped(step)
             self._monitor.clock_was_stepped(step)
 
     def _noticed(self, event: Event) -> Point:
-        """Log an event and feed it to the rules; return its row, which the ledger stores."""
+        """Log an event and pass it to the rules; return its row, which the ledger stores."""
         level = logging.WARNING if event.severity != "info" else logging.INFO
         logger.log(level, "%s", event.detail or event.title)
         row = event_point(event, self._tags)
@@ -233,7 +233,7 @@ class Watching:
             ]
 
     def _catch_up(self) -> None:
-        """Feed the detectors the rows from after their stored states.
+        """Pass the rows after their stored states to the detectors.
 
         An event that was reported before is reported again with the same identity, which has no
         effect. Rows older than the states only update the detectors.

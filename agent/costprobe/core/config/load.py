@@ -53,7 +53,7 @@ def load_file(path: Path, root: type[Root]) -> Root:
         root: The model of the whole file.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or holds errors; each is listed.
+        ConfigError: The file cannot be read, is not TOML, or has errors; each is listed.
     """
     try:
         with path.open("rb") as file:
@@ -79,7 +79,7 @@ def parse_text(text: str, path: Path, root: type[Root]) -> Root:
 
 
 def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Root:
-    """Validate tables as TOML has them; arguments and errors as in `load_file`."""
+    """Validate the tables of a parsed TOML file; arguments and errors as in `load_file`."""
     try:
         return root.model_validate(raw)
     except ValidationError as error:

@@ -47,7 +47,7 @@ def store_of(path: Path | None) -> Path:
 
 
 def _named_store(path: Path) -> Path | None:
-    """Return the store that a file names; None if it names none.
+    """Return the store that a file configures; None if it configures none.
 
     Raises:
         OSError: The file cannot be read.

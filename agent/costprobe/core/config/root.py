@@ -11,7 +11,7 @@ from costprobe.core.config.fields import Section
 
 
 class CrossFieldError(ValueError):
-    """Values that are valid each, but not together.
+    """A combination of values that are valid on their own.
 
     Attributes:
         problems: One line per error: `key.path: what is wrong and how to fix it`.
@@ -26,7 +26,7 @@ class RootSection(Section):
     """A whole configuration file; the root model derives from it."""
 
     def cross_field_problems(self) -> Iterator[str]:
-        """Errors across the tables, one line each: `key.path: what is wrong and how to fix it`."""
+        """Yield the errors across tables, one line each: `key.path: what is wrong and how to fix it`."""
         yield from _repeated_names(self)
 
     @model_validator(mode="after")
@@ -44,7 +44,7 @@ def _repeated_names(root: BaseModel) -> Iterator[str]:
         for index, table in enumerate(tables if isinstance(tables, tuple) else ()):
             name = getattr(table, "name", None)
             if name in seen:
-                yield f"{key}[{index}].name: {name!r} is taken; give each {key} its own"
+                yield f"{key}[{index}].name: {name!r} is already used; give each {key} a unique name"
             if name is not None:
                 seen.add(name)
 
@@ -54,8 +54,8 @@ class SectionClasses:
 
     Attributes:
         root: The root model.
-        kinds: Of each table with several kinds, its section classes by the kind's name.
-        kind_keys: Of each such table, the key that selects the kind: {"price": "plan"}.
+        kinds: For each table with several kinds: its section classes by the kind's name.
+        kind_keys: For each such table: the key that selects the kind, such as {"price": "plan"}.
     """
 
     def __init__(self, root: type[BaseModel]) -> None:
@@ -69,11 +69,11 @@ class SectionClasses:
                 self.kind_keys[name] = _kind_key(list(kinds.values())[-1])
 
     def of_kind(self, tag: str) -> type[BaseModel] | None:
-        """The section class of a kind, if there is one."""
+        """Return the section class of a kind, if there is one."""
         return next((kinds[tag] for kinds in self.kinds.values() if tag in kinds), None)
 
     def of_table(self, name: str, table: Mapping[str, Any]) -> type[BaseModel] | None:
-        """The section class of a table of the file; for an unknown kind that of the first kind."""
+        """Return the section class of a table of the file; of the first kind if its kind is unknown."""
         if name not in self.kinds:
             return section_in(self.root.model_fields[name].annotation)
         kinds = self.kinds[name]
@@ -81,7 +81,7 @@ class SectionClasses:
 
 
 def valid_part(raw: Mapping[str, Any], root: type[RootSection]) -> RootSection:
-    """The root model with the valid keys of a file that has errors, for its cross-field checks.
+    """Return the root model with the valid keys of a file with errors, for its cross-field checks.
 
     A key that is missing or invalid has its default; None if it has none.
     """
@@ -115,7 +115,7 @@ def _valid_table(given: Mapping[str, Any], section: type[BaseModel] | None) -> B
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section class inside an annotation such as `tuple[ProbeConfig, ...]`."""
+    """Return the section class inside an annotation such as `tuple[ProbeConfig, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     found = (section_in(argument) for argument in get_args(annotation))
@@ -123,7 +123,7 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _tagged(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Tag and section class of each member of a tagged union, wherever it is nested."""
+    """Yield tag and section class of each member of a tagged union, also of nested ones."""
     for argument in get_args(annotation):
         tag = next((note.tag for note in get_args(argument) if isinstance(note, Tag)), None)
         if tag is not None:
@@ -133,7 +133,7 @@ def _tagged(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def _kind_key(section: type[BaseModel]) -> str:
-    """The key with a single possible value, such as `kind`."""
+    """Return the key with a single possible value, such as `kind`."""
     return next(
         name
         for name, field in section.model_fields.items()

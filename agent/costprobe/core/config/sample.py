@@ -21,7 +21,7 @@ class SampleTable(NamedTuple):
     """A table of a sample file.
 
     Attributes:
-        heading: As the file has it: "[[probe]]".
+        heading: Heading in the file: "[[probe]]".
         section: The class that defines its keys.
         keys: The keys to show, by their names in the file; values are the fields' first examples.
         values: Values to show in place of the examples.
@@ -38,7 +38,7 @@ class SampleTable(NamedTuple):
 
 
 def render_table(sample: SampleTable) -> str:
-    """The lines of a table, each key with its description as a comment.
+    """Return the lines of a table, each key with its description as a comment.
 
     Raises:
         KeyError: The section has no such key.
@@ -56,10 +56,10 @@ def render_table(sample: SampleTable) -> str:
 
 
 def toml_value(value: object) -> str:
-    """A value as TOML has it; tables are inline.
+    """Format a value as TOML; tables are inline.
 
     Raises:
-        TypeError: TOML has no such value.
+        TypeError: TOML has no such type.
     """
     if isinstance(value, bool):
         return str(value).lower()

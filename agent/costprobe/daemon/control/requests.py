@@ -1,4 +1,4 @@
-"""The requests that the control socket answers, each validated before it reaches a part."""
+"""The requests of the control socket, each validated before it is passed to a part."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_ROWS = 64
 
 
 class ControlRequests:
-    """The requests and the parts of the configuration at work that answer them.
+    """The requests, and the parts of the configuration in force that handle them.
 
     Args:
-        running: The configuration at work; None while the daemon starts or stops.
-        status: The status document; answered even while the store cannot be written.
+        running: Returns the parts in force; None while the daemon starts or stops.
+        status: Returns the status document, also while the store cannot be written.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ControlRequests:
     def _parts(self) -> Runtime:
         found = self._running()
         if found is None:
-            raise ValueError("the daemon is starting or stopping; ask again in a moment")
+            raise ValueError("the daemon is starting or stopping; retry in a few seconds")
         return found
 
     def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,10 +91,10 @@ class ControlRequests:
 
 
 def sweep_rows(request: Mapping[str, Any]) -> list[Point]:
-    """Return the rows of `sweep` that a request holds; no other measurement is accepted.
+    """Return the rows of `sweep` in a request; no other measurement is accepted.
 
     Raises:
-        ValueError: There are none or too many, or one does not fit the schema.
+        ValueError: There are none or too many, or one does not conform to the schema.
     """
     rows = request.get("rows")
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
@@ -106,7 +106,7 @@ def sweep_rows(request: Mapping[str, Any]) -> list[Point]:
 
 
 def silence_of(request: Mapping[str, Any]) -> Silence:
-    """Return the silence that a request describes.
+    """Return the silence of a request.
 
     Raises:
         ValueError: A part is missing, too long, or of the wrong type.

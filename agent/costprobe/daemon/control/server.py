@@ -22,7 +22,7 @@ CLIENT_S = 5.0
 BACKLOG = 8
 JOIN_S = 1.0
 ROOT_UID = 0
-# Requests that change nothing, and so are not logged.
+# Requests that change nothing and are not logged.
 QUERIES = frozenset({"status", "silences"})
 _CREDENTIALS = struct.Struct("3i")
 
@@ -37,8 +37,8 @@ class ControlServer:
 
     Args:
         path: Path of the socket; a stale socket is replaced.
-        handlers: Handler of each request, by name; given the request, it returns a JSON value. A
-            KeyError or ValueError is answered as the client's error.
+        handlers: Handler of each request, by name, which returns a JSON value for the request. A
+            KeyError or ValueError is returned to the client as its error.
         stop: Ends the thread.
         client_s: Timeout in seconds for a client to send its request.
     """
@@ -58,7 +58,7 @@ class ControlServer:
         self._thread = Thread(target=self._run, name="control", daemon=True)
 
     def is_alive(self) -> bool:
-        """Return False if the server was started and its thread has died."""
+        """Return False if the server was started and its thread has ended."""
         return self._thread.ident is None or self._thread.is_alive()
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class ControlServer:
                 client.sendall(self._answer(client))
 
     def _answer(self, client: socket.socket) -> bytes:
-        # Read in any case: closing with unread bytes resets the connection before our answer.
+        # Always read: closing with unread bytes would reset the connection before our response.
         line = _line_of(client, self._client_s)
         if _uid_of(client) not in (os.geteuid(), ROOT_UID):
             return encoded({"error": "only the daemon's own user and root may send requests"})
@@ -116,7 +116,9 @@ class ControlServer:
             request = decoded(line)
             handler = self._handlers[str(request.get("do"))]
         except (KeyError, ValueError):
-            return encoded({"error": "unknown request; are client and daemon of one version?"})
+            return encoded(
+                {"error": "unknown request; check that client and daemon have the same version"}
+            )
         try:
             answer = encoded({"answer": handler(request)})
         except KeyError as error:

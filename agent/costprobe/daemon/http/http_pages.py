@@ -71,7 +71,7 @@ class HttpPages:
         self._fault: str | None = None
 
     def serve(self, config: HttpConfig) -> None:
-        """Serve as configured; an unchanged configuration leaves the server undisturbed."""
+        """Serve as configured; do nothing if the configuration is unchanged."""
         if config == self._config and self._fault is None:
             return
         self.close()
@@ -109,7 +109,7 @@ class HttpPages:
         logger.info("/healthz and /metrics are served on %s port %d", address[0], server.port)
 
     def health(self) -> PageResponse:
-        """Answer `/healthz`: 200 while every part is alive and works, else 503 with those that do not."""
+        """Return `/healthz`: 200 while every part is alive and works, or else 503 with the others."""
         dead = sorted(name for name, lives in self._sources.lives().items() if not lives)
         faults = self._faults()
         document = {
@@ -129,11 +129,11 @@ class HttpPages:
         return PageResponse(FAULTY if dead or faults else GOOD, JSON, body)
 
     def is_alive(self) -> bool:
-        """Return False if the server was started and its thread has died."""
+        """Return False if the server was started and its thread has ended."""
         return self._server is None or self._server.is_alive()
 
     def status(self) -> dict[str, Any]:
-        """Return where the pages are served, and why not if they are not."""
+        """Return the address of the pages, and the fault if they are not served."""
         server = self._server
         return {
             "listen": self._config.listen,

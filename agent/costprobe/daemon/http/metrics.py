@@ -1,6 +1,6 @@
 """`/metrics`: the newest value of every numeric field, and the daemon's own counters.
 
-Only this module imports prometheus_client, and it is imported only where HTTP is served.
+Only this module imports prometheus_client; it is imported only if HTTP is served.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-# Fields that only grow; all others are gauges.
+# Cumulative fields; all others are gauges.
 _COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
-# Series that differ only in this tag are one object in different states, of which one holds.
+# Series that differ only in this tag are states of one object, of which one is current.
 _STATE_TAG: Final = {"alert": "state"}
 # Taken from the running daemon, not from the store.
 _OWN: Final = "agent"
@@ -65,10 +65,10 @@ class AgentNow(NamedTuple):
     Attributes:
         row: A row of the series `agent`; None while it is unknown.
         lives: Whether each part is alive.
-        faults: Present faults.
-        status: What `costprobe status` is made of.
-        answers: Answers over HTTP, by page and status.
-        broken: Connections that ended without one.
+        faults: Current faults.
+        status: The status document.
+        answers: Responses over HTTP, by page and status code.
+        broken: Connections that ended without a response.
     """
 
     row: Point | None
@@ -80,14 +80,14 @@ class AgentNow(NamedTuple):
 
 
 class Metrics:
-    """The page as text.
+    """The page in text format.
 
     Args:
         store: The store that the series are read from.
         clock: UTC.
-        window_s: How old a value may be, in seconds.
-        max_series: How many series of the store are shown at most.
-        now: The daemon's account of itself.
+        window_s: Maximum age of a value, in seconds.
+        max_series: Maximum number of series of the store.
+        now: Returns the daemon's own metrics.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Metrics:
 
 
 class Newest:
-    """The newest value of each numeric field of each series, of rows in the order of their times.
+    """The newest value of each numeric field of each series.
 
     Args:
-        max_series: Most values that are kept; further ones are only counted.
+        max_series: Maximum number of values; others are only counted.
     """
 
     def __init__(self, max_series: int) -> None:
@@ -122,7 +122,7 @@ class Newest:
 
     @property
     def dropped(self) -> int:
-        """Fields of series that were left out."""
+        """Number of values beyond `max_series`."""
         return len(self._dropped)
 
     def take(self, point: Point) -> None:
@@ -185,7 +185,7 @@ class _StoreCollector(Collector):
         )
         yield GaugeMetricFamily(
             "costprobe_metrics_dropped_series",
-            "Series that this page has no room for; raise http.max_series",
+            "Series beyond http.max_series, which are not on this page",
             value=float(newest.dropped),
         )
 
@@ -204,7 +204,9 @@ class _AgentCollector(Collector):
             for field, value in now.row.fields.items():
                 if not isinstance(value, str):
                     yield _family(_OWN, field, [(now.row.tags, float(value))])
-        yield _gauge("part_alive", "Whether a part of the daemon lives, 1 or 0", "part", now.lives)
+        yield _gauge(
+            "part_alive", "Whether a part of the daemon is alive, 1 or 0", "part", now.lives
+        )
         faults = GaugeMetricFamily(
             "costprobe_fault", "A part that does not work", labels=("fault", "subject", "severity")
         )
@@ -213,14 +215,14 @@ class _AgentCollector(Collector):
         yield faults
         yield from _of_tables(status)
         answers = CounterMetricFamily(
-            "costprobe_http_answers", "Answers over HTTP", labels=("page", "code")
+            "costprobe_http_answers", "Responses over HTTP", labels=("page", "code")
         )
         for (page, code), count in sorted(now.answers.items()):
             answers.add_metric((page, str(code)), count)
         yield answers
         yield CounterMetricFamily(
             "costprobe_http_broken_connections",
-            "HTTP connections that ended without an answer taken",
+            "HTTP connections that ended without a response",
             value=now.broken,
         )
 
@@ -229,9 +231,9 @@ class _AgentCollector(Collector):
 _COUNTED: Final = (
     ("jobs", "job_runs", "job", "runs", "Runs of a job of the daemon"),
     ("jobs", "job_errors", "job", "errors", "Runs of a job that failed"),
-    ("jobs", "job_late", "job", "late", "Runs of a job that were skipped for being late"),
+    ("jobs", "job_late", "job", "late", "Runs of a job that were skipped because they were late"),
     ("sinks", "sink_sent_points", "sink", "sent", "Points that a sink acknowledged"),
-    ("sinks", "sink_rejected_points", "sink", "rejected", "Points that a sink refused"),
+    ("sinks", "sink_rejected_points", "sink", "rejected", "Points that a sink rejected"),
     ("notifiers", "notifier_sent", "notifier", "sent", "Notifications that were acknowledged"),
     ("notifiers", "notifier_dropped", "notifier", "dropped", "Notifications that were discarded"),
 )

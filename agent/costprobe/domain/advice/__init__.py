@@ -1,1 +1,1 @@
-"""Right-sizing hints: what would cost less, with the evidence and the saving in money per month."""
+"""Right-sizing hints: cheaper alternatives, with evidence and the saving per month."""

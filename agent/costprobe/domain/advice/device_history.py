@@ -51,7 +51,7 @@ class Hour:
     """An hour of a device.
 
     Attributes:
-        minutes: A bit for each minute of which there is telemetry.
+        minutes: One bit for each minute with telemetry.
         util_pct_s: Utilization in percent times seconds, without intervals with a probe.
         util_s: Seconds of these intervals.
         energy_j: Power times seconds, without intervals with a probe.

@@ -57,10 +57,9 @@ class NoHint:
     Attributes:
         kind: Key of the advisor.
         subject: The probe or device it examined.
-        reason: For people.
-        had: Amount of data there was.
-        needed: Data needed for a hint; empty where there was enough data and there is no
-            saving.
+        reason: Why, as text.
+        had: Amount of available data.
+        needed: Data needed for a hint; empty if there was enough data but no saving.
     """
 
     kind: str

@@ -22,7 +22,7 @@ class Offer:
     """A reservation that could be bought.
 
     Attributes:
-        name: For people.
+        name: Display name.
         rates: Its price by device name.
     """
 

@@ -78,7 +78,7 @@ def _hint(
     terms = [device.terms for device in devices if device.terms is not None]
     if len({one.rate.currency for one in terms}) > 1:
         return NoHint(
-            KIND, subject, "its devices' prices have several currencies", had, "one currency"
+            KIND, subject, "its devices are priced in several currencies", had, "one currency"
         )
     # Hours in which it was off cost nothing and are not counted.
     hours = Decimal(len(numbers)) / span_h * MONTH_H
@@ -89,7 +89,7 @@ def _hint(
     saving = in_cents(hours * per_hour)
     plans = sorted({one.rate.plan.replace("_", " ") for one in terms})
     if saving <= 0:
-        reason = f"its hours are paid whether used or not ({', '.join(plans)})"
+        reason = f"its hours are billed whether used or not ({', '.join(plans)})"
         return NoHint(KIND, subject, reason, had)
     most = max(device.hours[number].util_pct or 0.0 for device in devices for number in numbers)
     week_h = sum(length for _, length in runs)

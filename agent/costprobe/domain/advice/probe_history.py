@@ -55,7 +55,7 @@ class BatchFigures:
 
     @property
     def words(self) -> str:
-        """Amount of data, for people."""
+        """Amount of data, as text."""
         return "a sweep" if self.source == "sweep" else f"{self.runs} runs"
 
 
@@ -81,7 +81,7 @@ class ProbeHistory:
 
     @property
     def subject(self) -> str:
-        """Probe and device, for people."""
+        """Probe and device, as text."""
         return f"{self.probe} on {self.device}"
 
 

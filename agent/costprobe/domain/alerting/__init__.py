@@ -1,1 +1,1 @@
-"""Rules over the series, and the incidents they find."""
+"""Alert rules over the series, and their incidents."""

@@ -8,7 +8,7 @@ from costprobe.core.config.fields import Duration, Level, Match, Name, Section, 
 
 
 class NotifierConfig(Section):
-    """What all notifiers share: which alerts they receive, how often, and for how long."""
+    """Options of all notifiers: which alerts they receive, how often, and for how long."""
 
     name: Name = Field(
         description="Name of the notifier in rules and commands.", examples=["pager"]

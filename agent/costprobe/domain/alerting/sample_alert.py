@@ -14,14 +14,14 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
         time_ns: Current UTC in ns.
         tags: Host and static labels.
     """
-    symptom = Symptom("test", "test", "notifications of costprobe arrive this way", time_ns)
+    symptom = Symptom("test", "test", "this is how costprobe sends notifications", time_ns)
     return Alert(
         id=f"test-{time_ns}",
         name="test",
         state="firing",
         severity="info",
         labels=dict(tags),
-        summary="This is a test: nothing is wrong.",
+        summary="This is a test; no action is needed.",
         symptoms=(symptom,),
         since_ns=time_ns,
         fired_ns=time_ns,

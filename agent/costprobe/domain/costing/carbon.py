@@ -16,7 +16,7 @@ class Emission:
 
     Attributes:
         g: Grams of CO2-equivalent.
-        method: How the carbon intensity was known.
+        method: Source of the carbon intensity.
     """
 
     g: float
@@ -24,10 +24,10 @@ class Emission:
 
 
 def emission(energy_j: float | None, intensity: Intensity | None) -> Emission | None:
-    """Return the emissions of an energy; None where energy or intensity is unknown.
+    """Return the emissions of an energy; None if energy or intensity is unknown.
 
     Args:
-        energy_j: Joules at the device.
+        energy_j: Joules consumed by the device.
         intensity: Carbon intensity at the time.
     """
     if energy_j is None or intensity is None:

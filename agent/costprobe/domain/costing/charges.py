@@ -77,7 +77,7 @@ def charges_of(
         terms_at: The terms in force at an instant.
         start_ns: Start of the interval in ns.
         end_ns: Its end.
-        energy_j: Joules between two instants; None where unknown.
+        energy_j: Returns the joules between two instants; None if unknown.
     """
     return tuple(
         Charge(

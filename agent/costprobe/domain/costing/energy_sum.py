@@ -7,7 +7,7 @@ from typing import Final
 
 from costprobe.core.records import Energy, EnergyMethod, EnergyScope
 
-# From the least to the most accurate: a sum is as good as its worst part.
+# From the least to the most accurate: a sum has the method of its least accurate part.
 TRUST: Final[tuple[EnergyMethod, ...]] = ("modelled", "rapl", "poll", "samples", "counter")
 # What energies cover beyond their devices, the widest first: a sum covers what its parts do.
 WIDER: Final[tuple[EnergyScope, ...]] = ("parent", "module")

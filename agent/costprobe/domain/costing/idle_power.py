@@ -1,4 +1,4 @@
-"""Power of an idle device, learnt from its samples."""
+"""Idle power of a device, estimated from its samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDLE_PERCENTILE: Final = 10
 
 
 class IdlePower:
-    """Power of the idle device: the 10th percentile of its power while nothing ran.
+    """Idle power of a device: the 10th percentile of its power while it was idle.
 
     A low percentile, because power takes some seconds to settle after a load; over the last 600
     idle samples, because idle power depends on the ambient temperature.
@@ -26,7 +26,7 @@ class IdlePower:
         self._watts: deque[float] = deque(maxlen=IDLE_SAMPLES_MAX)
 
     def add(self, *powers_w: float) -> None:
-        """Add samples in W that were taken while nothing ran."""
+        """Add samples in W that were taken while the device was idle."""
         self._watts.extend(powers_w)
 
     def value_w(self) -> float | None:

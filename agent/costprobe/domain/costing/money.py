@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-# Parts are multiples of this share of a currency's unit, or of a finer one that the amount has.
+# Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
 FINEST_EXPONENT = -15
 
 
 def exact(amount: float | Decimal | Fraction) -> Decimal:
-    """Return an amount as a decimal; of a float its shortest representation."""
+    """Return an amount as a decimal; a float by its shortest representation."""
     if isinstance(amount, Decimal):
         return amount
     if isinstance(amount, Fraction):
@@ -22,7 +22,7 @@ def exact(amount: float | Decimal | Fraction) -> Decimal:
 def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
     """Divide an amount by weights; the parts add up to it exactly.
 
-    The remainder of rounding goes to the parts that rounding cut most, the first of equals first.
+    The remainder of rounding is added to the parts with the largest rounding error, in order.
 
     Args:
         amount: Not negative, finite.
@@ -33,7 +33,7 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
     """
     total = sum(weights, Fraction(0))
     if not amount.is_finite() or amount < 0 or total <= 0 or min(weights) < 0:
-        raise ValueError("an amount from 0 up is divided by weights from 0 up, not all 0")
+        raise ValueError("amount and weights must not be negative, nor all weights 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
     wanted = [units * weight / total for weight in weights]
@@ -55,6 +55,6 @@ def total_of(amounts: Sequence[Decimal]) -> Decimal:
 
 
 def _units(count: int, exponent: int) -> Decimal:
-    """Return a whole number of units, without a context's rounding."""
+    """Return a whole number of units, independent of the rounding of the decimal context."""
     digits = tuple(int(digit) for digit in str(abs(count)))
     return Decimal((1 if count < 0 else 0, digits, exponent))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan 1996, type 7).
+    """Return a quantile by linear interpolation of order statistics (Hyndman and Fan 1996, type 7).
 
     Args:
-        ordered: Samples, rising; at least one.
+        ordered: Samples in ascending order; at least one.
         share: From 0 to 1.
     """
     position = share * (len(ordered) - 1)

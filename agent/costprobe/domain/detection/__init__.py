@@ -1,1 +1,1 @@
-"""Drift and anomalies in a series, and what moved with them."""
+"""Drift and anomalies in a series, and correlated signals."""

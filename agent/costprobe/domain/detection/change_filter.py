@@ -44,7 +44,7 @@ class LevelChange:
 
 
 class ChangeFilter:
-    """Decide which changes are reported, from those reported and held back before."""
+    """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
 
     __slots__ = (
         "follow_sign",
@@ -97,7 +97,7 @@ class ChangeFilter:
         return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
 
     def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
-        """Return a change that was held back as recurring and has not reverted in time."""
+        """Return a change that was suppressed as recurring and has not reverted in time."""
         if math.isnan(self.held_level) or time_s - self.held_since_s < HOLD_S:
             return None
         before, self.held_level = self.held_level, math.nan
@@ -125,7 +125,7 @@ class ChangeFilter:
         return abs(change.shift) < small and returns
 
     def _has_reverted(self, change: LevelChange, normal: SeriesModel) -> bool:
-        """Return whether a change reverts one that was held back."""
+        """Return whether a change reverts one that was suppressed."""
         if math.isnan(self.held_level):
             return False
         close = 0.4 * abs(change.shift) + normal.settings.least_effect / 4

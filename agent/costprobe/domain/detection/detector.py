@@ -24,9 +24,9 @@ TUNE_MASK = 31
 CLIPPED_RATE = 1 / 200
 REPEAT_RATE = 1 / 300
 STEP_RUN = 3
-# A step of e^0.4 may be three outliers that happen to agree: it takes a fourth value.
+# A step of e^0.4 may be three similar outliers: a fourth value is required.
 TALL_STEP = 0.4
-# So many values on one side are a step even if they do not agree.
+# This number of values on one side of the level is a step even if they are not close.
 LONG_RUN = 6
 STEP_RANGE = 4.0
 SPIKE_SIGMAS = 6.0

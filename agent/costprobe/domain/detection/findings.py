@@ -33,7 +33,7 @@ class Finding:
     Attributes:
         kind: "drift" for a persistent shift, "anomaly" for a single outlier.
         time_s: Time of the value that completed the detection.
-        since_s: Start.
+        since_s: Estimated start of the change.
         before: Level before, including the daily pattern at that time.
         after: Level after, or the value itself for an anomaly.
         change: ln(after / before).

@@ -58,7 +58,7 @@ class DayProfile:
         """
         raw = _filled([value - level for value in self.values])
         reach = max(1, round(_SMOOTHING_S / self.slot_s))
-        # A running median preserves the edges of working hours, which a mean would blur.
+        # A running median preserves the edges of working hours; a mean would smooth them.
         smooth = [
             median(raw[(index + step) % len(raw)] for step in range(-reach, reach + 1))
             for index in range(len(raw))
@@ -85,7 +85,7 @@ class DayProfile:
 
 
 class WeekMemory:
-    """The hourly means of the last fortnight: whether a change also came a day or a week ago."""
+    """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
 
     __slots__ = ("count", "explained", "hour", "means", "shifted", "total")
 
@@ -98,9 +98,9 @@ class WeekMemory:
         self.count = 0
 
     def end_hour(self, hour: int) -> None:
-        """Closes the hour before; hours in which nothing came are not known.
+        """End the previous hour. Hours without values are unknown.
 
-        Nor are those that are still to come, where the calendar was set back.
+        Future hours, after the wall clock was set back, are unknown, too.
         """
         if hour == self.hour:
             return

@@ -14,10 +14,10 @@ Metric = Literal["cost", "latency", "energy", "throughput"]
 
 
 class DetectionConfig(Section):
-    """When a persistent shift of a monitored series counts as a drift."""
+    """Detection of drift and anomalies in the series of probes."""
 
     enabled: bool = Field(True, description="Whether series are monitored for drift and anomalies.")
-    least_effect: Share = Field(0.02, description="Smallest persistent shift that is searched for.")
+    least_effect: Share = Field(0.02, description="Smallest persistent shift that is detected.")
     warm_up: int = Field(
         36, ge=12, le=10_000, description="Values of a series before the first detection."
     )

@@ -30,6 +30,6 @@ def _solved(key: int, run_length: float) -> float:
     reference = key / _KEYS_PER_UNIT
     wanted = 2 * reference * reference * run_length
     exponent = math.log(wanted + 1)
-    for _ in range(20):  # exponent = ln(wanted + 1 + exponent), a fixed point reached fast
+    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
         exponent = math.log(wanted + 1 + exponent)
     return max(1.0, exponent / (2 * reference) - _OVERSHOOT)

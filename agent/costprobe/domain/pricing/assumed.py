@@ -1,8 +1,8 @@
 """Assumed prices of a device-hour, used until a price is configured.
 
 On-demand list prices of AWS EC2 (Linux, us-east-1), published mid 2025, divided by the instance's
-accelerators or vCPUs. They make demo mode readable but match no bill: every figure computed with
-them has the plan `assumed`.
+accelerators or vCPUs. They are for demo mode and match no bill: every figure computed with them has
+the plan `assumed`.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ class Terms:
 
 
 class PriceBook:
-    """A history of plans: past instants keep the price of their day.
+    """A history of plans: a past instant has the price of its day.
 
     A plan for a named device takes precedence over a plan for the host. A host's price is divided
     equally among its accelerators, or applies to its CPU if there are none. Without any plan a
-    device is priced by `assumed_rate`. A MIG device pays for its slices of the board; slices without
-    a MIG device remain with the board, so that the sum is the board's price.
+    device is priced by `assumed_rate`. The price of a MIG device is that of its slices; the price of
+    slices without a MIG device stays with the board, so that the sum is the board's price.
 
     Args:
         plans: Configured plans, in any order.

@@ -24,7 +24,7 @@ from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
 from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 
-# Grams of CO2-equivalent per kWh; the dirtiest plants emit about a third of the most.
+# Grams of CO2-equivalent per kWh; the most carbon-intensive plants emit a third of the maximum.
 GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
 
 
@@ -95,7 +95,7 @@ class Intensity:
         pue: Power usage effectiveness, a factor.
         method: Origin: a constant, the hours of the week, or a series, which is stale if its source
             has not been read for too long.
-        share: Share of the measured energy that the device itself draws.
+        share: Share of the measured energy that the device itself consumes.
         since_ns: Start of the figure of a series, UTC ns; None for other methods.
     """
 
@@ -139,7 +139,7 @@ class CarbonBook:
         self._carbon = carbon
         self._electricity = electricity
         self._shares = {
-            # The energy of a MIG device is measured for its board; its slices are its share.
+            # The energy of a MIG device is that of its board: its share is that of its slices.
             device.name: device.slices / device.slices_of if device.slices_of else 1.0
             for device in devices
         }

@@ -37,5 +37,5 @@ class SourceConfig(Section):
 
     @property
     def sources(self) -> int:
-        """How many of file, command and url are given."""
+        """Number of sources (file, command, url) that are configured."""
         return sum(source is not None for source in (self.file, self.command, self.url))

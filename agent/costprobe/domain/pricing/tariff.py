@@ -66,7 +66,7 @@ class ElectricityConfig(TariffConfig):
     @model_validator(mode="after")
     def _each_ends_on_its_own_day(self) -> ElectricityConfig:
         if len({tariff.until for tariff in self.earlier}) < len(self.earlier):
-            raise ValueError("two earlier tariffs end on the same day; give each its own until")
+            raise ValueError("two earlier tariffs end on the same day; give each a different until")
         return self
 
 
@@ -97,7 +97,7 @@ def tariff_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
 
 
 def metered_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
-    """Return currency per kWh drawn by a device, PUE included.
+    """Return currency per kWh consumed by a device, PUE included.
 
     Args:
         electricity: The tariffs.

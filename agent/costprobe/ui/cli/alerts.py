@@ -1,4 +1,4 @@
-"""`costprobe alerts`: incidents now and in the past, and a test of the notifiers."""
+"""`costprobe alerts`: current and past incidents, and a test of the notifiers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FIRING = 1
     invoke_without_command=True,
     cls=ExampleGroup,
     examples=(
-        "costprobe alerts  # what is pending or firing now",
-        "costprobe alerts --exit-code  # for scripts: exit code 1 if anything fires",
+        "costprobe alerts  # incidents that are pending or firing",
+        "costprobe alerts --exit-code  # for scripts: exit code 1 if an alert is firing",
     ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--exit-code", is_flag=True, help="Exit with code 1 if anything fires.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 if an alert is firing.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     """List the incidents that are pending or firing now."""

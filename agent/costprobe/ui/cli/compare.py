@@ -1,4 +1,4 @@
-"""`costprobe compare`: models compared, the Pareto front, and the cheapest good enough."""
+"""`costprobe compare`: the Pareto front of models, and the cheapest one within limits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finite(click.ParamType[float]):
     cls=ExampleCommand,
     examples=(
         "costprobe compare  # all models of the last 7 days",
-        "costprobe compare --p99 50ms --quality 0.8  # the cheapest that is fast and good enough",
+        "costprobe compare --p99 50ms --quality 0.8  # the cheapest within these limits",
     ),
 )
 @click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - an option each
     as_json: bool,
     plot: bool | None,
 ) -> None:
-    """Compare probes and services, and name the cheapest that is good enough.
+    """Compare probes and services, and find the cheapest within limits.
 
     Figures are medians of stored samples, without those that other processes or throttling disturbed.
     Costs in different currencies, and probe and serving costs, are never compared with each other.
@@ -123,7 +123,7 @@ def _candidates(
     tags = {"device": device} if device else None
     probe_qualities, service_qualities = _qualities(settings.config)
     with reader_of(settings) as reader:
-        # A row that aggregates several samples is not a sample.
+        # Aggregated rows are excluded, because they are not samples.
         probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
         rows = [row for row in probes if not only or row.tags.get("probe") in only]
         costs = [
@@ -186,10 +186,10 @@ def _question(p99_ms: float | None, quality: float | None) -> str:
 def _shown(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
     yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
     yield from _table(group)
-    yield "* on the Pareto front: no other is at least as good in everything and better in something"
+    yield "* on the Pareto front: no other is at least as good in every value and better in one"
     for placed in group.placed:
         if placed.dominated_by is not None:
-            yield f"{placed.candidate.name}: {placed.dominated_by} is at least as good in everything"
+            yield f"{placed.candidate.name}: {placed.dominated_by} is at least as good in every value"
     for placed in group.placed:
         yield from _remarks(placed.candidate)
     if plot:

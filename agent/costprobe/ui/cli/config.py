@@ -51,7 +51,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"path": str(path), "text": text}))
         return
-    click.echo(f"{path}: written; enter your price, then: costprobe -c {path} run")
+    click.echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
 
 
 @command.command(
@@ -113,8 +113,7 @@ def _bad(error: ConfigError) -> dict[str, Any]:
 def show(config: str | None, *, as_json: bool) -> None:
     """Print the configuration in force, defaults included, as TOML.
 
-    What the queries of addresses hold, and the arguments of commands, is shown as ***: keys may be
-    among it.
+    Values in URL queries and arguments of commands are shown as ***, because they may be secrets.
     """
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 

@@ -17,7 +17,7 @@ INSTALL = "pip install 'costprobe[dashboard]'"
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe dashboard  # on http://127.0.0.1:9470",
+        "costprobe dashboard  # serve http://127.0.0.1:9470",
         (
             "costprobe dashboard --listen 0.0.0.0:9470 --allow-remote --allow-host gpu-01"
             "  # for other hosts, without a password"
@@ -51,7 +51,7 @@ def command(
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")
-    # What is imported here is not everywhere installed.
+    # These packages are optional.
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
     from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above

@@ -46,10 +46,10 @@ def command() -> None:
 def bundle(
     config: str | None, *, file: Path | None, only_list: bool, force: bool, as_json: bool
 ) -> None:
-    """Write what is needed to diagnose a fault to FILE (.tar.gz), without secrets.
+    """Write the data needed to diagnose a fault to FILE (.tar.gz), without secrets.
 
     Tokens, passwords, users and paths of addresses, arguments of commands and the environment are
-    left out. The contents are listed before the file is written; review it before you share it.
+    excluded. The contents are listed before the file is written; review it before you share it.
     """
     host = _host(config)
     target = file or Path(_default_name(host.time_ns))
@@ -71,7 +71,7 @@ def bundle(
 
 
 def _host(config: str | None) -> Host:
-    """Return what is known of the host, even if the configuration has errors."""
+    """Return the sources of the bundle, even if the configuration has errors."""
     now_ns = time.time_ns()
     try:
         settings = LoadedConfig(config)
@@ -106,7 +106,7 @@ def _write(
     """Write the archive; an incomplete file is deleted.
 
     Raises:
-        OSError: It cannot be written, or is there.
+        OSError: It cannot be written, or already exists.
     """
     if replace:
         target.unlink(missing_ok=True)

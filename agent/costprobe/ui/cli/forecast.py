@@ -51,7 +51,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
 def command(
     config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
 ) -> None:
-    """Show what each budget has spent, and the forecast for the end of its period."""
+    """Show spend and forecast of each budget for its period."""
     settings = LoadedConfig(config)
     budgets = _wanted(settings.config.budget, names)
     with reader_of(settings) as reader:
@@ -76,7 +76,7 @@ def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[Budge
     known = {budget.name: budget for budget in budgets}
     for name in names:
         if name not in known:
-            raise bad_input(f"no budget is called {name!r}; there are {', '.join(known)}")
+            raise bad_input(f"unknown budget {name!r}; write one of {', '.join(known)}")
     return [budget for budget in budgets if not names or budget.name in names]
 
 
@@ -84,14 +84,14 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> str:
     rows: list[tuple[str, ...]] = [
         (
             "budget",
-            "for",
+            "scope",
             "period",
             "planned",
             "spent",
             "forecast",
             "80 % interval",
-            "gone",
-            "covered",
+            "elapsed",
+            "coverage",
         )
     ]
     for document in documents:
@@ -114,7 +114,7 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - words to the left
+            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - text columns
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

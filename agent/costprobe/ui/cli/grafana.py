@@ -155,7 +155,7 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise bad_input(
-                f"{path}: cannot be written ({error.strerror}); name another folder"
+                f"{path}: cannot be written ({error.strerror}); choose another folder"
             ) from error
         if not quiet:
             click.echo(f"{path}: written")

@@ -1,4 +1,4 @@
-"""`costprobe influx`: what the database of a sink lacks, and how to create it."""
+"""`costprobe influx`: find and create missing parts of a sink's database."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command() -> None:
 
 @command.command(
     examples=(
-        "costprobe influx setup  # list what the sink's database lacks",
+        "costprobe influx setup  # list what is missing in the sink's database",
         (
             "costprobe influx setup --sink influxdb --admin-token-file admin.token --apply"
             "  # create it"
@@ -86,12 +86,12 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     secret_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what the database of a sink lacks, and create it with --apply.
+    """Show what is missing in the database of a sink; create it with --apply.
 
     1.x: databases with retention, continuous queries that compute hourly rows, and the sink's
     user, who may only write. 2.x: buckets, DBRP mappings for InfluxQL, a task that computes hourly
     rows, one that reports silent agents, and a token that may only write. A new password or token
-    is written to its file, which only its owner may read; it is never shown.
+    is written to its file with mode 0600; it is never shown.
     """
     sink = chosen_influxdb(LoadedConfig(config).config, name)
     options = SetupOptions(keep, keep_hourly)
@@ -111,7 +111,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     except SetupError as error:
         raise click.ClickException(str(error)) from None
     needs_token = isinstance(sink, InfluxV2Config) and path is None
-    notes = ["no token for the sink; name a file for one with --secret-file"] if needs_token else []
+    notes = ["no token for the sink; set its file with --secret-file"] if needs_token else []
     if as_json:
         click.echo(json.dumps(_document(sink, steps, notes, apply=apply)))
     else:
@@ -177,7 +177,7 @@ def _v2(
     sink: InfluxV2Config, options: SetupOptions, path: Path | None, token_file: Path | None
 ) -> Iterator[InfluxV2Setup]:
     if token_file is None:
-        raise bad_input("2.x needs an all-access token: name its file with --admin-token-file")
+        raise bad_input("2.x needs an all-access token: set its file with --admin-token-file")
     client = InfluxClient(sink, sink.org, SystemClock())
     try:
         client.use_token(_token(token_file))

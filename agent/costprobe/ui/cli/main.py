@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "costprobe.ui.cli.price", "Show prices in force, and compare price plans."
     ),
     "compare": CommandEntry(
-        "costprobe.ui.cli.compare", "Compare models, and name the cheapest good enough."
+        "costprobe.ui.cli.compare", "Compare models, and find the cheapest within limits."
     ),
     "advise": CommandEntry("costprobe.ui.cli.advise", "Suggest savings, each with its evidence."),
     "forecast": CommandEntry(
@@ -113,7 +113,7 @@ class LazyGroup(ExampleGroup):
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",
-        "costprobe status  # what it is doing",
+        "costprobe status  # state of the daemon",
         "costprobe trend --since 7d  # cost per inference of the last week",
     ),
 )
@@ -130,7 +130,7 @@ class LazyGroup(ExampleGroup):
 @click.pass_context
 def main(ctx: click.Context, config_path: str | None, *, no_color: bool) -> None:
     """Measure the cost of one inference on this host, and explain why it changes."""
-    # Most commands read secrets, or start a process that does.
+    # Most commands, or their child processes, read secrets.
     forbid_core_dumps()
     ctx.obj = config_path
     ctx.color = colour_of(os.environ, refused=no_color)

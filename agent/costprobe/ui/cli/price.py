@@ -81,7 +81,7 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
         entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]
         click.echo(json.dumps(entries))
     elif not rows:
-        click.echo(f"no price changed since {local(since_ns)}")
+        click.echo(f"no price change since {local(since_ns)}")
     else:
         for row in rows:
             fields = row.fields

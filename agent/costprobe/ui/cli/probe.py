@@ -62,8 +62,8 @@ def command(
 ) -> None:
     """Run the probe NAME once: a configured one, or the built-in "transformer" or "cnn".
 
-    With --sweep it searches the batch size, measures each with its energy, names the cheapest that
-    meets the probe's latency_bound, and stores the curve.
+    With --sweep it searches the batch size, measures each batch size with its energy, finds the
+    cheapest one within the probe's latency_bound, and stores the curve.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name)
@@ -118,7 +118,7 @@ class Bench:
         """Run once and return the measurement.
 
         Raises:
-            click.ClickException: It came to nothing.
+            click.ClickException: The run has no result.
         """
         outcome = self._measurer.run(
             probe,
@@ -176,7 +176,7 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
     if name in BUILT_IN_MODELS:
         return ProbeConfig.model_validate({"name": name, "kind": name})
     known = ", ".join(dict.fromkeys([*configured, *BUILT_IN_MODELS]))
-    raise bad_input(f"no probe is called {name!r}; there are: {known}")
+    raise bad_input(f"unknown probe {name!r}; write one of: {known}")
 
 
 def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
@@ -189,4 +189,4 @@ def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> Pro
         if name in (device.name, device.uuid):
             return ProbeTarget((device,))
     known = ", ".join(device.name for device in devices) or "none"
-    raise bad_input(f"no device is called {name!r}; there are: {known}")
+    raise bad_input(f"unknown device {name!r}; write one of: {known}")

@@ -1,4 +1,4 @@
-"""`costprobe replay`: the alerts that rules would have fired, before they go live."""
+"""`costprobe replay`: the alerts that rules would have fired, to test changes of rules."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def command(
 ) -> None:
     """Run the detectors and rules over stored rows and print what would have fired.
 
-    Nothing is sent or stored. Faults are not in the rows, so that rules of that kind
-    stay silent; silences and maintenance windows do not hide anything.
+    Nothing is sent or stored. Rows contain no faults, so rules of that kind do not fire; silences and
+    maintenance windows are ignored.
     """
     settings = LoadedConfig(config)
     changed = overridden(settings.config, changes)

@@ -134,7 +134,7 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace a file atomically, so that a web server never serves half a report."""
+    """Replace a file atomically, so that a web server never serves an incomplete report."""
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:

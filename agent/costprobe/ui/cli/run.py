@@ -40,8 +40,8 @@ def command(config: str | None) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM; SIGHUP reloads the file.
 
     Without a configuration file it runs in demo mode: it detects the devices, runs the built-in
-    probe at once and then every minute, and prints the prices that it assumes. It also runs in
-    demo mode, with a store of its own, for users who may not write the store of the service.
+    probe at once and then every minute, and prints the assumed prices. It also runs in demo
+    mode, with a separate store, for users without write access to the store of the service.
     """
     settings = LoadedConfig(config, demo=not config and not may_run_service())
     log = start_logging(os.environ, sys.stderr)
@@ -69,8 +69,8 @@ def handle_signals(daemon: Daemon) -> None:
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
-        # A second Ctrl-C ends the process at once, without waiting for any thread. The children
-        # end with it, and the store survives it as it survives any kill.
+        # A second Ctrl-C ends the process at once, without waiting for any thread. Its children
+        # end, too, and the store is durable against any kill.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         daemon.request_stop()
 
@@ -85,7 +85,7 @@ def handle_signals(daemon: Daemon) -> None:
 
 
 class Console:
-    """The output for a person: lines on stdout and a progress bar on a terminal's stderr."""
+    """Console output: lines on stdout, and a progress bar on stderr if it is a terminal."""
 
     def __init__(self) -> None:
         self._bar = ProgressBar()
@@ -94,7 +94,7 @@ class Console:
         """Print the devices with their prices, the assumptions, and the path of the store."""
         if settings.path is None:
             reason = (
-                f"this user may not write the store of {SYSTEM_PATH}"
+                f"this user cannot write the store of {SYSTEM_PATH}"
                 if SYSTEM_PATH.exists()
                 else "no configuration file"
             )
@@ -122,7 +122,7 @@ class Console:
         self.line(f"{target.name} {probe.name}  no result: {fault.title}")
 
     def progress(self, probe: AnyProbe, target: ProbeTarget, progress: ProbeProgress) -> None:
-        """Show the progress of the run that reported last."""
+        """Show the progress of the most recent run."""
         self._bar.show(f"{target.name} {probe.name}", progress)
 
     def line(self, text: str) -> None:

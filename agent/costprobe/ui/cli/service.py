@@ -55,8 +55,8 @@ def install(
 ) -> None:
     """Install the service, or upgrade it; configuration and store are kept.
 
-    The virtual environment is created in /opt/costprobe from the files of the running program, units
-    and their like in /usr/local/lib, and an example configuration in /etc/costprobe if there is none.
+    The virtual environment is created in /opt/costprobe from the files of the running program, unit
+    files in /usr/local/lib, and an example configuration in /etc/costprobe if there is none.
     With --root no environment is created, because it works only on the host that created it.
     """
     _check(root)
@@ -72,10 +72,13 @@ def install(
         if on_host:
             _start(steps, starts=not no_start)
         else:
-            steps.run(["systemctl", f"--root={root}", "enable", SERVICE], "is systemd installed?")
+            steps.run(
+                ["systemctl", f"--root={root}", "enable", SERVICE],
+                "check that systemd is installed",
+            )
     except OSError as error:
         raise StepError(
-            f"{error.filename or root}: {error.strerror}; is the disk writable?"
+            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
     if as_json:
         document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
@@ -112,7 +115,7 @@ def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
             steps.attempt(["systemctl", "reset-failed", SERVICE, DASHBOARD])
     except OSError as error:
         raise StepError(
-            f"{error.filename or root}: {error.strerror}; is the disk writable?"
+            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
     if as_json:
         click.echo(json.dumps({"root": str(root), "steps": printed, "kept": kept}))
@@ -167,7 +170,7 @@ def _put_files(root: Path, steps: Steps) -> None:
     """Install units, permissions, the link in the path, and a configuration if there is none."""
     sources = files.unit_sources(root / VENV if root == HOST else None)
     if sources is None:
-        raise StepError(f"this installation has no {SERVICE}; name a wheel with --from")
+        raise StepError(f"this installation has no {SERVICE}; specify a wheel with --from")
     for name, target in FILES.items():
         changed = files.put(sources / name, root / target)
         steps.log(f"{root / target}: {'written' if changed else 'unchanged'}")
@@ -180,7 +183,7 @@ def _put_files(root: Path, steps: Steps) -> None:
     if files.link(root):
         steps.log(f"{root / files.LINK}: written")
     elif not files.is_our_link(root):
-        steps.log(f"{root / files.LINK}: is another program, kept")
+        steps.log(f"{root / files.LINK}: belongs to another program, kept")
     for path in files.shadows(root):
         steps.log(f"{path}: overrides the installed file; delete it unless that is intended")
 
@@ -188,10 +191,13 @@ def _put_files(root: Path, steps: Steps) -> None:
 def _make_user_and_grants(root: Path, steps: Steps) -> None:
     """Create the user and set the permissions of its group."""
     where = [] if root == HOST else [f"--root={root}"]
-    steps.run(["systemd-sysusers", *where, str(root / files.SYSUSERS)], "is /etc/passwd writable?")
+    steps.run(
+        ["systemd-sysusers", *where, str(root / files.SYSUSERS)],
+        "check that /etc/passwd is writable",
+    )
     steps.run(
         ["systemd-tmpfiles", *where, "--create", str(root / files.TMPFILES)],
-        "is the user costprobe in /etc/passwd?",
+        "check that the user costprobe is in /etc/passwd",
     )
     if root == HOST and Path("/run/udev/control").exists():
         steps.attempt(["udevadm", "control", "--reload"])
@@ -200,7 +206,7 @@ def _make_user_and_grants(root: Path, steps: Steps) -> None:
 def _start(steps: Steps, *, starts: bool) -> None:
     """Start or restart the service, unless the configuration has an error."""
     steps.run(["systemctl", "daemon-reload"], "check systemd: systemctl status")
-    steps.run(["systemctl", "enable", SERVICE], "is /etc/systemd/system writable?")
+    steps.run(["systemctl", "enable", SERVICE], "check that /etc/systemd/system is writable")
     program = str(HOST / VENV / "bin/costprobe")
     steps.run(
         [program, "--config", str(HOST / CONFIG), "config", "check"],
@@ -231,7 +237,7 @@ def _remove_program(root: Path, steps: Steps) -> None:
     """Delete everything that was installed, except configuration and store."""
     for counter in files.granted_counters(root):
         files.take_back(counter)
-        steps.log(f"{counter}: readable by root alone again")
+        steps.log(f"{counter}: readable only by root again")
     paths = [root / target for target in FILES.values()]
     if files.is_our_link(root):
         paths.append(root / files.LINK)

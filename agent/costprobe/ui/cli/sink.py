@@ -72,7 +72,7 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     examples=(
         (
             "costprobe sink rejected influxdb --export rejected.lp"
-            "  # points the database refused, as line protocol"
+            "  # points that the database rejected, as line protocol"
         ),
     ),
 )
@@ -91,7 +91,7 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
         entries = _rejected(reader, name)
     if file is not None:
         if file.exists():
-            raise bad_input(f"{file}: already exists; name another file")
+            raise bad_input(f"{file}: already exists; choose another file")
         file.write_text("".join(f"{entry['line']}\n" for entry in entries))
         click.echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
     if as_json:
@@ -116,8 +116,8 @@ def _entry(sink: SinkStatus) -> dict[str, Any]:
 def _rejected(reader: StoreReader, name: str | None) -> list[dict[str, Any]]:
     known = [sink.sink for sink in reader.sinks()]
     if name is not None and name not in known:
-        there = f"there are {', '.join(known)}" if known else "there is none"
-        raise bad_input(f"no sink is called {name!r}; {there}")
+        fix = f"write one of {', '.join(known)}" if known else "add a [[sink]]"
+        raise bad_input(f"unknown sink {name!r}; {fix}")
     return [
         {"time": iso(time_ns), "sink": sink, "line": refused.line, "reason": refused.reason}
         for sink in known

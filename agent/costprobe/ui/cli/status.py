@@ -18,11 +18,11 @@ from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.incidents import is_running
 
-if TYPE_CHECKING:  # the command is to answer at once
+if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     pass
 
 NOT_RUNNING = 3
-# A daemon that is busy with another request wrote its status a moment ago.
+# A daemon that is busy with another request has just written its status.
 ANSWER_S = 1.0
 _PAINTED: tuple[tuple[str, Role], ...] = (
     ("  FAULT  ", "bad"),
@@ -40,7 +40,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = (
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe status  # what each part is doing",
+        "costprobe status  # state of each part",
         "costprobe status --json  # the same for scripts",
     ),
 )
@@ -50,7 +50,7 @@ def command(config: str | None, *, as_json: bool) -> None:
     """Show the daemon's status, or its last one; exit code 3 if it is not running."""
     place = Place(config)
     stored, current = _stored(place), _current(place)
-    # If the store cannot be written its status is old; the daemon's own answer is current.
+    # If the store cannot be written, the stored status is old; the daemon returns the current one.
     status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
     if status is None:
         raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")

@@ -83,7 +83,7 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     """Copy the store to FILE consistently, even while the daemon writes to it."""
     settings = LoadedConfig(config)
     if file.absolute() == settings.store_path.absolute():
-        raise bad_input(f"{file}: is the store itself; name another file")
+        raise bad_input(f"{file}: is the store itself; choose another file")
     try:
         size_bytes = back_up(settings.store_path, file, replace=force)
     except FileExistsError as error:

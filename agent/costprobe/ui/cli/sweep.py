@@ -64,8 +64,8 @@ class SweepCurve:
         device: Name of the device.
         currency: ISO 4217 code; empty if the device has no price.
         fingerprint: Fingerprint of software and model.
-        time_ns: UTC in ns at which it ended.
-        latency_bound_ms: The probe's bound; None where it has none.
+        time_ns: UTC in ns of its end.
+        latency_bound_ms: The probe's bound; None if it has none.
         points: In order of the batch.
         tags: Host and static labels.
     """
@@ -81,10 +81,10 @@ class SweepCurve:
 
     @property
     def cheapest(self) -> CurvePoint | None:
-        """The cheapest batch size within the bound, the smaller of equals; None if none is within.
+        """Cheapest batch size within the latency bound, the smaller of equals; None if there is none.
 
-        Without a price it is the one of most throughput, for on one device the two are the same but
-        for electricity.
+        Without a price it is the one with the highest throughput, which on one device is also the
+        cheapest, except for electricity.
         """
         bound_ms = self.latency_bound_ms
         within = [
@@ -115,7 +115,7 @@ def curve_of(
     Args:
         reports: One for each batch, at least one.
         peaks: Peak memory in bytes by batch.
-        probe: What was run.
+        probe: The probe.
         tags: Host and static labels.
     """
     points = [_point_of_run(report, peaks.get(report.result.batch)) for report in reports]
@@ -166,10 +166,10 @@ def rows_of(curve: SweepCurve) -> list[Point]:
 
 
 def keep(settings: LoadedConfig, curve: SweepCurve) -> None:
-    """Store a curve: through the daemon if it runs, because it is the only writer.
+    """Store a curve, through the daemon if it is running, because it is the only writer.
 
     Raises:
-        click.ClickException: It cannot be kept.
+        click.ClickException: It cannot be stored.
     """
     rows = rows_of(curve)
     documents = [
@@ -183,7 +183,7 @@ def keep(settings: LoadedConfig, curve: SweepCurve) -> None:
     ]
     path = settings.store_path
     try:
-        # The daemon that answers may belong to another store; it then stores nothing.
+        # The daemon may have another store; it then stores nothing.
         kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
     except NoDaemonError:
         kept = 0
@@ -271,7 +271,7 @@ def _verdict(curve: SweepCurve) -> str:
     within = "" if bound_ms is None else f" within {bound_ms:g} ms"
     if cheapest is None:
         fastest = curve.points[0]
-        return f"no batch runs{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
+        return f"no batch is{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
     by = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
     return f"batch {cheapest.batch} {by}{within}"
 

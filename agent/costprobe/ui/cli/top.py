@@ -41,8 +41,8 @@ from costprobe.ui.cli.views.top_snapshot import now_snapshot
 def command(config: str | None, *, every_s: float, once: bool, as_json: bool) -> None:
     """Show the host's devices, costs and alerts live, until q or Ctrl-C.
 
-    It only reads the store, so that it may run for as long as one likes beside the daemon, or
-    without one. A narrow terminal shows the columns that matter most.
+    It only reads the store, with or without a running daemon. A narrow terminal shows the most
+    important columns.
     """
     from rich.console import Console  # noqa: PLC0415 - only this command pays for it
     from rich.live import Live  # noqa: PLC0415 - as above
@@ -72,7 +72,7 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
 
 
 def _quits(wait_s: float) -> bool:
-    """Wait for a key; True for q, or if the terminal was closed."""
+    """Wait for a key; return True for q, or if the terminal was closed."""
     ready, _, _ = select.select([sys.stdin], [], [], wait_s)
     return bool(ready) and sys.stdin.read(1) in ("q", "Q", "")
 

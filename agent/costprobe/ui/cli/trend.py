@@ -34,12 +34,12 @@ from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
 from costprobe.ui.text import iso, local
 
-# Rows read of a longer history: the answer takes some hundredths of a second.
+# Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
 PLOT_ROWS = 12
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
-# Tags that distinguish series for a reader; the others are the same on most hosts.
+# Tags in the names of series; others are the same for all series of most hosts.
 _TELLING = (
     "budget",
     "device",
@@ -112,7 +112,7 @@ def command(
     elif as_csv:
         _write_csv(field, found)
     elif not found:
-        click.echo(f"no {field} since {local(since_ns)}; is the daemon running? costprobe status")
+        click.echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
         click.echo(_table(found, changes))
         if any(_is_served(measurement, field, series) for series in found):
@@ -134,7 +134,7 @@ def _measurement_and_field(text: str) -> tuple[str, str]:
     known = [field for measurement in SCHEMA.values() for field in measurement.fields]
     near = nearest(field, known)
     hint = f"did you mean {near}?" if near else "see docs/reference/series.md"
-    raise bad_input(f"--field {text}: no such field; {hint}")
+    raise bad_input(f"--field {text}: unknown field; {hint}")
 
 
 def _is_served(measurement: str, field: str, series: SeriesValues) -> bool:

@@ -37,7 +37,7 @@ from costprobe.ui.cli.views.what_if_table import Alternative, compared, shown
 from costprobe.ui.text import local
 
 END_OF_TIME_NS = 2**63 - 1
-ACTUAL = "as it was"
+ACTUAL = "actual"
 LISTED = "list price (assumed)"
 PERCENT = 100
 
@@ -72,7 +72,7 @@ class MeasuredSamples:
     "--plans",
     "file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="TOML file of [[price]] tables; each is compared on its own.",
+    help="TOML file of [[price]] tables; each is compared separately.",
 )
 @click.option(
     "--reserved",
@@ -92,7 +92,7 @@ def command(
     probe: str | None,
     as_json: bool,
 ) -> None:
-    """Price the stored samples as if other plans had applied, each for the whole time.
+    """Price the stored samples under other plans, each for the whole time.
 
     Besides the plans in force it compares every plan of the configuration, those of --plans and
     --reserved, and the assumed list price; the other batch sizes that runs or a sweep have

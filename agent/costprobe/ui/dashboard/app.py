@@ -33,7 +33,7 @@ from costprobe.ui.dashboard.parameters import ParameterError, known, time_range,
 from costprobe.ui.dashboard.thinning import thinned_trend
 
 STATIC = Path(__file__).parent / "static"
-# Each query uses a CPU for up to a second: more in parallel would disturb the probes of the host.
+# Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
 READS_AT_ONCE = 2
 READ_WAIT_S = 20.0
 Pairs = list[tuple[str, str]]
@@ -193,8 +193,8 @@ def _unreadable(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 
 def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(503, "too much is being read at once; ask again")
+    return _error(503, "too many concurrent requests; retry later")
 
 
 def _unknown(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(404, "there is nothing here")
+    return _error(404, "not found")

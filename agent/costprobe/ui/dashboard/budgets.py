@@ -20,7 +20,7 @@ from costprobe.ui.dashboard.now import NS_PER_MS
 
 # A fit takes some 0.1 s of CPU time, and the daemon itself forecasts less often.
 FRESH_S = 60.0
-# Many budgets take longer: limit the CPU time taken from the host's own work.
+# Many budgets take longer: limit the CPU time.
 REST_FACTOR = 20
 _KEPT = (
     "budget",
@@ -49,8 +49,8 @@ class DashboardBudgets:
     Args:
         clock: Clocks of the host.
         path: The configuration file; None in demo mode, which has no budget.
-        config: Configuration at the start of the server; if the file becomes invalid,
-            leaves what was read last in force, as it does in the daemon.
+        config: Configuration at the start of the server. If the file becomes invalid, the last
+            valid configuration stays in force, as in the daemon.
     """
 
     def __init__(self, clock: Clock, path: Path | None = None, config: Config = DEMO) -> None:

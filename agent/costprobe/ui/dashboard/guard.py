@@ -1,8 +1,8 @@
 """Request checks and security headers of the dashboard.
 
-Every web site that the operator visits can send requests to a loopback address: by a forged name
-for 127.0.0.1 (DNS rebinding), a form, or a frame. Therefore the Host header must be a name that a
-third party cannot point here, only reading is allowed, no other origin may read a response, and the
+Every web site that the operator visits can send requests to a loopback address: by a DNS name for
+127.0.0.1 (DNS rebinding), a form, or a frame. Therefore the Host header must be a name that a third
+party cannot map to this host, only reading is allowed, no other origin may read a response, and the
 page itself may load nothing from other servers.
 """
 
@@ -76,10 +76,10 @@ class Guard:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not is_allowed(hosts[0].decode("latin-1"), self._allowed):
             return PlainTextResponse(
-                "this name is not one of this server's; start it with --allow-host NAME\n", 400
+                "unknown host name; start the server with --allow-host NAME\n", 400
             )
         if scope["method"] not in {"GET", "HEAD"}:
-            return PlainTextResponse("only reading\n", 405, {"allow": "GET, HEAD"})
+            return PlainTextResponse("only GET and HEAD are allowed\n", 405, {"allow": "GET, HEAD"})
         if len(scope["query_string"]) > QUERY_BYTES_MAX:
             return PlainTextResponse(f"a query of more than {QUERY_BYTES_MAX} bytes\n", 414)
         return None

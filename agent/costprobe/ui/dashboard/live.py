@@ -24,7 +24,7 @@ LOOK_EVERY_S = 1.0
 HEARTBEAT_S = 15.0
 # A listener that reads nothing for this long has disconnected.
 SEND_TIMEOUT_S = 20.0
-# Longest life of a stream; browsers reconnect, which frees streams of lost clients.
+# Longest duration of a stream; browsers reconnect, which frees streams of lost clients.
 LIFETIME_S = 3600.0
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -52,7 +52,7 @@ class Listener:
                 await self.news.wait()
         self.news.clear()
         message, self.message = self.message, None
-        return b": still here\n\n" if message is None else message
+        return b": keep-alive\n\n" if message is None else message
 
 
 class Live:
@@ -96,7 +96,7 @@ class Live:
     async def endpoint(self, request: Request) -> LiveStream | PlainTextResponse:  # noqa: ARG002 - Starlette's signature
         """Respond to `/api/live`."""
         if self._is_closed or len(self._listeners) >= self._listeners_max:
-            text = "too many pages are open; this one asks again by itself\n"
+            text = "too many open pages; this one reconnects automatically\n"
             return PlainTextResponse(text, 503, {"retry-after": "15"})
         return LiveStream(self)
 

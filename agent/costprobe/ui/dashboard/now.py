@@ -53,7 +53,7 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
 
 def _daemon(status: Mapping[str, Any] | None, written_ns: int, now_ns: int) -> dict[str, Any]:
     if status is None:
-        return {"state": "never ran here", "running": False}
+        return {"state": "not started yet", "running": False}
     return {
         "state": status.get("state"),
         "running": _runs(status, written_ns, now_ns),
@@ -121,7 +121,7 @@ def _faults(
     status: Mapping[str, Any] | None, written_ns: int, now_ns: int, reader: StoreReader
 ) -> list[dict[str, str]]:
     if status is None or not _runs(status, written_ns, now_ns):
-        return [_fault("not_running", "the daemon does not run; see `costprobe status`")]
+        return [_fault("not_running", "the daemon is not running; see `costprobe status`")]
     try:
         disk = disk_of(reader.path)
     except OSError:
@@ -129,7 +129,7 @@ def _faults(
     try:
         found = present_faults(status, disk)
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = "the daemon that runs is of another version than this page; restart both"
+        text = "the daemon has another version than this page; restart both"
         return [_fault("another_version", text)]
     faults = [
         {"name": f.name, "subject": f.subject, "text": f.text, "severity": f.severity}

@@ -17,7 +17,7 @@ DAY_S: Final = 86_400.0
 RANGE_S_MAX: Final = 400 * DAY_S
 RANGE_S_MIN: Final = 1.0
 POINTS_MIN, POINTS_DEFAULT, POINTS_MAX = 10, 600, 1000
-# A longer history is looked at in so many places, which takes some hundredths of a second.
+# Number of sampled rows of a longer history, for a response within some hundredths of a second.
 ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
 VALUE_CHARS_MAX: Final = 200
 # Tags by which a response can be filtered.
@@ -88,7 +88,7 @@ def time_range(given: Mapping[str, str], default: str, now_ns: int) -> TimeRange
 
     Args:
         given: Parameters.
-        default: `since` where it is not given.
+        default: Default of `since`.
         now_ns: UTC in ns; default of `until`.
 
     Raises:
@@ -138,9 +138,9 @@ def _numeric_field(text: str) -> tuple[str, str]:
     for measurement, schema in SCHEMA.items():
         if named in ("", measurement) and name in schema.fields:
             if schema.fields[name] not in (float, int):
-                raise ParameterError(f"field: {text} holds no numbers")
+                raise ParameterError(f"field: {text} is not numeric")
             return measurement, name
-    raise ParameterError(f"field: {text[:60]!r} is no field of the series")
+    raise ParameterError(f"field: {text[:60]!r} is not a field of the series")
 
 
 def _moment_ns(name: str, text: str, now_ns: int) -> int:
@@ -149,7 +149,7 @@ def _moment_ns(name: str, text: str, now_ns: int) -> int:
     except ValueError:
         return _date_ns(name, text)
     if not math.isfinite(ago_s) or ago_s > now_ns / NS_PER_S:
-        raise ParameterError(f"{name}: further back than 1970")
+        raise ParameterError(f"{name}: before 1970")
     return now_ns - int(ago_s * NS_PER_S)
 
 
@@ -159,7 +159,7 @@ def _date_ns(name: str, text: str) -> int:
         moment_s = (moment if moment.tzinfo else moment.astimezone()).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise ParameterError(
-            f'{name}: neither a duration before now ("24h") nor a date and time'
+            f'{name}: not a duration before now ("24h") or a date and time'
         ) from error
     if not 0 <= moment_s <= _TIME_S_MAX:
         raise ParameterError(f"{name}: not between 1970 and 2100")

@@ -26,7 +26,7 @@ _PORT_MAX = 65535
 
 
 class ListenError(ValueError):
-    """The address cannot be listened on; the text gives reason and fix."""
+    """The server cannot listen on the address; the text has reason and fix."""
 
 
 class ListenAddress(NamedTuple):
@@ -34,7 +34,7 @@ class ListenAddress(NamedTuple):
 
     Attributes:
         host: An IP address.
-        port: A TCP port; 0 for any that is free.
+        port: A TCP port; 0 for any free port.
     """
 
     host: str
@@ -55,18 +55,18 @@ def parse_listen(text: str, *, allow_remote: bool) -> ListenAddress:
     """
     match = _LISTEN.fullmatch(text)
     if match is None or int(match["port"]) > _PORT_MAX:
-        raise ListenError(f'{text!r} is no address and port; write "127.0.0.1:9470"')
+        raise ListenError(f'{text!r} is not an address and port; write "127.0.0.1:9470"')
     name = match["ipv6"] or match["name"]
     host = "127.0.0.1" if name == "localhost" else name
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise ListenError(
-            f'{name!r} is no IP address; write the address of the interface, or "localhost"'
+            f'{name!r} is not an IP address; write the address of the interface, or "localhost"'
         ) from None
     if not address.is_loopback and not allow_remote:
         raise ListenError(
-            f"{host} can be reached from other hosts, and the page asks for no password; give"
+            f"{host} can be reached from other hosts, and the page has no password; give"
             " --allow-remote if that is wanted, or reach the loopback address through ssh -L"
         )
     return ListenAddress(str(address), int(match["port"]))
@@ -134,7 +134,7 @@ def serve(
     )
     on_server(server)
     if threading.current_thread() is threading.main_thread():
-        # Uvicorn raises the signal again after shutdown, which was requested.
+        # Uvicorn raises the signal again after the shutdown.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     with listening:

@@ -76,8 +76,8 @@ def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
 def thin(series: SeriesValues, query: TrendQuery) -> ThinnedSeries:
     """Return a series with at most `query.points` points; a short one is unchanged.
 
-    A mean would let one outlier draw the curve, and a median alone would hide it: so a stretch
-    is its median, its least and its greatest value.
+    Each interval has its median, minimum and maximum: a mean would be distorted by an outlier, and a
+    median alone would hide it.
     """
     found = ThinnedSeries(dict(series.tags), len(series.values))
     if len(series.values) <= query.points:

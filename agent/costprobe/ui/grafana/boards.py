@@ -1,4 +1,4 @@
-"""The dashboards in this package, as Grafana imports them."""
+"""The dashboards in this package, in Grafana's import format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Files from which Grafana provisions its data source and dashboards at start.
 
 Source: Grafana's documentation on provisioning, and on InfluxDB as a data source. A secret is
-named, never written: Grafana puts in what `$__file{...}` holds when it reads the file.
+never written: Grafana replaces `$__file{...}` by the content of that file when it starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 SOURCE = "costprobe"
 _HEAD = "# Written by `costprobe grafana provision`; the same command again replaces it.\n"
-# Grafana expands variables after a dollar sign; a double dollar sign is a literal one.
+# Grafana expands variables after a dollar sign; a double dollar sign is escaped.
 _LITERAL_DOLLAR = "$$"
 
 
@@ -24,11 +24,11 @@ class Source:
 
     Attributes:
         api: "v1" for user and password, "v2" for a token (2.x and 3.x); both are queried in InfluxQL.
-        url: As Grafana's host reaches it.
+        url: URL on Grafana's host.
         database: Database (1.x, 3.x), or the name that a DBRP mapping gives the bucket (2.x).
         user: User (v1); None if the server requires none.
-        secret_file: File on Grafana's host with the password or a token that may read; None where
-            none is required.
+        secret_file: File on Grafana's host with the password or a read token; None if none is
+            required.
         ca: Certificates to trust instead of the system's, in PEM.
     """
 
@@ -44,7 +44,7 @@ def sources_file(sources: Mapping[str, Source]) -> str:
     """Return the text of `datasources/costprobe.yaml`.
 
     Args:
-        sources: By the name that Grafana shows, which is its lasting identity too.
+        sources: Data sources by name, which is also their permanent identity in Grafana.
     """
     entries = [_entry(name, source) for name, source in sources.items()]
     return _HEAD + _yaml({"apiVersion": 1, "datasources": entries})
@@ -83,7 +83,7 @@ def provider_file(folder: PurePosixPath) -> str:
     """Return the text of `dashboards/costprobe.yaml`.
 
     Args:
-        folder: Where the dashboards lie on Grafana's host.
+        folder: Folder of the dashboards on Grafana's host.
     """
     provider = {
         "name": "costprobe",

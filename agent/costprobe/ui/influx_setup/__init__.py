@@ -1,1 +1,1 @@
-"""Set-up of the InfluxDB that a sink writes to: what it lacks, and how to create it."""
+"""Set-up of the InfluxDB of a sink: detection and creation of missing parts."""

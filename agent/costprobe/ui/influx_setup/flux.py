@@ -7,7 +7,7 @@ from costprobe.ui.influx_setup.rollup import ROLLED
 _HOUR_S = 3600
 ROLLUP_TASK = "costprobe hourly"
 DEADMAN_TASK = "costprobe deadman"
-# The id of our check; an id in InfluxDB has 16 hexadecimal digits.
+# Id of our check; ids in InfluxDB have 16 hexadecimal digits.
 _CHECK_ID = "1f3c057dead00000"
 
 _ROLLUP = """import "date"
@@ -44,18 +44,18 @@ from(bucket: {source})
 
 
 def string(text: str) -> str:
-    """Quote a string; a dollar sign before a brace would begin an expression."""
+    """Quote a string; a dollar sign before a brace would start an expression."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
     return '"' + escaped.replace("\n", "\\n") + '"'
 
 
 def rollup_task(source: str, target: str, late_s: float) -> str:
-    """The task that computes the hourly rows of all series.
+    """Return the task that computes the hourly rows of all series.
 
     Args:
         source: Bucket that it reads.
         target: Bucket that it writes to.
-        late_s: How far back it computes hours again for points that arrive late, in s.
+        late_s: Time for which it recomputes hours for late points, in s.
     """
     head = _ROLLUP.format(name=string(ROLLUP_TASK), late_h=max(1, round(late_s / _HOUR_S)))
     return head + "".join(
@@ -73,11 +73,11 @@ def rollup_task(source: str, target: str, late_s: float) -> str:
 
 
 def deadman_task(source: str, dead_after_s: float) -> str:
-    """The check that writes a critical status for each host whose agent is silent.
+    """Return the check that writes a critical status for each host without rows of `agent`.
 
     Args:
         source: Bucket that it reads.
-        dead_after_s: Silence after which an agent counts as dead, in s.
+        dead_after_s: Time without rows after which an agent counts as dead, in s.
     """
     return _DEADMAN.format(
         name=string(DEADMAN_TASK),

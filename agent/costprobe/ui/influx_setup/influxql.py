@@ -20,12 +20,12 @@ def string(text: str) -> str:
 
 
 def duration(duration_s: float) -> str:
-    """A duration in whole seconds; InfluxDB keeps shards for at least an hour."""
+    """Format a duration in whole seconds; InfluxDB's minimum is an hour."""
     return f"{max(_HOUR_S, round(duration_s))}s"
 
 
 def create_database(database: str, policy: str, keep_s: float) -> str:
-    """The statement that creates a database with a default retention policy of that duration."""
+    """Return the statement that creates a database with a default retention policy."""
     return (
         f"CREATE DATABASE {name(database)} WITH DURATION {duration(keep_s)}"
         f" REPLICATION 1 NAME {name(policy)}"
@@ -33,7 +33,7 @@ def create_database(database: str, policy: str, keep_s: float) -> str:
 
 
 def create_policy(database: str, policy: str, keep_s: float) -> str:
-    """The statement that creates another retention policy."""
+    """Return the statement that creates another retention policy."""
     return (
         f"CREATE RETENTION POLICY {name(policy)} ON {name(database)}"
         f" DURATION {duration(keep_s)} REPLICATION 1"
@@ -41,20 +41,20 @@ def create_policy(database: str, policy: str, keep_s: float) -> str:
 
 
 def query_name(rolled: HourlySeries) -> str:
-    """Name of the continuous query of a series."""
+    """Return the name of the continuous query of a series."""
     return f"costprobe_{rolled.name}_hourly"
 
 
 def create_query(
     rolled: HourlySeries, source: tuple[str, str], target: tuple[str, str], late_s: float
 ) -> str:
-    """The statement that creates the continuous query of a series' hourly rows.
+    """Return the statement that creates the continuous query of a series' hourly rows.
 
     Args:
         rolled: The series.
         source: Database and retention policy that it reads.
-        target: Those that it writes to.
-        late_s: How far back it computes hours again for points that arrive late, in s.
+        target: Database and retention policy that it writes to.
+        late_s: Time for which it recomputes hours for late points, in s.
     """
     fields = ", ".join(
         f"{kind}({name(field)}) AS {name(field)}"
@@ -72,5 +72,5 @@ def create_query(
 
 
 def is_same(ours: str, shown: str) -> bool:
-    """Whether two statements are equal: the server shows one with the quotes that it needs only."""
+    """Return whether two statements are equal; the server omits unnecessary quotes."""
     return ours.replace('"', "") == shown.replace('"', "")

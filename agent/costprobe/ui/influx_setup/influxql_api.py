@@ -22,7 +22,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.influx_setup.steps import SetupError
 
-_HINTS = Hints(unauthorized="may these credentials do that?")
+_HINTS = Hints(unauthorized="check the permissions of these credentials")
 
 
 class InfluxqlApi:
@@ -32,7 +32,7 @@ class InfluxqlApi:
         config: The sink's section of the configuration: address, authority, proxy, timeout.
         clock: The host's clocks.
         headers: Headers of each request, with the credentials.
-        secrets: What no error may contain.
+        secrets: Secrets, which no error may contain.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class InfluxqlApi:
 
         Args:
             text: The statement.
-            secrets: What it contains and no error may.
+            secrets: Secrets in the statement, which no error may contain.
 
         Raises:
-            SetupError: No response, a refusal, or not the response of an InfluxDB 1.x.
+            SetupError: No response, an error, or not the response of an InfluxDB 1.x.
         """
         hidden = [*self._secrets, *secrets]
         response = self._post(urlencode({"q": text}).encode(), hidden)

@@ -1,4 +1,4 @@
-"""How each numeric field is aggregated to an hour: as in the local store."""
+"""Hourly aggregation of each numeric field, the same as in the local store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HourlySeries(NamedTuple):
         return found
 
 
-# Series that change rarely are kept as they are.
+# Series that change rarely are not aggregated.
 ROLLED: Final = (
     HourlySeries("device", "device"),
     HourlySeries("probe", "probe"),

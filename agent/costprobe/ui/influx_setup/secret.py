@@ -1,4 +1,4 @@
-"""A new secret in a file of its own: never shown, readable by its owner only."""
+"""Writing a new secret to a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OWNER_ONLY = 0o600
 def write_new_secret(path: Path, create: Callable[[], str]) -> None:
     """Write a secret to a new file.
 
-    The file is created first: a secret that cannot be stored is never created.
+    The file is created first, so that no secret is created that cannot be stored.
 
     Args:
         path: The file.
         create: Creates the secret.
 
     Raises:
-        SetupError: The file exists or cannot be written, or what `create` raises.
+        SetupError: The file exists or cannot be written, or `create` failed.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
@@ -29,7 +29,7 @@ def write_new_secret(path: Path, create: Callable[[], str]) -> None:
         raise SetupError(f"{path}: cannot be written ({error.strerror})") from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            # Whatever this process's umask is.
+            # Independent of the umask.
             os.fchmod(file.fileno(), OWNER_ONLY)
             file.write(create() + "\n")
             file.flush()

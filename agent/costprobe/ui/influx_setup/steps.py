@@ -1,4 +1,4 @@
-"""The steps of setting up a database: what it should have, and how to create what it lacks."""
+"""The steps of setting up a database: its required parts, and the creation of missing ones."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class SetupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SetupOptions:
-    """What to set up.
+    """Options of the set-up.
 
     Attributes:
-        keep_s: How long rows are kept as they were measured, in s.
-        keep_hourly_s: How long hourly rows are kept, in s.
-        late_s: How far back hourly rows are computed again for points that arrive late, in s.
-        dead_after_s: Silence after which an agent counts as dead, in s (2.x).
+        keep_s: Retention of rows as measured, in s.
+        keep_hourly_s: Retention of hourly rows, in s.
+        late_s: Time for which hourly rows are recomputed for late points, in s.
+        dead_after_s: Time without rows after which an agent counts as dead, in s (2.x).
     """
 
     keep_s: float
@@ -34,10 +34,10 @@ class SetupOptions:
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """One thing that a database should have.
+    """One required part of a database.
 
     Attributes:
-        what: The thing: "bucket costprobe, kept for 30d".
+        what: Its description: "bucket costprobe, kept for 30d".
         create: Creates it; None if it exists.
         note: A remark on it; empty if there is none.
     """
@@ -48,5 +48,5 @@ class SetupStep:
 
 
 def retention_text(duration_s: float) -> str:
-    """How long rows are kept, for people; 0 means indefinitely."""
+    """Format a retention; 0 means indefinitely."""
     return f"kept for {format_duration(duration_s)}" if duration_s else "kept indefinitely"

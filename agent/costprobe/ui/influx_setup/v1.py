@@ -1,4 +1,4 @@
-"""What an InfluxDB 1.x should have: databases, retention, continuous queries, a user who may only write."""
+"""Set-up of an InfluxDB 1.x: databases, retention, continuous queries, a user with write access."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PASSWORD_BYTES = 32
 
 
 class InfluxV1Setup:
-    """Compares a server with what it should have.
+    """Compares a server with its required parts.
 
     Args:
         api: The server, with an administrator's credentials.
-        config: The section of the sink that will write to it.
-        options: What to set up.
-        secret_file: Where the user's password is, or will be; None where there is no user.
+        config: The section of the sink.
+        options: Options of the set-up.
+        secret_file: File of the user's password; None without a user.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class InfluxV1Setup:
         self._policy = config.retention_policy or DEFAULT_POLICY
 
     def steps(self) -> list[SetupStep]:
-        """All that the server should have, in the order in which it is created.
+        """Return the required parts in the order of their creation.
 
         Raises:
             SetupError: The server cannot be read.
@@ -87,7 +87,7 @@ class InfluxV1Setup:
         is_s = parse_duration_s(policies[policy])
         if is_s == float(influxql.duration(keep_s)[:-1]):
             return [SetupStep(what)]
-        # A shorter retention would delete rows: the operator decides.
+        # A shorter retention would delete rows, which is left to the operator.
         change = (
             f"ALTER RETENTION POLICY {influxql.name(policy)} ON {influxql.name(database)}"
             f" DURATION {influxql.duration(keep_s)}"
@@ -138,7 +138,9 @@ class InfluxV1Setup:
             note = "" if path is None or path.exists() else f"its password will be in {path}"
             return [SetupStep(what, create, note), SetupStep(granted, partial(self._run, grant))]
         if users[user]:
-            return [SetupStep(what, note="is an administrator; a user who may only write is safer")]
+            return [
+                SetupStep(what, note="is an administrator; a user with only write access is safer")
+            ]
         shown = self._api.query(f"SHOW GRANTS FOR {influxql.name(user)}")
         rights = {row[0]: row[1] for row in _rows(shown)}
         if rights.get(self._database) in {"WRITE", "ALL PRIVILEGES"}:
@@ -148,7 +150,7 @@ class InfluxV1Setup:
     def _create_user(self, user: str) -> None:
         path = self._secret_file
         if path is None:
-            raise SetupError(f"user {user}: name a file for the password (password_file)")
+            raise SetupError(f"user {user}: set a file for the password (password_file)")
         if not path.exists():
             write_new_secret(path, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
         try:

@@ -1,6 +1,6 @@
-"""What an InfluxDB 2.x should have: buckets, DBRP mappings, tasks, a token that may only write.
+"""Set-up of an InfluxDB 2.x: buckets, DBRP mappings, tasks, a token with write access.
 
-Through the APIs of influxdb-client. Source: the InfluxDB 2.x HTTP API reference.
+It uses the APIs of influxdb-client. Source: the InfluxDB 2.x HTTP API reference.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ POLICY = "autogen"
 
 
 class InfluxV2Setup:
-    """Compares an organization with what it should have.
+    """Compares an organization with its required parts.
 
     Args:
         client: The server, authorized with an all-access token.
-        config: The section of the sink that will write to it.
-        options: What to set up.
-        secret_file: Where the sink's token is, or will be; None to create none.
+        config: The section of the sink.
+        options: Options of the set-up.
+        secret_file: File of the sink's token; None to create none.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class InfluxV2Setup:
         self._options = options
         self._secret_file = secret_file
         self._org_id = ""
-        # Identities of the buckets that exist; a step adds the one that it creates.
+        # Ids of the existing buckets; a step adds the bucket that it creates.
         self._bucket_ids: dict[str, str] = {}
 
     def steps(self) -> list[SetupStep]:
-        """All that the organization should have, in the order in which it is created.
+        """Return the required parts in the order of their creation.
 
         Raises:
             SetupError: The organization cannot be read.
@@ -83,12 +83,14 @@ class InfluxV2Setup:
         try:
             found = self._call(api.find_organizations, org=self._org)
         except SetupError as error:
-            hint = "InfluxDB 3.x needs no set-up but a token: see docs/grafana.md"
+            hint = "InfluxDB 3.x needs only a token: see docs/grafana.md"
             raise SetupError(f"organization {self._org}: {error}; {hint}") from None
         for org in found or []:
             if org.name == self._org:
                 return str(org.id)
-        raise SetupError(f"no organization {self._org!r} that this token may read; check org")
+        raise SetupError(
+            f"organization {self._org!r} does not exist, or this token cannot read it; check org"
+        )
 
     def _bucket_step(self, bucket: str, keep_s: float) -> SetupStep:
         api = self._library.buckets_api()
@@ -97,7 +99,7 @@ class InfluxV2Setup:
             if one.name == bucket:
                 self._bucket_ids[bucket] = str(one.id)
                 is_s = sum(rule.every_seconds or 0 for rule in one.retention_rules or [])
-                # A shorter retention would delete rows: the operator decides.
+                # A shorter retention would delete rows, which is left to the operator.
                 is_same = is_s == _retention_seconds(keep_s)
                 note = "" if is_same else f"not {retention_text(keep_s)}; change it there"
                 return SetupStep(f"bucket {bucket}, {retention_text(is_s)}", note=note)
@@ -173,16 +175,16 @@ class InfluxV2Setup:
         self._call(call, *args, **options)
 
     def _call(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's models
-        """Call the library; its result, or SetupError."""
+        """Call the library; translate its errors to SetupError."""
         try:
             return call(*args, **options)
         except DeliveryError as error:
             raise SetupError(f"{self._url}: {error.reason}") from None
         except (AttributeError, TypeError, ValueError):
-            # The library's models refuse a document without the fields that they require.
+            # The library's models reject a document without their required fields.
             raise SetupError(f"{self._url}: not the response of an InfluxDB 2.x") from None
 
 
 def _retention_seconds(keep_s: float) -> int:
-    """A retention that InfluxDB accepts: whole seconds, at least an hour."""
+    """Return a retention that InfluxDB accepts: whole seconds, at least an hour."""
     return max(_HOUR_S, round(keep_s))

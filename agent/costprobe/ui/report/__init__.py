@@ -1,1 +1,1 @@
-"""The report: what inference cost in a period, for people who decide about money."""
+"""The cost report of a period."""

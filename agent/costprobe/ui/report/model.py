@@ -12,7 +12,7 @@ from costprobe.domain.costing.comparison.compare import Group, LeftOut
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of money and what it was for.
+    """An amount of money and its device.
 
     Attributes:
         name: Name of the device.
@@ -43,7 +43,7 @@ class Bucket:
     """One step of a series over time.
 
     Attributes:
-        time_ns: UTC ns of its beginning.
+        time_ns: UTC ns of its start.
         value: In the unit of the series.
     """
 
@@ -53,7 +53,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What the devices cost, in one currency.
+    """Cost of the devices, in one currency.
 
     Attributes:
         currency: ISO 4217 code; "?" if there is no price.
@@ -102,7 +102,7 @@ class Trend:
     """Cost per inference of a model over time.
 
     Attributes:
-        name: Probe or service with its model, for people.
+        name: Display name: probe or service with its model.
         basis: probe or serving.
         device: Name of its device.
         subject: Name of its probe or service.
@@ -131,13 +131,13 @@ class ReportedChange:
         since_ns: UTC ns at which it began.
         kind: drift, anomaly, price, software or fault.
         severity: info, warning or critical.
-        subject: What it is about.
+        subject: The probe, service or device.
         title: One line.
         detail: Description, including the causes.
         cause: Name of the first cause; empty if unknown.
-        before: Value before; empty where there is none.
+        before: Value before; empty if there is none.
         after: Value after.
-        change_pct: ReportedChange in percent; None if it is not a quantity.
+        change_pct: Change in percent; None if it is not a quantity.
         times: Number of equal events in the period.
     """
 
@@ -162,13 +162,13 @@ class Outlook:
     Attributes:
         name: Name of the budget.
         currency: ISO 4217 code.
-        period: For people.
+        period: Name of the period.
         planned: Budgeted amount of one period.
         spent: Spend of this period so far.
         expected: Forecast of the spend at its end; None if there is too little data.
         low: Lower end of the 80 % interval; None without a forecast.
         high: Upper end.
-        method: Forecast method and coverage, for people.
+        method: Forecast method and coverage, as text.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Price:
         plan: Kind of the plan; empty if it has no price.
         currency: ISO 4217 code.
         per_hour: Currency for one hour of the device.
-        source: Source of the price, for people.
+        source: Source of the price, as text.
         is_assumed: Whether it is an unconfirmed list price.
         is_stale: Whether its feed has stopped updating.
         electricity_included: Whether the price includes electricity.
@@ -229,12 +229,12 @@ class Report:
         spend: One entry per currency; currencies are never added.
         drawn: Energy and emissions.
         models: Comparable models, the cheapest first.
-        left_out: Models that cannot be compared, and why.
+        left_out: Models that cannot be compared, with reasons.
         trends: Cost over time of each model.
-        changes: What changed, the newest first.
+        changes: Changes, the newest first.
         more_changes: Changes that are not listed.
         hints: Possible savings.
-        no_hints: Why there is no hint, and what data it would need.
+        no_hints: Reasons why there is no hint, and the data that it needs.
         outlooks: Budget forecasts.
         prices: Prices in force.
     """

@@ -15,11 +15,11 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
 
     Args:
         status: Spend and forecast.
-        note: Why the forecast does not use the best method.
+        note: Reason why the forecast does not use the best method.
     """
     budget, rest = status.budget, status.rest
     starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
-    known = [f"{status.coverage:.0%} of the time so far is known"]
+    known = [f"coverage {status.coverage:.0%} of the elapsed time"]
     if rest is not None:
         known.insert(0, f"{rest.method} from {rest.hours} h")
     return Outlook(

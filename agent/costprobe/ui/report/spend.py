@@ -19,7 +19,7 @@ from costprobe.ui.report.model import Amount, Bucket, Spend, Use
 
 HOUR_NS: Final = 3600 * NS_PER_S
 DAY_NS: Final = 24 * HOUR_NS
-# Finer than any currency's unit, coarser than the rounding error of float sums.
+# Smaller than any currency's unit, larger than the rounding error of float sums.
 _DIGITS: Final = 9
 
 CurrencyAt = Callable[[str, int], str]

@@ -54,7 +54,7 @@ def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
     found = []
     for key, rows in groups.items():
         if key[0] == "serving" and not key[3] and any(_is_of(one, key) for one in named):
-            continue  # the sum of several models
+            continue  # the row of several models together
         trend = _trend(key, rows, period)
         if trend is not None:
             found.append((len(rows), trend))
@@ -118,5 +118,5 @@ def _median(rows: Sequence[Point]) -> float | None:
 
 
 def _ratio_of_sums(rows: Sequence[Point]) -> float | None:
-    """Divide total cost by total inferences: the cost of an idle window is borne by the others."""
+    """Divide total cost by total inferences: the cost of idle windows is included."""
     return ratio_of_sums(rows, "cost_per_inference")

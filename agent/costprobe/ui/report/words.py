@@ -1,4 +1,4 @@
-"""Figures of a report formatted for people."""
+"""Display formats of the figures of a report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
     """Format a relative change; a dash if unknown."""
     if before is None or not before:
         return "-"
-    # Adding 0 turns what would read as -0.0 into +0.0.
+    # Adding 0 converts -0.0 to +0.0.
     return f"{round((float(now) / float(before) - 1) * 100, 1) + 0.0:+.1f} %"
 
 
@@ -76,7 +76,7 @@ def day(time_ns: int) -> str:
 
 
 def minute(time_ns: int) -> str:
-    """Format a UTC minute, without the zone's name: the report names the zone once."""
+    """Format a UTC minute, without the time zone, which the report states once."""
     return _utc(time_ns).strftime("%Y-%m-%d %H:%M")
 
 
@@ -123,7 +123,7 @@ def headline(report: Report) -> list[str]:
     for hint in report.hints:
         saving[hint.currency] = max(saving.get(hint.currency, Decimal(0)), hint.saving_per_month)
     lines += [
-        f"Largest single saving: {amount(most, currency)} a month of {MONTH_H} h."
+        f"Largest single saving: {amount(most, currency)} per month of {MONTH_H} h."
         for currency, most in sorted(saving.items())
     ]
     over = [one for one in report.outlooks if one.is_over]
@@ -135,7 +135,7 @@ def headline(report: Report) -> list[str]:
     assumed = sorted(price.device for price in report.prices if price.is_assumed)
     if assumed:
         lines.append(f"The price of {', '.join(assumed)} is an assumed list price; set [[price]].")
-    return lines or ["Nothing was measured in this period."]
+    return lines or ["There are no measurements in this period."]
 
 
 def _movers(report: Report) -> list[Trend]:

@@ -134,7 +134,7 @@ class Aggregator:
         if counter is not None:
             self._method = counter.method
         if self._before is None and self._counter is not None:
-            # What the counter counted before the first sample belongs to no interval.
+            # Energy before the first sample is not part of any interval.
             self._beyond_j = _since_j(self._counter, self._samples[0])
         base = self._counter
         if counter is not None and (base is None or counter.energy_j < base.energy_j):
@@ -147,12 +147,12 @@ class Aggregator:
             if energy_j > 0:
                 self._counter, self._beyond_j = counter, since_j
                 return energy_j, counter.method
-        # A counter that stands still has not been updated yet, or is defective: power is never 0 W.
+        # A counter that did not advance has not been updated yet, or is defective: power is never 0 W.
         polled_j = self._polled_j()
         if self._counter is base:
             self._beyond_j += polled_j
         if polled_j:
-            # Such a sample's power comes from the counter: polling it is no other method.
+            # The power of such a sample is computed from the counter, so polling is not a second method.
             return polled_j, "poll" if self._method == "counter" else self._method
         return None, None
 

@@ -1,4 +1,4 @@
-"""The host's processors as one device, read from /proc and /sys."""
+"""The host's CPUs as one device, read from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ class CpuSensor(Sensor):
 
     Args:
         root: Root of the file system.
-        clock: Gives the time of each reading.
-        report: Is called once with the reason why RAPL cannot be read, if it cannot.
+        clock: Clock of the readings.
+        report: Called once with the reason if RAPL cannot be read.
         idle_w: Modelled power of the idle processors together in W; None for the average.
         max_w: Modelled power at full utilization in W; None for the average.
     """
@@ -271,8 +271,8 @@ class CpuSensor(Sensor):
         if reading is None:
             return None
         self._sampled = reading
-        # Running processors draw power: a counter that stands still, as on some virtual machines,
-        # measures nothing.
+        # Running CPUs consume power: a counter that does not advance, as on some virtual machines,
+        # is defective.
         if last is None or reading.energy_j <= last.energy_j or reading.t_ns <= last.t_ns:
             return None
         return (reading.energy_j - last.energy_j) / ((reading.t_ns - last.t_ns) / NS_PER_S)

@@ -1,4 +1,4 @@
-"""Energy of a device between two instants, by the best method that its readings allow."""
+"""Energy of a device between two instants, by the most accurate method for its readings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MIN_WINDOW_S: Final = 5.0
 
 # Boards are specified to about 5 % and are not calibrated: Yang, Adamek and Armour, "Part-time
 # Power Measurements: nvidia-smi's Lack of Attention" (2023), find that order against a meter.
-# RAPL: Khan et al., "RAPL in Action" (2018), find it well correlated with power at the plug and
-# give no bound for all processors, so that it is trusted no more than a board.
+# RAPL: Khan et al., "RAPL in Action" (2018), find a good correlation with power at the plug and
+# give no general bound, so the uncertainty of a board is assumed.
 BOARD_REL_ERR: Final = 0.05
-# A model of nothing but the number of processors.
+# The model uses only the number of CPUs and their utilization.
 MODEL_REL_ERR: Final = 0.5
 
 # Longest time in s by which a counter lags behind the energy: GPUs publish theirs every 20 to
@@ -50,7 +50,7 @@ MIN_POWERS: Final = 3
 
 # Power readings that follow each other overlap, so that the error of their mean is taken from the
 # means of blocks (batch means: Law, Simulation Modeling and Analysis, ch. 9), with Student's
-# 97.5 % quantile for the few that there are.
+# 97.5 % quantile for a small number of blocks.
 BLOCKS: Final = 5
 STUDENT: Final[dict[int, float]] = {3: 4.303, 4: 3.182, 5: 2.776}
 
@@ -84,7 +84,7 @@ Powers = Sequence[tuple[int, float]]
 class EnergyHistory:
     """The latest counter readings and powers of a device, enough for the longest window.
 
-    That is two minutes at one counter reading, ten polls and a hundred buffered samples a second.
+    The bounds are two minutes at one counter reading, ten polls and a hundred buffered samples a second.
 
     Attributes:
         counter: Readings of the energy counter.
@@ -219,7 +219,7 @@ def mean_rel_err(watts: Sequence[float]) -> float:
     """
     blocks = min(BLOCKS, len(watts))
     size = len(watts) // blocks
-    # By hand: `statistics` brings half a megabyte into the sensor child.
+    # Without `statistics`, which needs 0.5 MB in the sensor child.
     means = [math.fsum(watts[i * size : (i + 1) * size]) / size for i in range(blocks)]
     mean = math.fsum(means) / blocks
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in means) / (blocks - 1))

@@ -42,19 +42,19 @@ INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed"})
 # How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
 WATCH_EVERY_S: Final = 1.25
 HEARTBEAT_EVERY_S: Final = 10.0
-# Messages that leave anyway carry a heartbeat if the last one is at least this old, in s.
+# Other messages are sent with a heartbeat if the last one is at least this old, in s.
 HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
 FLUSH_WAIT_S: Final = 0.5
 PR_SET_PDEATHSIG: Final = 1
 
 
 class SensorChild:
-    """Owns the process: one thread per device, and this one, which writes and is the watchdog.
+    """The process: one thread per device, and the main thread, which writes and is the watchdog.
 
     Args:
         sensors: The table of sensors.
-        settings: What the daemon asks for.
-        quarantined: Devices not to access at first.
+        settings: Settings from the daemon.
+        quarantined: Devices that must not be accessed at first.
         clock: The host's clocks.
         read_fd: File descriptor of the daemon's commands.
         write_fd: File descriptor of the pipe to the daemon.
@@ -98,7 +98,7 @@ class SensorChild:
             self._serve_once()
 
     def _find(self, vendor: str) -> list[Sensor]:
-        """The sensors of a vendor; none, for now, where its driver does not work."""
+        """Return the sensors of a vendor; none while its driver does not work."""
         # A driver may be loaded late at boot, or again in an upgrade.
         wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
         self._retry_ns[vendor] = self._clock.monotonic_ns() + wait_ns
@@ -202,7 +202,7 @@ class SensorChild:
                 board.offer({"cmd": "slices"})
 
     def _command(self, command: Message) -> None:
-        """Pass a command on to its device; answer one that the device cannot take."""
+        """Pass a command to its device; reject it if the device cannot accept it."""
         if command["cmd"] == "stop":
             self._writer.put({"type": "stop"})
             return
@@ -230,7 +230,7 @@ class SensorChild:
         }
 
     def _retry_vendors(self) -> None:
-        """Look again for a driver that did not work at the start."""
+        """Retry vendors whose driver did not work at the start."""
         now_ns = self._clock.monotonic_ns()
         for vendor in [name for name, retry_ns in self._retry_ns.items() if now_ns >= retry_ns]:
             sensors = self._find(vendor)
@@ -239,7 +239,7 @@ class SensorChild:
                 self._start(sensors)
 
     def _exit_if_hung(self) -> None:
-        """End the process if a driver call passed its deadline: nothing else ends its thread."""
+        """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
         now_ns = self._clock.monotonic_ns()
         visits = [(worker.visit, worker.sensor) for worker in self._workers.values()]
         hung = [
@@ -249,7 +249,7 @@ class SensorChild:
         ]
         if not hung:
             return
-        # The one that hangs longest: others may only wait for a lock that it holds.
+        # The device that hangs longest: others may only wait for its lock.
         began_ns, device, call = min(hung)
         detail = (
             f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
@@ -260,7 +260,7 @@ class SensorChild:
         self._exit("hung", device)
 
     def _exit(self, reason: str, device: str | None) -> NoReturn:
-        """Write what the devices have of their interval and the reason, and end the process."""
+        """Write the incomplete intervals of the devices and the reason, and end the process."""
         until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
         flushing = {
             name
@@ -300,7 +300,7 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
         sensors: The table of sensors.
     """
     die_with_parent()
-    # Output of a driver's library must not end up between the lines of messages.
+    # Output of a driver's library must not be mixed with messages.
     write_fd = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # The first line is read byte by byte, to leave the rest to the thread that reads commands.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from costprobe.adapters.sensors.protocol.messages import Message, encode
 
 QUEUE_MAX: Final = 4096
-# Devices are sampled at the same instants: the messages of this time leave in one write, so that
+# Devices are sampled at the same instants: messages within this time are sent in one write, so that
 # the daemon wakes once and commits their rows in one transaction.
 GATHER_S: Final = 0.05
 
@@ -38,7 +38,7 @@ class MessageWriter:
             self._messages.put(message)
 
     def gather(self, timeout_s: float) -> list[Message]:
-        """Wait for a message, and return it with those that follow closely; none at the timeout."""
+        """Wait for a message, and return it with those that follow within GATHER_S; none at the timeout."""
         try:
             found = [self._messages.get(timeout=timeout_s)]
         except queue.Empty:

@@ -22,7 +22,7 @@ class MetricReader:
 
     Args:
         device: Name of the device.
-        report: Is called with each fault that does not end a sample, once.
+        report: Called once with each fault that does not end a sample.
         ways: The ways to read each metric, best first.
     """
 

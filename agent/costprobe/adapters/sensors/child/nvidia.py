@@ -40,8 +40,8 @@ class NvidiaSensor(NvmlDevice):
     Args:
         index: NVML index of the board.
         library: The process's NVML, initialized.
-        clock: Gives the time of each reading.
-        report: Is called with each fault that does not end a sample, once.
+        clock: Clock of the readings.
+        report: Called once with each fault that does not end a sample.
     """
 
     def __init__(self, index: int, library: Library, clock: Clock, report: Report) -> None:

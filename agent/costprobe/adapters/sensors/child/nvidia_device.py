@@ -44,8 +44,8 @@ class NvmlDevice(Sensor):
         name: Name of the device.
         index: NVML index of the board.
         library: The process's NVML, initialized.
-        clock: Gives the time of each reading.
-        report: Is called with each fault that does not end a sample, once.
+        clock: Clock of the readings.
+        report: Called once with each fault that does not end a sample.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class NvmlDevice(Sensor):
             if self._has(metric):
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
-            detail = "the driver answers nothing about this GPU"
+            detail = "the driver supports no metric of this GPU"
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
         t_ns = self._clock.monotonic_ns()
         if "reasons" in values:
@@ -277,12 +277,12 @@ class NvmlDevice(Sensor):
         return self._listed.known(found)
 
     def _read(self, metric: str) -> Values:
-        """Read one metric by the best way left; empty where it is absent, now or permanently."""
+        """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
         return self._metrics.read(metric, self._nvml, self._handle_of(metric))
 
 
 def quarantining(fault: SensorFault) -> SensorFault:
-    """The fault of a device that cannot be used without what failed."""
+    """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
     if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
         return SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
     return fault

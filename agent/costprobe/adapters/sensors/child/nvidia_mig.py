@@ -27,8 +27,8 @@ class MigSensor(NvmlDevice):
     Args:
         index: NVML index of the board.
         library: The process's NVML, initialized.
-        clock: Gives the time of each reading.
-        report: Is called with each fault that does not end a sample, once.
+        clock: Clock of the readings.
+        report: Called once with each fault that does not end a sample.
         number: Number of the MIG device on the board.
     """
 

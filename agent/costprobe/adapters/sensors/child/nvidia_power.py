@@ -77,7 +77,7 @@ def value_of(value_type: int, code: int, value: int) -> float | None:
     if code:
         return None
     bits = 32 if value_type == VALUE_TYPE_UNSIGNED_INT else 64
-    # No working board draws 0 W: zero means that no sensor fills the field.
+    # The power of a working board is never 0 W: zero means that the field is not supported.
     milli = known(value & (1 << bits) - 1, bits)
     return None if not milli else milli / 1000
 

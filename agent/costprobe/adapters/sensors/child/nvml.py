@@ -24,8 +24,8 @@ Way = Callable[[Call, object], Values]
 # nvml.h: NVML_VALUE_TYPE_UNSIGNED_INT; of the other types the whole union counts.
 VALUE_TYPE_UNSIGNED_INT: Final = 1
 
-# pynvml's structures check each value that is read for text to decode, which took a quarter of the
-# time of reading utilization. This bypasses the check.
+# pynvml's structures check each value for text to decode, which takes a quarter of the time of
+# reading the utilization. This bypasses the check.
 number = object.__getattribute__
 
 # NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.

@@ -11,7 +11,7 @@ from typing import Final
 from costprobe.core.records import NS_PER_S
 
 POWERCAP: Final = "sys/class/powercap"
-# No processor package draws this much: a counter that implies it was reset (resume from suspend).
+# No CPU package consumes this much: a counter that implies it was reset (resume from suspend).
 IMPLAUSIBLE_W: Final = 5000.0
 
 
@@ -50,7 +50,7 @@ NO_RAPL: Final = (
     " loaded"
 )
 NO_ACCESS: Final = (
-    "energy_uj is readable by root alone since Linux 5.10: run as root, or give the service"
+    "only root can read energy_uj since Linux 5.10: run as root, or give the service"
     " AmbientCapabilities=CAP_DAC_READ_SEARCH, or `chmod a+r` the file at boot"
 )
 
@@ -76,18 +76,18 @@ def is_package(directory: str, name: str) -> bool:
 
 
 def is_dram(directory: str, name: str) -> bool:
-    """Whether a zone is memory, which is in its package's directory but not in its energy."""
+    """Return whether a zone is memory: in its package's directory, but not in its energy."""
     return directory.startswith("intel-rapl:") and name == "dram"
 
 
 def find_zones(
     root: Path, wanted: Callable[[str, str], bool] = is_package
 ) -> tuple[Zone, ...] | RaplMissing:
-    """The packages of this host, or its memory zones, in order of their names.
+    """Find the packages of this host, or its memory zones, in order of their names.
 
     Args:
         root: Root of the file system.
-        wanted: Which zones, by their directory and name.
+        wanted: Selects zones by their directory and name.
     """
     base = root / POWERCAP
     zones: list[Zone] = []

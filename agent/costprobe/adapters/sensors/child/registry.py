@@ -8,7 +8,7 @@ from costprobe.adapters.sensors.child.cpu import cpu_sensors
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import SensorTable
 
-# In this order: the host's processors follow all accelerators, which they replace by default.
+# In order: the CPUs follow the accelerators, and are by default sampled only without them.
 SENSORS: Final[SensorTable] = {
     "nvidia": nvidia_sensors,
     "cpu": cpu_sensors,

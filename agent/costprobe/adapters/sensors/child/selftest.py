@@ -1,7 +1,7 @@
 """The self-test of a device's energy sensors: the counter against the power, over some seconds.
 
-Both come from the same board, so that agreement proves neither; if they disagree, one of them is
-wrong, and every energy of the device is suspect.
+Both sensors are on the same board, so agreement does not prove their accuracy; if they disagree, one
+of them is wrong, and every energy of the device is suspect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract of a sensor: what a vendor's code implements to have its devices measured.
+"""The contract of a sensor, which a vendor's code implements.
 
 See docs/contributing/sensors.md for the rules in full and an example.
 """
@@ -27,10 +27,9 @@ class Sensor(ABC):
     fault that ends sampling, `discover` is called again.
 
     Attributes:
-        name: Identifies the device on this host; nothing parses it. A slice's name is its board's
-            name, a dot and the name of the slice.
-        call: The driver's function or the file that was accessed last; the report of a hang names
-            it.
+        name: Identifies the device on this host; opaque to all other code. A slice's name is its
+            board's name, a dot and the name of the slice.
+        call: The driver's function or the file that was accessed last, for the report of a hang.
         parent: Name of the board that a slice is a part of; empty for any other device.
         energy_scope: What its power and energy cover, both the same.
     """
@@ -43,7 +42,7 @@ class Sensor(ABC):
 
     @abstractmethod
     def discover(self) -> Device:
-        """Find the device and describe it; discard what an earlier one of this name supported.
+        """Find the device and describe it; discard the capabilities of an earlier one of this name.
 
         Raises:
             SensorFault: The device cannot be used now.
@@ -101,10 +100,10 @@ class Sensor(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SensorContext:
-    """What a factory of sensors is given.
+    """The arguments of a sensor factory.
 
     Attributes:
-        settings: What the operator configured.
+        settings: The configured settings.
         clock: The host's clocks.
         report: Reports a fault that does not end a sample.
         found: Sensors of the factories before this one.

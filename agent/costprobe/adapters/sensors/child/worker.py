@@ -33,7 +33,7 @@ from costprobe.core.records import NS_PER_S, EnergyScope
 
 Emit = Callable[[Message], None]
 
-# A board may be divided anew at any time.
+# A board may be repartitioned at any time.
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
@@ -48,12 +48,12 @@ class DriverVisit:
 
 
 def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
-    """The first instant after now on a grid; a late sample is skipped and moves no later one."""
+    """Return the first instant after now on a grid; a late sample is skipped and delays no other."""
     return start_ns + ((now_ns - start_ns) // every_ns + 1) * every_ns
 
 
 class DeviceWorker:
-    """Owns one device.
+    """Samples one device.
 
     Args:
         sensor: Reads the device.
@@ -61,13 +61,13 @@ class DeviceWorker:
         clock: CLOCK_MONOTONIC.
         emit: Takes messages for the main thread; must not block.
         start_ns: Origin of the grid of samples and rows.
-        retry_after_s: Do not access the device for so long at first, in s.
+        retry_after_s: Initial time without access to the device, in s.
 
     Attributes:
         visit: The driver calls in progress; None while there are none.
         sampled_ns: CLOCK_MONOTONIC ns of the last sample; None before the first.
         opened: The device was discovered and is not quarantined.
-        settled: The first attempt to discover the device ended, or is put off.
+        settled: The first attempt to discover the device ended, or is postponed.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class DeviceWorker:
                 continue
 
     def offer(self, command: Message) -> bool:
-        """Queue a command for the device; False where too many wait already. For any thread."""
+        """Queue a command for the device; return False if the queue is full. Thread-safe."""
         if self._inbox.qsize() >= INBOX_MAX:
             return False
         self._inbox.put(command)

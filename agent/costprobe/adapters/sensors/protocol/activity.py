@@ -12,7 +12,7 @@ from costprobe.adapters.sensors.protocol.sample import Sample
 from costprobe.core.records import NS_PER_S, FieldValue
 
 SAMPLES_MAX: Final = 600
-# A sample this close to a short window, in sample intervals, still counts for it.
+# A sample within this distance of a short window, in sample intervals, is included.
 BRACKET_INTERVALS: Final = 1.5
 # A share of time needs two readings of its counter, and a window two samples of its own.
 ENOUGH: Final = 2
@@ -60,7 +60,7 @@ UNKNOWN = Activity()
 
 
 def worst_of(activities: Sequence[Activity]) -> Activity:
-    """The conditions of devices that work as one: each waits for the slowest.
+    """Return the conditions of a group of devices: the worst of each, as each waits for the slowest.
 
     Args:
         activities: One for each device, at least one.

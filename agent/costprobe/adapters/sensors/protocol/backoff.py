@@ -23,11 +23,11 @@ class Backoff:
         self.failures = 0
 
     def next_s(self, now_ns: int) -> float:
-        """The wait in s after a failure at this instant (CLOCK_MONOTONIC ns)."""
+        """Return the wait in s after a failure at this instant (CLOCK_MONOTONIC ns)."""
         good_ns = 0 if self._over_ns is None else now_ns - self._over_ns
         if good_ns > self._reset_after_s * NS_PER_S:
             self.failures = 0
-        # 2**62 s is beyond any cap: a bounded exponent keeps the power a number.
+        # 2**62 s exceeds any maximum; the bound prevents an overflow.
         wait_s = min(self._max_s, self._first_s * 2.0 ** min(self.failures, 62))
         self.failures += 1
         self._over_ns = now_ns + int(wait_s * NS_PER_S)

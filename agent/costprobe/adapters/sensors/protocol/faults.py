@@ -6,7 +6,7 @@ import enum
 
 
 class Reaction(enum.Enum):
-    """What the sensor child does about an error of a driver call."""
+    """Reaction of the sensor child to an error of a driver call."""
 
     ABSENT = "absent"
     """The device does not support this: do not read it again."""
@@ -36,8 +36,8 @@ class SensorFault(Exception):  # noqa: N818 - a fault of the device, as the prot
     Attributes:
         call: The driver's function, or the file, that failed.
         code: The vendor's name of the error.
-        reaction: What to do about it.
-        detail: The vendor's message, and what an operator can do.
+        reaction: Reaction of the sensor child.
+        detail: The vendor's message, and a fix for the operator.
     """
 
     def __init__(self, call: str, code: str, reaction: Reaction, detail: str = "") -> None:

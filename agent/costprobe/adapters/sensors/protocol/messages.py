@@ -109,7 +109,7 @@ def parse_command(line: bytes) -> Message:
     """Parse a command of the daemon.
 
     Raises:
-        ValueError: The line is no command.
+        ValueError: The line is not a command.
     """
     command = decode(line)
     keys = COMMAND_KEYS.get(str(command.get("cmd")))
@@ -208,7 +208,7 @@ def parse_reading(message: Message) -> Reading:
     """Parse a reading.
 
     Raises:
-        KeyError, TypeError, ValueError: The message is no reading.
+        KeyError, TypeError, ValueError: The message is not a reading.
     """
     start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
     pairs = message.get("busy_by_pid_s")

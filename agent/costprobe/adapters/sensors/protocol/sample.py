@@ -69,6 +69,6 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The reason why an energy is not known."""
+    """The reason why an energy is unknown."""
 
     reason: str

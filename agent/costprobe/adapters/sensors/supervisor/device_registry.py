@@ -96,7 +96,7 @@ class DeviceRegistry:
             return suspect != was_suspect
 
     def quarantine(self, name: str, retry_after_s: float, now_ns: int) -> None:
-        """Record that a device is not accessed for so long, in s."""
+        """Record that a device is not accessed for `retry_after_s`."""
         with self._lock:
             self._retry_ns[name] = now_ns + int(retry_after_s * NS_PER_S)
 
@@ -137,6 +137,6 @@ class DeviceRegistry:
 
 
 def _order(device: Device) -> tuple[bool, list[tuple[int, str]]]:
-    """Accelerators first; gpu2 before gpu10."""
+    """Return the sort key of a device: accelerators first, gpu2 before gpu10."""
     parts = re.findall(r"\d+|\D+", device.name)
     return device.is_host, [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

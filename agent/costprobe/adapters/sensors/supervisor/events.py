@@ -1,4 +1,4 @@
-"""Events for faults of the sensors: what happened, what follows, and what to do."""
+"""Events for faults of the sensors: problem, consequence and fix."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def of_end(how: str, stderr_line: str, failures: int, wait_s: float, time_ns: in
     """The event for a child that ended, or was killed, without a reason of its own.
 
     Args:
-        how: What happened to it, as a clause.
+        how: How it ended, as a clause.
         stderr_line: The last line of its stderr.
         failures: Failures in a row.
         wait_s: Time until it is restarted in s.
@@ -135,8 +135,8 @@ class FaultLog:
             KeyError: The line lacks a key.
         """
         event = of_fault(message, time_ns)
-        # Energy that is modelled because the host has no RAPL is no fault that can be fixed, and
-        # must not hide one.
+        # Energy that is modelled because the host has no RAPL cannot be fixed, and must not hide a
+        # fault that can.
         if event.severity != "info":
             self.last = event
         key = tuple(str(message[part]) for part in ("device", "call", "code", "reaction"))

@@ -16,27 +16,27 @@ from costprobe.core.records import Device, Event, Reading
 
 log = logging.getLogger(__name__)
 
-# Takes readings that arrived together, each with its device.
+# Receives readings that arrived together, each with its device.
 ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
 
 
 class MessageHandler:
-    """Acts on the messages of one child after the other, in the thread that reads them.
+    """Handles the messages of successive children, in the thread that reads them.
 
     Args:
         settings: How long a device that hung is quarantined.
-        on_event: Takes faults and recoveries.
+        on_event: Receives faults and recoveries.
         clock: CLOCK_MONOTONIC for intervals, UTC for events.
 
     Attributes:
         registry: The devices.
         faults: The faults reported so far.
-        consumers: Take the readings; readings without a consumer are discarded.
-        pending: The answers that are waited for, by the number of the request.
+        consumers: Receive the readings; readings without a consumer are discarded.
+        pending: Pending answers by the number of the request.
         handshake: The last handshake; empty before the first.
-        known: Set once a child has reported which devices there are.
+        known: Set once a child has reported its devices.
         is_down: A child ended, and none has replaced it yet.
-        callback_errors: Errors of consumers and of `on_event`, which are logged and stop nothing.
+        callback_errors: Errors of consumers and of `on_event`, which are logged and otherwise ignored.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class MessageHandler:
         self._clock = clock
 
     def take(self, messages: Sequence[Message]) -> int:
-        """Act on messages of the child that arrived together; return how many are malformed."""
+        """Handle messages of the child that arrived together; return the number of malformed ones."""
         malformed = 0
         readings: list[tuple[Reading, Device]] = []
         for message in messages:
@@ -75,10 +75,10 @@ class MessageHandler:
         return malformed
 
     def _act_on(self, message: Message) -> None:
-        """Act on one message.
+        """Handle one message.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is not as the protocol defines it.
+            AttributeError, KeyError, TypeError, ValueError: It does not follow the protocol.
         """
         match message["type"]:
             case "heartbeat":
@@ -109,7 +109,7 @@ class MessageHandler:
         self.known.set()
         if self.is_down:
             self.is_down = False
-            title = "sensors: the sensor process runs again"
+            title = "sensors: the sensor process is running again"
             self.report(events.of_recovery(title, "", self._clock.time_ns()))
 
     def _take_answer(self, message: Message) -> None:

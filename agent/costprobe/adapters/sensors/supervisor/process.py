@@ -22,7 +22,7 @@ READ_BYTES: Final = 65536
 
 
 class ChildProcess:
-    """A started child. The thread that creates it must outlive it: the kernel kills it with that.
+    """A started child. The kernel kills it when the thread that started it ends.
 
     Args:
         command: Program and arguments.
@@ -32,7 +32,7 @@ class ChildProcess:
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        # A session of its own, so that Ctrl-C in the daemon's terminal reaches the daemon alone.
+        # Its own session, so that Ctrl-C in the daemon's terminal reaches only the daemon.
         self._process = subprocess.Popen(  # noqa: S603 - the daemon's own configuration
             list(command),
             stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ class ChildProcess:
 
     @property
     def overlong_lines(self) -> int:
-        """Lines that were discarded because they were too long."""
+        """Number of lines that were discarded because they were too long."""
         return self._lines.overlong_lines
 
     def send(self, message: Message) -> bool:
@@ -71,12 +71,12 @@ class ChildProcess:
                 return False
 
     def read_lines(self) -> list[bytes] | None:
-        """The lines that are available on its output; None once that is closed."""
+        """Return the available lines of its output; None once it is closed."""
         data = os.read(self.stdout_fd, READ_BYTES)
         return self._lines.feed(data) if data else None
 
     def read_stderr(self) -> bool:
-        """Keep the tail of its stderr; False once that is closed."""
+        """Read the tail of its stderr; return False once it is closed."""
         data = os.read(self.stderr_fd, READ_BYTES)
         self._stderr_tail = (self._stderr_tail + data)[-STDERR_TAIL_BYTES:]
         return bool(data)
@@ -114,6 +114,6 @@ class ChildProcess:
                 pipe.close()
 
     def stderr_line(self) -> str:
-        """The last line of its stderr; empty if there is none."""
+        """Return the last line of its stderr; empty if there is none."""
         lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""

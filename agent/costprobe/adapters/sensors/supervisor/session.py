@@ -1,4 +1,4 @@
-"""One sensor child from its start to its end, as its supervisor reads it."""
+"""Reading of one sensor child, from its start to its end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from costprobe.adapters.sensors.supervisor.process import ChildProcess
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
-# A child without a message for its longest driver call and this, in s, is killed; it sends a
-# heartbeat every 10 s.
+# A child without a message for its deadline plus this margin, in s, is killed; it sends a heartbeat
+# every 10 s.
 HEARTBEAT_MARGIN_S: Final = 12.0
 
 
@@ -28,13 +28,13 @@ class SensorSession:
         process: The child, to which the settings were sent.
         settings: Its deadlines.
         clock: CLOCK_MONOTONIC.
-        on_messages: Takes the messages that arrived together; returns how many were malformed.
+        on_messages: Receives the messages that arrived together; returns the number of malformed ones.
         wake_fd: Becomes readable when the child is to be stopped.
         margin_s: Time beyond its deadline in which the child must write something, in s.
 
     Attributes:
         has_handshake: Set once the child wrote its handshake.
-        malformed_lines: Lines that are no messages, or not as the protocol defines them.
+        malformed_lines: Number of lines that do not follow the protocol.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SensorSession:
                 selector.register(fd, selectors.EVENT_READ)
             while True:
                 wait_s = (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
-                # If this process was suspended, the wait ends late: read before judging the child.
+                # If this process was suspended, the wait ends late: read before checking the deadline.
                 found = selector.select(max(0.0, wait_s)) or selector.select(0)
                 ready = [key.fd for key, _ in found]
                 if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
@@ -107,7 +107,7 @@ class SensorSession:
 
 
 def describe_end(status: int | None) -> str:
-    """An exit status as a clause; None for a child that could not be killed."""
+    """Describe an exit status as a clause; None for a child that could not be killed."""
     if status is None:
         return "hangs in the driver and cannot be killed"
     if status < 0:

@@ -54,7 +54,7 @@ class SensorSupervisor:
     Args:
         command: How to start the child; CHILD_COMMAND in production.
         settings: What to read, and how often.
-        on_event: Takes faults and recoveries.
+        on_event: Receives faults and recoveries.
         clock: CLOCK_MONOTONIC for deadlines, UTC for events.
         restart_first_s: Wait before the first restart in s; it doubles up to a minute.
         margin_s: Time beyond its deadline in which the child must write something, in s.
@@ -85,7 +85,7 @@ class SensorSupervisor:
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
 
     def deliver_to(self, *consumers: ReadingConsumer) -> None:
-        """Set what takes the readings from now on; readings without a consumer are discarded."""
+        """Set the consumers of the readings; readings without a consumer are discarded."""
         self._handler.consumers = consumers
 
     def start(self) -> None:
@@ -93,10 +93,10 @@ class SensorSupervisor:
         self._thread.start()
 
     def stop(self, timeout_s: float = 3.0) -> None:
-        """Let the child write what it has, and wait for its end.
+        """Let the child write its incomplete intervals, and wait for its end.
 
         Args:
-            timeout_s: After so long, in s, it is killed.
+            timeout_s: Time in s after which it is killed.
         """
         if self._stopping.is_set():
             return
@@ -113,20 +113,20 @@ class SensorSupervisor:
             os.close(self._wake_write_fd)
 
     def is_alive(self) -> bool:
-        """Whether the thread that reads the child runs, or was not started yet."""
+        """Return whether the thread that reads the child is running, or was not started yet."""
         return self._thread.ident is None or self._thread.is_alive()
 
     def devices(self) -> tuple[Device, ...]:
-        """Every device seen since the start, quarantined ones included."""
+        """Return every device seen since the start, quarantined ones included."""
         return self._handler.registry.devices()
 
     def wait_for_devices(self, timeout_s: float) -> tuple[Device, ...]:
-        """The devices after the first handshake of a child; those known at the timeout in s."""
+        """Return the devices after the first handshake of a child, or those known at the timeout in s."""
         self._handler.known.wait(timeout_s)
         return self._handler.registry.devices()
 
     def has_looked(self) -> bool:
-        """Whether a child has reported which devices there are, if any."""
+        """Return whether a child has reported its devices, if any."""
         return self._handler.known.is_set()
 
     def is_available(self, device: str) -> bool:
@@ -135,11 +135,11 @@ class SensorSupervisor:
 
     @property
     def restarts(self) -> int:
-        """How often a child was started after the first."""
+        """Number of restarts of the child."""
         return max(0, self._starts - 1)
 
     def watch(self, device: str, until_ns: int) -> bool:
-        """Have every metric read at every sample; False if the child cannot be reached.
+        """Request that every metric is read at every sample; False if the child cannot be reached.
 
         Args:
             device: Name of the device.
@@ -148,7 +148,7 @@ class SensorSupervisor:
         return self._send({"cmd": "watch", "device": device, "until_ns": until_ns})
 
     def mark(self, device: str) -> bool:
-        """Have the energy counter read now, at an edge of a window; False if that fails."""
+        """Request a reading of the energy counter, at an edge of a window; False if that fails."""
         return self._send({"cmd": "mark", "device": device})
 
     def energy(
@@ -160,7 +160,7 @@ class SensorSupervisor:
         steady_end_ns: int,
         timeout_s: float = 5.0,
     ) -> Energy | Absent:
-        """Energy of a device between two instants, or the reason why it is unknown.
+        """Return the energy of a device between two instants, or the reason why it is unknown.
 
         Args:
             device: Name of the device.
@@ -189,7 +189,7 @@ class SensorSupervisor:
         own_pids: Collection[int],
         timeout_s: float = 5.0,
     ) -> Activity:
-        """A device's conditions in a window: other processes, throttling, clock, memory.
+        """Return a device's conditions in a window: other processes, throttling, clock, memory.
 
         Args:
             device: Name of the device.
@@ -209,7 +209,7 @@ class SensorSupervisor:
         return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
 
     def status(self) -> dict[str, Any]:
-        """The state of the sensors for `costprobe status`."""
+        """Return the state of the sensors for `costprobe status`."""
         session = self._session
         state = "waiting"
         if self._stopping.is_set():
@@ -265,7 +265,7 @@ class SensorSupervisor:
             self._handler.is_down = True
             wait_s = self._restart.next_s(self._clock.monotonic_ns())
             failures = self._restart.failures
-            # Of a series of failures the first, second, fourth, eighth ... is reported.
+            # In a series of failures, the first, second, fourth, eighth ... is reported.
             if how and failures & (failures - 1) == 0:
                 now_ns = self._clock.time_ns()
                 self._handler.report(events.of_end(how, stderr_line, failures, wait_s, now_ns))

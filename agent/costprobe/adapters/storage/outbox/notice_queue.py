@@ -34,7 +34,7 @@ class NotifierStatus(NamedTuple):
         queued: Number of queued notices.
         oldest_ns: UTC ns of the oldest of them; None if the queue is empty.
         sent: Notices delivered since the store was created.
-        dropped: Notices refused, abandoned, or beyond the size of the queue.
+        dropped: Notices that were rejected, expired, or exceeded the size of the queue.
         last_sent_ns: UTC ns of the last delivery; None before the first.
         last_reason: Reason of the last drop; empty before the first.
     """

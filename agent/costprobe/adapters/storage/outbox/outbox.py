@@ -14,11 +14,11 @@ BACKLOG_COUNTED_MAX = 20_000
 
 
 class RejectedLine(NamedTuple):
-    """A row that a sink refused permanently.
+    """A row that a sink permanently rejected.
 
     Attributes:
         line: Line protocol.
-        reason: Reason that the sink gave.
+        reason: Reason reported by the sink.
     """
 
     line: str
@@ -46,7 +46,7 @@ class SinkStatus(NamedTuple):
         acked_seq: Last row of the acknowledged prefix.
         backlog: Rows not sent yet.
         sent_points: Rows delivered.
-        rejected_points: Rows refused permanently.
+        rejected_points: Rows that were permanently rejected.
         dropped_points: Rows deleted by retention before they were sent.
         acked_ns: UTC ns of the last progress; None before the first.
     """
@@ -94,7 +94,7 @@ def advance(
     rejected: Sequence[RejectedLine],
     time_ns: int,
 ) -> None:
-    """Advance a cursor, never backwards, and store refused rows."""
+    """Advance a cursor, never backwards, and store rejected rows."""
     connection.execute(
         "UPDATE cursors SET acked_seq = max(?, ?), sent_points = sent_points + ?,"
         " rejected_points = rejected_points + ?, acked_ns = ? WHERE sink = ?",

@@ -156,14 +156,14 @@ def batch_of(
 
 
 def first_part(span: RowRange, seq: int, *, newest_first: bool) -> RowRange:
-    """The part of a range that is sent before and including the row `seq`."""
+    """Return the part of a range that is sent up to and including the row `seq`."""
     return span._replace(after=seq - 1) if newest_first else span._replace(until=seq)
 
 
 def count_of(connection: sqlite3.Connection, span: RowRange) -> int:
-    """How many rows a span has."""
+    """Return the number of rows of a range."""
     if span.kind == "all" and not span.thinned:
-        # Each acknowledgement asks this, and needs no row's series for it.
+        # Called for each acknowledgement; needs no join with the series.
         query = "SELECT count(*) FROM points WHERE seq > ? AND seq <= ?"
         (found,) = connection.execute(query, (span.after, span.until)).fetchone()
         return int(found)
@@ -173,7 +173,7 @@ def count_of(connection: sqlite3.Connection, span: RowRange) -> int:
 
 
 def nth_seq(connection: sqlite3.Connection, span: RowRange, number: int) -> int | None:
-    """The seq of the row with a number (from 1) in a span; None if it has fewer."""
+    """Return the seq of the nth row (from 1) of a range; None if it has fewer rows."""
     where, ends = _where(span)
     row = connection.execute(
         f"SELECT points.seq{where} ORDER BY points.seq LIMIT 1 OFFSET ?",
@@ -183,7 +183,7 @@ def nth_seq(connection: sqlite3.Connection, span: RowRange, number: int) -> int 
 
 
 def window(span: RowRange, *, newest_first: bool) -> RowRange:
-    """The end of a span that is looked at next."""
+    """Return the part of a range that is read next, from its old or new end."""
     if newest_first:
         return span._replace(after=max(span.after, span.until - WINDOW_SEQS))
     return span._replace(until=min(span.until, span.after + WINDOW_SEQS))
@@ -192,9 +192,9 @@ def window(span: RowRange, *, newest_first: bool) -> RowRange:
 def set_apart(
     progress: Progress, newest_seq: int, over_points: int, *, important_first: bool
 ) -> Progress:
-    """Makes a backlog of the live rows where they are more than `over_points`.
+    """Move the live rows to the backlog if they are more than `over_points`.
 
-    With `important_first` a backlog is two spans, so that what matters leaves before the rest.
+    With `important_first` a backlog is two ranges, so that important rows are sent first.
     """
     if important_first:
         progress = _divided(progress)
@@ -203,7 +203,7 @@ def set_apart(
     kinds: tuple[RowKind, ...] = ("important", "rest") if important_first else ("all",)
     spans = list(progress.spans)
     for kind in kinds:
-        at = next((i for i, span in enumerate(spans) if _goes_on(span, kind, progress)), None)
+        at = next((i for i, span in enumerate(spans) if _extends(span, kind, progress)), None)
         if at is None:
             spans.append(RowRange(kind, progress.live_seq, newest_seq))
         else:
@@ -213,12 +213,12 @@ def set_apart(
     return Progress(newest_seq, tuple(sorted(spans, key=_by_place)))
 
 
-def _goes_on(span: RowRange, kind: RowKind, progress: Progress) -> bool:
+def _extends(span: RowRange, kind: RowKind, progress: Progress) -> bool:
     return span.kind == kind and span.until == progress.live_seq and not span.thinned
 
 
 def _divided(progress: Progress) -> Progress:
-    """Without spans of all kinds, as a change of the order leaves them."""
+    """Return the progress without ranges of all kinds, which a change of the order leaves."""
     divided: list[RowRange] = []
     for span in progress.spans:
         if span.kind == "all":
@@ -229,7 +229,7 @@ def _divided(progress: Progress) -> Progress:
 
 
 def next_span(progress: Progress, *, important_first: bool) -> RowRange | None:
-    """The span that is drained next; None without a backlog."""
+    """Return the range that is sent next; None without a backlog."""
     if not progress.spans:
         return None
     if important_first:
@@ -238,13 +238,13 @@ def next_span(progress: Progress, *, important_first: bool) -> RowRange | None:
 
 
 def waiting(connection: sqlite3.Connection, progress: Progress) -> int:
-    """How many rows a sink has yet to get, counted."""
+    """Return the exact number of rows that a sink has not received."""
     live = RowRange("all", progress.live_seq, outbox.newest_seq(connection))
     return sum(count_of(connection, span) for span in (live, *progress.spans))
 
 
 def undelivered(connection: sqlite3.Connection, sink: str, seqs: Iterable[int]) -> set[int]:
-    """Which of some rows, which are still there, a sink has yet to get."""
+    """Return which of some existing rows a sink has not received."""
     progress = load(connection, sink)
     found = set()
     for seq in seqs:
@@ -256,7 +256,7 @@ def undelivered(connection: sqlite3.Connection, sink: str, seqs: Iterable[int]) 
 
 
 def backlog(connection: sqlite3.Connection, sink: str) -> Backlog:
-    """What a sink has yet to send; rows of a span are an upper bound, for counting reads them all.
+    """Return the backlog of a sink; for ranges an upper bound, because counting reads every row.
 
     Raises:
         KeyError: The sink is not registered.
@@ -265,7 +265,7 @@ def backlog(connection: sqlite3.Connection, sink: str) -> Backlog:
     if not progress.spans:
         return outbox.backlog(connection, progress.live_seq)
     live = outbox.backlog(connection, progress.live_seq).points
-    # Spans of two kinds lie side by side: each place counts once.
+    # Ranges of two kinds may overlap: each sequence number counts once.
     points, reached = live, 0
     for after, until in sorted((span.after, span.until) for span in progress.spans):
         points += max(0, until - max(after, reached))
@@ -275,7 +275,7 @@ def backlog(connection: sqlite3.Connection, sink: str) -> Backlog:
 
 
 def sinks(connection: sqlite3.Connection) -> list[SinkStatus]:
-    """How every registered sink is doing, by name."""
+    """Return the status of every registered sink, by name."""
     rows = connection.execute(
         "SELECT sink, acked_seq, sent_points, rejected_points, dropped_points, acked_ns"
         " FROM cursors ORDER BY sink"

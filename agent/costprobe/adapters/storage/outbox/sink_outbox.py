@@ -1,4 +1,4 @@
-"""The outbox as one sink drains it: live rows in order, and a backlog beside them."""
+"""The outbox of one sink: live rows in order, and a backlog alongside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SinkAccess(NamedTuple):
 
     Attributes:
         database: The store's file, to write to.
-        reader: The same file, to read from: a long read delays no commit.
+        reader: The same file, to read from: a long read does not delay commits.
         clock: For the time of progress.
         sink: Name of the sink; registered.
     """
@@ -45,14 +45,14 @@ class LiveRows:
         self._access = access
 
     def batch(self, limit: int) -> RowBatch | None:
-        """Return up to `limit` rows that come next; None if there are none."""
+        """Return the next rows, at most `limit`; None if there are none."""
         with self._access.reader.snapshot("read") as connection:
             live_seq = outbox_order.load(connection, self._access.sink).live_seq
             live = RowRange("all", live_seq, _NO_END)
             return outbox_order.batch_of(connection, live, limit, newest_first=False)
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
-        """Return the rows of a batch one by one, in the order in which they are sent."""
+        """Return the rows of a batch as a list, in the order in which they are sent."""
         with self._access.reader.snapshot("read") as connection:
             return outbox_order.rows_of(connection, batch.covered, newest_first=False)
 
@@ -62,13 +62,13 @@ class LiveRows:
         """Record that the rows of a batch up to the row `seq` need not be sent again.
 
         Args:
-            batch: What `batch` returned.
+            batch: The batch.
             seq: Sequence number of the last of these rows.
             sent: Number of rows that were acknowledged.
-            rejected: Lines that were refused for good, with the reason.
+            rejected: Lines that were permanently rejected, with the reasons.
         """
         del batch
-        with self._access.database.transaction("move a sink on in") as connection:
+        with self._access.database.transaction("advance a sink in") as connection:
             progress = outbox_order.load(connection, self._access.sink)
             if seq <= progress.live_seq:
                 return  # the thread of an earlier configuration sent and counted them
@@ -95,7 +95,7 @@ class BacklogRows:
         self._important_first = important_first
 
     def batch(self, limit: int) -> RowBatch | None:
-        """Return the next rows; None if there is no backlog, or none was found yet in a long one."""
+        """Return the next rows; None without a backlog, or if the part that was read had none."""
         for _ in range(_LOOKS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
@@ -106,16 +106,13 @@ class BacklogRows:
         return None
 
     def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
-        """Return the rows that come next once a batch is done; None where none was found at once.
-
-        Any thread may call it.
-        """
+        """Return the rows after a batch; None if the part that was read had none. Thread-safe."""
         with self._access.reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._access.sink).without(batch.covered)
             return self._look(connection, progress, limit)[1]
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
-        """Return the rows of a batch one by one, in the order in which they are sent."""
+        """Return the rows of a batch as a list, in the order in which they are sent."""
         with self._access.reader.snapshot("read") as connection:
             newest_first = self._important_first
             return outbox_order.rows_of(connection, batch.covered, newest_first=newest_first)
@@ -126,10 +123,10 @@ class BacklogRows:
         """Record that the rows of a batch up to the row `seq` need not be sent again.
 
         Args:
-            batch: What `batch` or `batch_after` returned.
+            batch: The batch.
             seq: Sequence number of the last of these rows, in the order in which they are sent.
             sent: Number of rows that were acknowledged.
-            rejected: Lines that were refused for good, with the reason.
+            rejected: Lines that were permanently rejected, with the reasons.
         """
         newest_first = self._important_first
         done = outbox_order.first_part(batch.covered, seq, newest_first=newest_first)
@@ -138,7 +135,7 @@ class BacklogRows:
     def _look(
         self, connection: sqlite3.Connection, progress: Progress, limit: int
     ) -> tuple[RowRange | None, RowBatch | None]:
-        """The range that is read next, and the rows found in it."""
+        """Return the range that is read next, and its rows."""
         newest_first = self._important_first
         span = outbox_order.next_span(progress, important_first=newest_first)
         if span is None:
@@ -147,8 +144,8 @@ class BacklogRows:
         return looked, outbox_order.batch_of(connection, looked, limit, newest_first=newest_first)
 
     def _remove(self, done: RowRange, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
-        """Remove a range from the backlog, and count what of it was still there."""
-        with self._access.database.transaction("move a sink on in") as connection:
+        """Remove a range from the backlog, and count its rows that were still in the backlog."""
+        with self._access.database.transaction("advance a sink in") as connection:
             progress = outbox_order.load(connection, self._access.sink)
             parts = progress.overlapping(done)
             if not parts:
@@ -162,17 +159,17 @@ class BacklogRows:
 class SinkOutbox:
     """The rows that one sink has not received; each change is one transaction with its counters.
 
-    A row leaves the outbox in the transaction that counts it, and a row that two threads had
+    A row is removed from the outbox in the transaction that counts it; a row that two threads have
     acknowledged counts once.
 
     Args:
         access: The sink's place in the store.
-        important_first: How a backlog leaves; see BacklogRows.
-        max_points: The most rows that may wait for it.
+        important_first: Order of the backlog; see BacklogRows.
+        max_points: Maximum number of queued rows.
 
     Attributes:
-        live: Rows as they come.
-        backlog: Rows that an outage left behind.
+        live: The newest rows.
+        backlog: Rows that were not sent during an outage.
     """
 
     def __init__(self, access: SinkAccess, *, important_first: bool, max_points: int) -> None:
@@ -183,12 +180,12 @@ class SinkOutbox:
         self.backlog = BacklogRows(access, important_first=important_first)
 
     def set_apart(self, over_points: int) -> None:
-        """Makes a backlog of the live rows, where they are more than `over_points`."""
+        """Move the live rows to the backlog if they are more than `over_points`."""
         with self._access.reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._access.sink)
             if self._apart(progress, outbox.newest_seq(connection), over_points) == progress:
                 return
-        with self._access.database.transaction("set a backlog apart in") as connection:
+        with self._access.database.transaction("move rows to a backlog in") as connection:
             progress = outbox_order.load(connection, self._access.sink)
             progress = self._apart(progress, outbox.newest_seq(connection), over_points)
             outbox_order.keep(connection, self._access.sink, progress, self._access.clock.time_ns())
@@ -236,7 +233,7 @@ def _advance(
     rejected: Sequence[tuple[str, str]],
     time_ns: int,
 ) -> None:
-    """Keeps a sink's progress, its cursor and its counters together."""
+    """Store a sink's progress, cursor and counters in one transaction."""
     refused = [RejectedLine(line, reason) for line, reason in rejected]
     outbox.advance(connection, sink, progress.acked_seq, sent, refused, time_ns)
     outbox_order.keep(connection, sink, progress, time_ns)

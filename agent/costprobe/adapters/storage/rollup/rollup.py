@@ -30,7 +30,7 @@ from costprobe.core.records import NS_PER_S
 
 # Events are never aggregated.
 NEVER_AGGREGATED: Final = frozenset({"event", "alert", "sweep"})
-_TIME_NS_MIN: Final = -(2**63)  # what a column holds
+_TIME_NS_MIN: Final = -(2**63)  # the range of a column
 
 
 @dataclass(frozen=True, slots=True)

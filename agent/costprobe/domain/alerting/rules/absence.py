@@ -1,4 +1,4 @@
-"""A series that existed and has had no row for several of its own intervals."""
+"""A series without a new row for several of its usual intervals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MINUTE_S = 60
 
 
 class AbsenceRuleConfig(RuleConfig):
-    """A series that existed and has had no row for several of its own intervals."""
+    """A series without a new row for several of its usual intervals."""
 
     kind: Literal["absence"] = Field(description="Kind of rule.", examples=["absence"])
     measurement: MeasurementName = Field(
@@ -140,7 +140,7 @@ class AbsenceRule(Rule):
             series=series,
             text=(
                 f"no row of {series} for {format_duration(round(shown_s))};"
-                f" one every {format_duration(usual_s)} is usual"
+                f" usually one every {format_duration(usual_s)}"
             ),
             since_ns=last_ns,
             value=silent_s,

@@ -69,7 +69,7 @@ class BudgetRule(Rule):
                 text=(
                     f"{spent:.2f} {config.currency} were spent in the last"
                     f" {format_duration(config.per_s)}, of {config.amount:.2f} planned;"
-                    f" {per_h:.2f} {config.currency} an hour on average"
+                    f" {per_h:.2f} {config.currency} per hour on average"
                 ),
                 since_ns=self._since_ns,
                 value=spent,

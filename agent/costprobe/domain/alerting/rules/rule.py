@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 class RuleConfig(Section):
-    """A `[[rule]]` section: what all alert rules share."""
+    """A `[[rule]]` section: options of all alert rules."""
 
     kind: str = Field(description="Kind of rule.", examples=["drift"])
     name: Name = Field(

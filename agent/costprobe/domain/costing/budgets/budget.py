@@ -20,9 +20,9 @@ from costprobe.domain.costing.budgets.periods import TimeSpan, local_time, perio
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, coverage_of
 
-# Below this coverage an hour is no estimate of a whole hour.
+# An hour with a lower coverage is not used to estimate a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2
-# Shorter gaps are not reported: restarts, a window of a service that has not ended.
+# Shorter gaps are not reported: they are restarts, or a service's window that has not ended.
 REPORTED_GAP_S = 1800.0
 MAX_REPORTED = 8
 
@@ -39,9 +39,9 @@ class BudgetStatus:
         time_ns: UTC in ns.
         spent: Currency in stored rows since the period started.
         coverage: Share of the period so far that those rows cover, over all of its devices.
-        missing: What `spent` does not include, a sentence each.
-        rest: Forecast of the rest of the period; None where too little is known.
-        note: Why there is no forecast, or not the requested one.
+        missing: Costs that `spent` does not include, one sentence each.
+        rest: Forecast of the rest of the period; None if there is too little data.
+        note: Reason why there is no forecast, or another method was used.
         foreign: Spend in other currencies, included in neither figure.
     """
 
@@ -67,7 +67,7 @@ class BudgetStatus:
 
     @property
     def expected(self) -> float | None:
-        """Currency at the end of the period; None where too little is known."""
+        """Expected spend at the end of the period in currency; None if there is too little data."""
         return None if self.rest is None else self.spent + self.rest.expected
 
     @property
@@ -106,7 +106,7 @@ def budget_status(
     history = hours_before(own, book, time_ns)
     found, note = None, ""
     if len(history) < MIN_HOURS:
-        note = f"{len(history)} h of rows are known, a forecast needs {MIN_HOURS}"
+        note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
     else:
         rest = rest_of(time_ns, period.end_ns, book.phase_ns)
         found = forecaster(history, rest, budget.timezone)
@@ -139,7 +139,7 @@ def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
 def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list[HourRate]:
     """Return the total cost of each complete past hour, oldest first.
 
-    An hour is left out if the rows of a payer cover less than half of it and there were rows before
+    An hour is excluded if the rows of a payer cover less than half of it and there are rows before
     and after it. The uncovered part of any other hour is assumed to cost as much as the covered.
     """
     last = book.hour_of(time_ns)
@@ -161,7 +161,7 @@ def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list
 def period_words(status: BudgetStatus) -> str:
     """Return the period's name: "2026-03-01", "March 2026"."""
     zone = ZoneInfo(status.budget.timezone)
-    # The middle: also correct for a day that does not start at midnight.
+    # The middle of the period is correct even for a day that does not start at midnight.
     first = local_time((status.period.start_ns + status.period.end_ns) // 2, zone)
     return f"{first:%Y-%m-%d}" if status.budget.period == "day" else f"{first:%B %Y}"
 
@@ -173,7 +173,7 @@ def _missing(
     foreign: Mapping[str, float],
 ) -> list[str]:
     if not covered_s:
-        return [f"no row of {budget.scope} has a cost in this period"]
+        return [f"no cost data for {budget.scope} in this period"]
     gaps = [
         f"{device}: no cost data for {(elapsed_s - known_s) / HOUR_S:.1f} h of the period"
         for device, known_s in sorted(covered_s.items())

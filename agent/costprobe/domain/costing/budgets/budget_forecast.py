@@ -1,22 +1,22 @@
 """Forecast of a period's cost: a robust rate for each hour of the week, with an interval.
 
-The point is a seasonal median: each hour to come is expected to cost what the same hour of the week
-cost in the median of up to eight weeks (of the same hour of the day, or of all hours, where none of
-it is known). It is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting: Principles
-and Practice (3rd ed., 5.2), with a median of seasons for the last season, so that one odd week does
-not come back. Two corrections follow, both from the differences between hours and their medians: the
-mean of the differences of whole blocks, for a sum goes by the mean and not by the median (blocks
-further out than four robust deviations are drawn in to there); and a part of what the last week and
-the last day were away, the day's part fading as the hours to come lie further ahead.
+The point forecast is a seasonal median: a future hour is expected to cost the median of the same
+hour of the week over up to eight weeks (or of the same hour of the day, or of all hours, if there is
+no such hour). It is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting: Principles
+and Practice (3rd ed., 5.2), with the median of the seasons instead of the last season, so that one
+unusual week is not repeated. Two corrections use the differences between hours and their medians.
+The first is the mean difference of whole blocks, because a sum depends on the mean, not the median;
+blocks beyond four robust deviations are clipped. The second is a share of the deviation of the last
+week and the last day; the share of the day decreases with the forecast distance.
 
-The interval is one of sums, as that book's 5.5 gives them for single values. The differences between
-what hours cost and what the others would have led one to expect (each hour left out once) are
-added up in blocks of at most a day. With s the blocks' robust spread (1.4826 times the median
-absolute deviation, after Rousseeuw and Croux 1993, or the width from the 10th to the 90th percentile
-over 2.563 if that is larger) and r their correlation from one to the next, a sum of n blocks has the
-variance s² (n + 2 Σ (n - k) r^k), that of a first-order autoregression; the level itself is known no
-better than from the N blocks there are, which adds s² n² (1 + r) / ((1 - r) N). The quantile is
-Student's with N - 1 degrees of freedom, by the expansion 26.7.5 of Abramowitz and Stegun.
+The interval is that of a sum; section 5.5 of the book has it for single values. The residuals are
+the differences between each hour and its estimate from the other hours (leave-one-out), summed in
+blocks of at most a day. Let s be the robust spread of the blocks (1.4826 times the median absolute
+deviation, after Rousseeuw and Croux 1993, or the distance from the 10th to the 90th percentile
+divided by 2.563 if that is larger) and r the correlation of successive blocks. Then a sum of n blocks
+has the variance s² (n + 2 Σ (n - k) r^k), that of a first-order autoregression. The uncertainty of
+the level, which is estimated from N blocks, adds s² n² (1 + r) / ((1 - r) N). The quantile is that of
+Student's distribution with N - 1 degrees of freedom (Abramowitz and Stegun, expansion 26.7.5).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from costprobe.domain.costing.budgets.periods import HOUR_NS, local_time
 
 INTERVAL = 0.8
 MIN_HOURS = 6
-# Values from which on a season counts as known in the method's description.
+# Smallest number of values with which a season is named in the description of the method.
 MIN_OF_A_SEASON = 2
 BLOCK_HOURS = 24
 MIN_BLOCKS = 4
-# Part of the last week's and day's difference from the median weeks that is expected to persist.
+# Share of the last week's and day's deviation from the median that is expected to persist.
 LEVEL_WEIGHT = 0.5
 WEEK_HOURS = 168
 DAY_HOURS = 24
@@ -69,7 +69,7 @@ class Forecast:
         expected: Currency.
         low: Lower end of the 80 % interval.
         high: Its upper end.
-        method: Method, in words.
+        method: Method, as text.
         hours: Number of past hours that it is based on.
     """
 
@@ -81,7 +81,7 @@ class Forecast:
 
 
 class Rest(NamedTuple):
-    """A future hour, or the rest of the present one.
+    """A future hour, or the rest of the current one.
 
     Attributes:
         start_ns: UTC in ns.
@@ -121,7 +121,7 @@ def robust_forecast(
         timezone: IANA name, for the hours of the week.
 
     Returns:
-        None where fewer than MIN_HOURS hours are known.
+        None if there are fewer than MIN_HOURS hours.
     """
     if len(history) < MIN_HOURS:
         return None
@@ -207,7 +207,7 @@ def _drawn_in_mean(differences: Sequence[float]) -> float:
 
 
 def _blocks(differences: Sequence[float], length: int) -> list[Sequence[float]]:
-    """Return whole blocks, counted from the end, so that the newest hours are in one."""
+    """Return whole blocks, counted from the end, so that they include the newest hours."""
     starts = range(len(differences) - length, -1, -length)
     return [differences[start : start + length] for start in starts]
 

@@ -1,4 +1,4 @@
-"""Conditions of a budget: exceeded, or forecast to be; each starts once a period."""
+"""Conditions of a budget, exceeded or forecast to be exceeded; each starts once per period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from costprobe.domain.costing.budgets.budget import BudgetStatus, period_words
 Condition = Literal["budget_exceeded", "budget_forecast"]
 # The forecast condition ends at this share of the budget.
 CLEAR_SHARE = 0.95
-# The forecast condition starts after so many successive evaluations above the budget.
+# The forecast condition starts after this number of successive evaluations above the budget.
 LOOKS = 2
 
 
@@ -33,7 +33,7 @@ class BudgetFlags:
 class BudgetWatch:
     """The conditions of one budget over its periods.
 
-    Once exceeded, a budget stays so until its period ends. A forecast must be above the budget in
+    The condition "exceeded" lasts until the period ends. A forecast must be above the budget in
     two successive evaluations; its condition ends when it falls to 95 % of the budget, and does not
     start again in the same period.
     """
@@ -68,7 +68,7 @@ class BudgetWatch:
 
     @classmethod
     def restore(cls, document: Mapping[str, Any]) -> BudgetWatch:
-        """Return the watch that a document holds.
+        """Return the state of a document.
 
         Raises:
             KeyError, TypeError, ValueError: The document is damaged.
@@ -78,7 +78,7 @@ class BudgetWatch:
         watch._exceeded = bool(document["exceeded"])
         watch._above = int(document["above"])
         if document["forecast"] not in ("no", "yes", "over"):
-            raise ValueError(f"no such state of a forecast: {document['forecast']!r}")
+            raise ValueError(f"unknown forecast state {document['forecast']!r}")
         watch._forecast = document["forecast"]
         return watch
 
@@ -130,7 +130,7 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
 
 
 def exceeded_words(status: BudgetStatus) -> str:
-    """Return the spend in a sentence."""
+    """Return the spend as a sentence."""
     budget = status.budget
     covered = "" if status.coverage >= 1 - 0.01 else f"; rows cover {status.coverage:.0%} of it"
     return (
@@ -140,7 +140,7 @@ def exceeded_words(status: BudgetStatus) -> str:
 
 
 def forecast_words(status: BudgetStatus) -> str:
-    """Return spend and forecast in a sentence."""
+    """Return spend and forecast as a sentence."""
     if status.expected is None or status.low is None or status.high is None:
         return exceeded_words(status)
     return (

@@ -15,7 +15,7 @@ _DECEMBER = 12
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A time span, without its end.
+    """A time span; the end is excluded.
 
     Attributes:
         start_ns: UTC in ns.

@@ -1,4 +1,4 @@
-"""The configuration of budgets: what a host, a device or a service may cost in a calendar period."""
+"""Configuration of budgets: the planned cost of a host, device or service in a calendar period."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BudgetConfig(Section):
 
     @property
     def scope(self) -> str:
-        """What it is for, in words: "host", "gpu0", "service chat"."""
+        """What the budget covers, as text: "host", "gpu0", "service chat"."""
         if self.service is not None:
             return f"service {self.service}"
         return self.device or "host"

@@ -23,12 +23,12 @@ DIGITS = 9
 
 
 class Payer(NamedTuple):
-    """The service and device whose cost a series holds.
+    """The service and device whose cost a series contains.
 
     Attributes:
         service: Name of the service; empty for the whole cost of a device.
         device: Name of the device.
-        currency: ISO 4217 code; empty where the rows have none.
+        currency: ISO 4217 code; empty if the rows have none.
     """
 
     service: str
@@ -195,7 +195,7 @@ class SpendBook:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> SpendBook:
-        """Return the book that a document holds.
+        """Return the book of a document.
 
         Raises:
             KeyError, TypeError, ValueError: The document is damaged.
@@ -204,7 +204,7 @@ class SpendBook:
         book.final_ns = int(document["final_ns"])
         for service, device, currency, first, costs, covered_s in document["series"]:
             if len(costs) != len(covered_s):
-                raise ValueError("costs and covered times are not as many")
+                raise ValueError("costs and covered times differ in number")
             series = HourSeries(int(first), array("d", costs), array("d", covered_s))
             book._series[Payer(service, device, currency)] = series
         return book

@@ -4,7 +4,7 @@ A cost per inference is C = r t + p e: price rate times time, electricity price 
 times energy. Source: Ang, "Decomposition analysis for policymaking in energy" (2004), the
 logarithmic mean Divisia index, LMDI-I: ln(C1/C0) is the sum over the factors x of
 w ln(x1/x0), with w = L(term1, term0) / L(C1, C0) and L the logarithmic mean. Where a term is
-zero on one side, the limit that Ang and Liu (2007) give is taken in closed form.
+zero on one side, the limit of Ang and Liu (2007) is used in closed form.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CostFactors:
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """A change of cost, split.
+    """The decomposition of a change of cost.
 
     Attributes:
         log_ratio: ln(after / before).
@@ -65,7 +65,7 @@ class CostChange:
 
     @property
     def change_pct(self) -> float:
-        """The change in percent of what was before."""
+        """The change in percent of the cost before."""
         return math.expm1(self.log_ratio) * 100
 
     @property
@@ -90,7 +90,7 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
         ValueError: A cost is not positive, so that no ratio is defined.
     """
     if not (before.cost > 0 and after.cost > 0):
-        raise ValueError("a change is split between two positive costs")
+        raise ValueError("both costs must be positive to decompose their change")
     whole = _log_mean(after.cost, before.cost)
     hardware = _term((before.price_per_s, before.time_s), (after.price_per_s, after.time_s))
     electricity = _term(
@@ -122,7 +122,7 @@ def _term(before: tuple[float, float], after: tuple[float, float]) -> tuple[floa
 def _log_mean(a: float, b: float) -> float:
     """Return the logarithmic mean of two positive numbers, stable where they are nearly equal."""
     relative = (a - b) / b
-    # Below this the quotient loses more digits than the first terms of its series leave out.
+    # Below this, the quotient's rounding error exceeds the truncation error of its series.
     if abs(relative) < 1e-6:  # noqa: PLR2004 - explained above
         return b * (1 + relative / 2)
     return (a - b) / math.log(a / b)

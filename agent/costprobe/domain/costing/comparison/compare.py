@@ -11,7 +11,7 @@ from typing import Literal
 from costprobe.domain.costing.quantiles import quantile
 
 Basis = Literal["probe", "serving"]
-# Below this many samples the quartiles are single samples, and chance orders the models.
+# With fewer samples the quartiles are single samples, and the order of the models is random.
 MIN_SAMPLES = 5
 # Half the width of a notch, in interquartile ranges over the root of the number of samples: two
 # medians whose notches do not overlap differ at about 95 % (McGill, Tukey and Larsen 1978).
@@ -23,7 +23,7 @@ class Summary:
     """Summary of a value over samples.
 
     Attributes:
-        value: Median; on the serving basis the ratio of sums, where there is one.
+        value: Median; on the serving basis the ratio of sums, if there is one.
         iqr: Interquartile range.
         samples: Number of samples.
     """
@@ -40,13 +40,13 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model as it was run: a probe on a device, or a service; what is not known is None.
+    """A probe on a device, or a service; unknown values are None.
 
     Attributes:
         name: Its name in the output.
         basis: Basis of its cost; costs of two bases are not comparable.
         device: Name of its device.
-        currency: ISO 4217 code; empty where nothing priced it.
+        currency: ISO 4217 code; empty without a price.
         cost: Currency per inference.
         latency_p50_ms: Median latency of a batch, or of a request.
         latency_p99_ms: 99th percentile of it.
@@ -58,11 +58,11 @@ class Candidate:
         energy_per_million_tokens_in_j: Joules per million prompt tokens.
         energy_per_million_tokens_out_j: Joules per million generated tokens.
         idle_share: Idle share of the cost.
-        plans: Kinds of the price plans under which it was priced.
+        plans: Kinds of the price plans in force.
         samples: Number of samples that count.
-        contended: Samples left out because another process used the device.
-        throttled: Samples left out because the device was throttled.
-        outdated: Samples left out because they are of older software.
+        contended: Samples excluded because another process used the device.
+        throttled: Samples excluded because the device was throttled.
+        outdated: Samples excluded because they are of older software.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that is not compared, and why."""
+    """A candidate that is not compared, with the reason."""
 
     candidate: Candidate
     reason: str
@@ -97,12 +97,12 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A candidate and its place on or behind the Pareto front.
+    """A candidate on or behind the Pareto front.
 
     Attributes:
         candidate: The candidate.
-        dominated_by: Name of one on the front that is as good in everything and better in
-            something; None on the front.
+        dominated_by: Name of a candidate on the front that is no worse in any value and better in at
+            least one; None on the front.
     """
 
     candidate: Candidate
@@ -153,8 +153,8 @@ def compared(
     """Group comparable candidates and find each group's Pareto front.
 
     Args:
-        candidates: Models as they were run.
-        currency: The only currency to compare; None for each by itself.
+        candidates: The candidates.
+        currency: The only currency to compare; None for every currency separately.
         p99_ms: Upper limit of the 99th percentile of latency, in ms.
         quality: Lower limit of the quality.
 
@@ -179,13 +179,13 @@ def compared(
 def _unfit(candidate: Candidate, currency: str | None) -> str | None:
     """Return why a candidate is not comparable; None if it is."""
     if candidate.samples < MIN_SAMPLES:
-        return f"too few samples: {candidate.samples}, and {MIN_SAMPLES} are needed"
+        return f"too few samples: {candidate.samples} of {MIN_SAMPLES}"
     if candidate.cost is None:
-        return "nothing priced it"
+        return "it has no price"
     if candidate.cost.samples < MIN_SAMPLES:
         return f"too few priced samples: {candidate.cost.samples} of {MIN_SAMPLES}"
     if currency is not None and candidate.currency != currency:
-        return f"it costs in {candidate.currency}, not in {currency}"
+        return f"its currency is {candidate.currency}, not {currency}"
     return None
 
 
@@ -203,7 +203,7 @@ def losses(candidate: Candidate) -> tuple[float, ...]:
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether one point is nowhere worse than another and somewhere better; less is better."""
+    """Return whether one point is no worse than another in any value and lower in at least one."""
     pairs = list(zip(one, other, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
@@ -212,15 +212,15 @@ def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
     """Return for each point the first of the Pareto front that dominates it; None on the front.
 
     Args:
-        points: Tuples of equal length, of which less is better; infinite is the worst.
+        points: Tuples of equal length; lower values are better.
     """
     front = [
         index
         for index, point in enumerate(points)
         if not any(dominates(other, point) for other in points)
     ]
-    # Domination is transitive, and what is finite has an end: a point that is dominated is
-    # dominated by one of the front.
+    # Domination is transitive and the points are finite: a dominated point is dominated by a point
+    # of the front.
     return [
         next((other for other in front if dominates(points[other], point)), None)
         for point in points
@@ -271,9 +271,9 @@ def _not_good_enough(one: Candidate, p99_ms: float | None, quality: float | None
     if p99_ms is not None:
         found = one.latency_p99_ms
         if found is None:
-            reasons.append("its p99 latency is not known")
+            reasons.append("its p99 latency is unknown")
         elif found.samples < MIN_SAMPLES:
-            reasons.append(f"its p99 latency is known of {found.samples} samples only")
+            reasons.append(f"its p99 latency has only {found.samples} samples")
         elif found.value > p99_ms:
             reasons.append(f"its p99 latency is {found.value:.4g} ms")
     if quality is not None:

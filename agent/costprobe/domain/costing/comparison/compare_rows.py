@@ -46,7 +46,7 @@ def sifted(rows: Sequence[Point]) -> Sifted:
 
 
 def number(row: Point, field: str) -> float | None:
-    """Return a numeric field of a row; None where it is absent."""
+    """Return a numeric field of a row; None if it is absent."""
     value = row.fields.get(field)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -54,7 +54,7 @@ def number(row: Point, field: str) -> float | None:
 def probe_candidates(
     probes: Iterable[Point], costs: Iterable[Point], qualities: Mapping[str, float | None]
 ) -> list[Candidate]:
-    """Return a candidate for each probe, device, batch and way of running, by name.
+    """Return a candidate for each probe, device, batch and execution mode, by name.
 
     Args:
         probes: Rows of `probe`.
@@ -131,7 +131,7 @@ def probe_name(row: Point) -> str:
 
 
 def _energy(rows: Sequence[Point]) -> Summary | None:
-    """Return the energy field unless it is that of the whole board around a device."""
+    """Return the energy; None if it is that of the whole board of a MIG device."""
     own = [row for row in rows if row.fields.get("energy_scope") != "parent"]
     # An energy that is carried over to later rows would count several times.
     measured = [row for row in own if row.fields.get("energy_method") != "last_known"]
@@ -157,7 +157,7 @@ def service_candidates(
     return [
         _service_candidate(rows, service, model, currency, qualities.get(service))
         for (service, model, currency), rows in sorted(groups.items())
-        # The sum over models is not a model.
+        # The row of the whole service is not that of a model.
         if model or service not in several
     ]
 
@@ -173,7 +173,7 @@ def _service_candidate(
         only = next(iter(quality.values())) if len(quality) == 1 else None
         quality = quality.get(model) if model else only
     elif model:
-        quality = None  # one figure for several models is no model's
+        quality = None  # one quality for several models applies to none of them
     newest = max(rows, key=lambda row: row.time_ns)
     return Candidate(
         name=f"{service}/{model}" if model else service,

@@ -21,10 +21,10 @@ class WhatIfSample:
         probe: Name of the probe.
         time_ns: UTC in ns.
         time_per_inference_s: Seconds of the device for one inference.
-        energy_per_inference_j: Joules for one inference; None where unknown.
-        batch: Inferences per pass; empty where unknown.
-        latency_p50_ms: Median latency of a pass; None where unknown.
-        fingerprint: Of software and model; empty where unknown.
+        energy_per_inference_j: Joules for one inference; None if unknown.
+        batch: Inferences per pass; empty if unknown.
+        latency_p50_ms: Median latency of a pass; None if unknown.
+        fingerprint: Of software and model; empty if unknown.
     """
 
     device: str
@@ -48,9 +48,9 @@ class Repriced:
     """Samples under a plan.
 
     Attributes:
-        per_inference: Median currency per inference; None where no sample could be priced.
+        per_inference: Median currency per inference; None if no sample could be priced.
         samples: Number of priced samples.
-        unpriced: Number of others: the plan has no price for them, or electricity is paid
+        unpriced: Number of other samples: the plan has no price for them, or electricity is paid
             separately and their energy is unknown.
     """
 
@@ -62,7 +62,7 @@ class Repriced:
 def samples_of(rows: Iterable[Point]) -> list[WhatIfSample]:
     """Return the samples in rows of `probe` or `sweep`, oldest first.
 
-    Contended ones are left out: another process used part of the device.
+    Contended samples are excluded, because another process used part of the device.
     """
     found = []
     for row in rows:
@@ -146,7 +146,7 @@ def repriced(
 
     Args:
         samples: Of one probe on one device.
-        terms_at: The terms for a device at a UTC ns; None where nothing prices it.
+        terms_at: Returns the terms for a device at a UTC ns; None without a price.
     """
     costs = []
     for sample in samples:
@@ -171,18 +171,18 @@ def break_even_share(
 ) -> Decimal | None:
     """Return the break-even utilization of a device that is paid for in every hour.
 
-    On demand is paid for in the hours of use only; a reserved or owned device in every hour, plus
-    electricity where that is paid separately. They cost the same where
+    An on-demand device is paid for only in hours of use; a reserved or owned one in every hour, plus
+    electricity if that is paid separately. Their costs are equal at
     share x on_demand = fixed + share x electricity.
 
     Args:
-        fixed_per_hour: Currency per hour of the device that is always paid for.
-        on_demand_per_hour: Currency per hour of use on demand, all in.
+        fixed_per_hour: Currency per hour of the reserved or owned device.
+        on_demand_per_hour: Currency per hour of on-demand use, electricity included.
         electricity_per_hour: Currency for the fixed device's electricity in an hour of use.
 
     Returns:
-        None if on demand costs no more than the electricity alone, so that nothing is ever
-        saved; above 1 if on demand is always cheaper.
+        None if on demand costs no more than the electricity, so that there is no break-even;
+        above 1 if on demand is always cheaper.
     """
     saved = on_demand_per_hour - electricity_per_hour
     return fixed_per_hour / saved if saved > 0 else None

@@ -1,7 +1,7 @@
-"""Account for a probe run: its rows, its events and the state for the next run.
+"""Accounting of a probe run: its rows, its events and the state for the next run.
 
-`account_run` is the one place where a probe's result becomes rows: it prices the run, adds its
-emissions and rolling cost, and compares price, software and board with those of earlier runs.
+`account_run` converts the result of a probe to rows: it prices the run, adds its emissions and
+rolling cost, and compares price, software and board with those of earlier runs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Prices:
     """Inputs of a device's cost and carbon at an instant.
 
     Attributes:
-        terms: The price terms in force; None where nothing prices the device.
-        terms_before: The terms last seen for the device; None before the first.
-        intensity: Carbon intensity of its electricity; None where unknown.
+        terms: The price terms in force; None without a price.
+        terms_before: The previous terms of the device; None before the first.
+        intensity: Carbon intensity of its electricity; None if unknown.
     """
 
     terms: Terms | None
@@ -39,12 +39,12 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What a probe ran on.
+    """Software and board that a probe ran on.
 
     Attributes:
         fingerprint: Hash of software and model.
-        software: Names and versions that the fingerprint was made of.
-        board: Lasting identity of the board; empty where there is none.
+        software: Names and versions that the fingerprint is computed from.
+        board: Permanent identity of the board; empty if there is none.
     """
 
     fingerprint: str
@@ -54,11 +54,11 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """What a probe's runs on one device leave for the next run.
+    """State of a probe on one device between two runs.
 
     Attributes:
         reference: The terms of its first priced run in its currency; None before.
-        platform: What it last ran on; None before the first run.
+        platform: Software and board of the last run; None before the first run.
         energy: The last measured energy per inference; None before the first.
         costs: Rolling costs per inference in `currency`; None before the first.
         currency: ISO 4217 code of `costs`.
@@ -71,7 +71,7 @@ class ProbeState:
     currency: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Return what a restart continues from, as JSON; costs are read from the stored rows."""
+        """Return the state as JSON, without the costs, which are read from the stored rows."""
         platform = self.platform
         return {
             "reference": None if self.reference is None else self.reference.to_document(),
@@ -96,13 +96,13 @@ class ProbeState:
 
 @dataclass(frozen=True, slots=True)
 class AccountedRun:
-    """The outcome of accounting for a run.
+    """Result of accounting for a run.
 
     Attributes:
-        report: The priced run, for people.
-        events: What changed: price, software or board.
+        report: The priced run.
+        events: Changes of price, software or board.
         rows: Rows of `probe`, `cost` and `event`, to be stored together.
-        state: For the next run of the probe on the device.
+        state: State for the next run of the probe on the device.
     """
 
     report: ProbeReport
@@ -113,7 +113,7 @@ class AccountedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """A priced run and its rolling windows; `sample` is None where nothing prices the run."""
+    """A priced run and its rolling windows; `sample` is None without a price."""
 
     sample: CostSample | None = None
     reference: Terms | None = None
@@ -124,11 +124,11 @@ class _Cost:
 def account_run(
     run: MeasuredRun, prices: Prices, before: ProbeState, tags: Mapping[str, str], time_ns: int
 ) -> AccountedRun:
-    """Turn a measured run into rows, events and the state for the next run.
+    """Return the rows, the events and the next state of a measured run.
 
     Args:
         run: The run.
-        prices: Of its device, at its end.
+        prices: Prices of its device at its end.
         before: The state after the previous run. Its `costs` must be in the currency of
             `prices.terms`.
         tags: Host and static labels.
@@ -208,7 +208,7 @@ def _priced(
 
 
 def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
-    """Return what a run ran on; a board that is unknown now is the one known before."""
+    """Return software and board of a run; if the board is unknown, that of the previous run."""
     board = run.board or (before.board if before else "")
     return Platform(run.result.fingerprint, dict(run.result.software), board)
 
@@ -216,7 +216,7 @@ def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
 def _platform_events(
     result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
 ) -> list[Event]:
-    """Return an event if a probe runs on other software or another board than before."""
+    """Return an event if software or board changed since the previous run."""
     if before is None:
         return []
     # A board that was unknown before has not changed.

@@ -14,7 +14,7 @@ class ProbeEnergy:
     Attributes:
         per_inference_j: Gross joules per inference, idle power included.
         above_idle_j: Joules per inference above idle power; None until idle power is measured.
-        method: How the energy was found; `last_known` if it is another run's.
+        method: How the energy was measured; `last_known` if it is that of an earlier run.
         rel_err: Relative uncertainty of per_inference_j.
         scope: What it covers, as in `Energy`.
         suspect: True if energy counter and power disagree; None until they were compared.
@@ -60,8 +60,7 @@ def energy_per_inference(energy: Energy, result: ProbeResult) -> ProbeEnergy:
 class KnownEnergy:
     """The last measured energy per inference of a probe on a device.
 
-    A run without an energy window is priced with it if batch and fingerprint are the same; the
-    energy of other software is no estimate of this one's.
+    A run without an energy window is priced with it if batch and fingerprint are the same.
 
     Attributes:
         batch: Items per forward pass of the measured run.
@@ -74,7 +73,7 @@ class KnownEnergy:
     energy: ProbeEnergy
 
     def for_run(self, result: ProbeResult) -> ProbeEnergy | None:
-        """Return it for a run without an energy window; None if it is of other software."""
+        """Return the energy for a run without an energy window; None if batch or software differ."""
         if (self.batch, self.fingerprint) != (result.batch, result.fingerprint):
             return None
         return replace(self.energy, method="last_known")

@@ -1,4 +1,4 @@
-"""Events for a changed price, tariff, software or board."""
+"""Events for changes of price, tariff, software or board."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def price_events(
 ) -> list[Event]:
     """Return an event if a device's hardware price or electricity tariff changed.
 
-    The end of a reserved term is an event even if the price stays the same. Devices that work as
-    one ("gpu0+gpu1") have none: each of them has its own.
+    The end of a reserved term is an event even if the price stays the same. A group of devices
+    ("gpu0+gpu1") has no events, because each of its devices has them.
 
     Args:
         device: Name of the device.
         before: The previous terms; None if there were none.
         after: The terms in force; None if there are none.
-        time_ns: UTC in ns at which they were seen to differ.
+        time_ns: UTC in ns at which the change was detected.
     """
     if before is None or after is None or before == after or TOGETHER in device:
         return []
@@ -32,14 +32,14 @@ def price_events(
     if old.price != new.price or has_lapsed:
         title = f"{device} now costs {new.per_hour:.6g} {new.currency} per hour"
         if has_lapsed:
-            title += ": its reserved term is over"
+            title += ": its reserved term has ended"
         return [
             Event(
                 kind="price",
                 severity="warning" if has_lapsed else "info",
                 title=title,
                 time_ns=time_ns,
-                detail=f"{old.source} was followed by {new.source}{electricity}",
+                detail=f"{new.source} replaced {old.source}{electricity}",
                 device=device,
                 before=f"{old.per_hour:.6g} {old.currency}/h",
                 after=f"{new.per_hour:.6g} {new.currency}/h",
@@ -55,7 +55,7 @@ def price_events(
             severity="info",
             title=f"electricity for {device} now costs {per_kwh[1]:.6g} {new.currency} per kWh",
             time_ns=time_ns,
-            detail="the tariff in force changed; the building's share (PUE) is in the price",
+            detail="the tariff in force changed; prices include the overhead of the building (PUE)",
             device=device,
             before=f"{per_kwh[0]:.6g} {old.currency}/kWh",
             after=f"{per_kwh[1]:.6g} {new.currency}/kWh",
@@ -65,23 +65,23 @@ def price_events(
 
 
 def _tariff_change(before: Terms, after: Terms) -> str:
-    """Return the change of the electricity tariff in words; empty if it did not change."""
+    """Return the change of the electricity tariff as text; empty if it did not change."""
     if before.electricity_per_j == after.electricity_per_j:
         return ""
     old, new = (terms.electricity_per_j * KWH_J for terms in (before, after))
-    return f"; electricity paid apart went from {old:.6g} to {new:.6g} per kWh"
+    return f"; electricity, paid separately, changed from {old:.6g} to {new:.6g} per kWh"
 
 
 def software_event(
     result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
 ) -> Event:
-    """Return the event of changed software or another board under a probe.
+    """Return the event of changed software or another board.
 
     Args:
         result: The first run after the change.
         before: Names and versions of the previous run's software; its board's identity as BOARD.
         now: The same of this run.
-        time_ns: UTC in ns of the region's end.
+        time_ns: UTC in ns of the end of the steady-state window.
     """
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
     what = "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
@@ -90,7 +90,7 @@ def software_event(
         severity="info",
         title=f"{result.probe} on {result.device} runs on {what}",
         time_ns=time_ns,
-        detail="latency, energy and cost before and after are not of the same thing",
+        detail="latency, energy and cost before and after are not comparable",
         device=result.device,
         subject={"probe": result.probe},
         before=", ".join(f"{key} {before.get(key, 'none')}" for key in changed),

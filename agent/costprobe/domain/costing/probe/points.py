@@ -42,7 +42,7 @@ def device_point(
         charge: Its cost in the interval; None, or without terms, where nothing prices the device.
         tags: Host and static labels.
         time_ns: UTC in ns of the interval's end.
-        emitted: Emissions of its electricity; None where unknown.
+        emitted: Emissions of its electricity; None if unknown.
     """
     fields: dict[str, FieldValue | None] = dict(reading.fields)
     if emitted is not None:
@@ -84,11 +84,11 @@ def probe_point(
     """Return a row of `probe`.
 
     Args:
-        result: What the probe measured.
-        energy: Joules per inference, with their method and uncertainty; None where unknown.
-        activity: The device's conditions in the region, as fields, where they are known.
+        result: Result of the probe.
+        energy: Joules per inference, with method and uncertainty; None if unknown.
+        activity: Conditions of the device in the steady-state window, as fields; only known ones.
         tags: Host and static labels.
-        time_ns: UTC in ns of the region's end.
+        time_ns: UTC in ns of the end of the steady-state window.
     """
     fields: dict[str, FieldValue | None] = {
         f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
@@ -107,7 +107,7 @@ def probe_point(
         **(energy.fields() if energy else {}),
         **activity,
     }
-    # A server chooses its batches itself: only the concurrency is known.
+    # A server chooses its own batches: only the concurrency is known.
     batch = "" if "concurrency" in result.tags else str(result.batch)
     own = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
     return make_point("probe", {**tags, **own}, fields, time_ns)
@@ -127,12 +127,12 @@ def cost_point(
 
     Args:
         cost: The priced sample.
-        result: What the probe measured.
+        result: Result of the probe.
         rolled: Summaries of the rolling windows, by name.
         energy_method: How the energy was measured; a field if cost or emissions include energy.
         tags: Host and static labels.
-        time_ns: UTC in ns of the region's end.
-        emitted: Emissions per inference; None where unknown.
+        time_ns: UTC in ns of the end of the steady-state window.
+        emitted: Emissions per inference; None if unknown.
     """
     fields: dict[str, FieldValue | None] = {
         "cost_per_inference": cost.per_inference,
@@ -161,14 +161,14 @@ def cost_point(
 
 
 def per_million_tokens(cost: CostSample, result: ProbeResult, tokens: float | None) -> float | None:
-    """Return the currency per million tokens of one kind, which bear the requests' whole cost.
+    """Return the whole cost of the requests per million tokens of one kind.
 
-    Cost per input and per output token are two views of the same money and must not be added: the
-    shares of prefill and decode in a request cannot be measured from outside.
+    Cost per input token and per output token both contain the whole cost and must not be added: the
+    shares of prefill and decode in a request cannot be measured by a client.
 
     Args:
         cost: The price of a request.
-        result: What the probe measured.
+        result: Result of the probe.
         tokens: Tokens of that kind in the window.
     """
     return cost.per_inference * result.inferences / tokens * MILLION if tokens else None

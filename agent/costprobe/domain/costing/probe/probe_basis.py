@@ -1,7 +1,7 @@
-"""Cost per inference on the probe basis: with the device used by nothing else.
+"""Cost per inference on the probe basis: on a device without other load.
 
-Source: DESIGN "Cost per inference (probe basis)" = (∫ r dt + tariff x PUE x E / 3.6e6) / N over
-the steady-state window, r in currency per device-second, E in joules, N inferences.
+Source: docs/cost.md: (∫ r dt + tariff x PUE x E / 3.6e6) / N over the steady-state window, with r in
+currency per device-second, E in joules and N inferences.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ def cost_sample(
     inferences: float,
     energy_per_inference_j: float | None,
 ) -> CostSample | None:
-    """Return the cost of one inference in a window, or None where it is unknown.
+    """Return the cost of one inference in a window.
 
-    A region lasts seconds and a plan holds from midnight, so the rate is constant in it and
+    A window lasts seconds and plans change at midnight, so the rate is assumed to be constant and
     the integral is a product.
 
     Args:
         terms: The terms in force during the window.
         reference: The terms in force when the baseline started.
-        window_s: Seconds of the region that went into its inferences.
-        inferences: Inferences in the region.
-        energy_per_inference_j: Joules per inference; None where it was not measured.
+        window_s: Seconds of the window that were spent on inferences.
+        inferences: Inferences in the window.
+        energy_per_inference_j: Joules per inference; None if unknown.
 
     Returns:
-        None if nothing was inferred, or if electricity is paid for apart and the energy is
-        unknown: a cost without its electricity would look like a saving.
+        None without inferences, or if electricity is paid separately and the energy is unknown: a
+        cost without electricity would look like a saving.
     """
     if inferences <= 0 or window_s <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Rolling cost: the median and the spread of the samples of the last hour, day and week."""
+"""Rolling cost: median and interquartile range of the samples of the last hour, day and week."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RollingWindows:
         return replace(self, samples=kept[first:])
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
-        """Return each window that ends at UTC now_ns and holds a sample, by its WINDOWS_S name."""
+        """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
         samples = sorted(self.samples)
         found: dict[str, Rolled] = {}
         for name, window_s in WINDOWS_S.items():

@@ -1,4 +1,4 @@
-"""A probe run: as it was measured, and as it was priced."""
+"""A measured probe run, and the priced run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from costprobe.domain.pricing.book import Terms
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A probe's result joined with what the sensors measured in its steady-state window.
+    """A probe's result, joined with the sensor data of its steady-state window.
 
     Attributes:
-        result: What the probe measured.
-        energy: The device's energy in the window; None where it is unknown.
-        energy_absent: Why it is unknown.
-        activity: Conditions of the device in the window, as fields, where they are known.
+        result: Result of the probe.
+        energy: The device's energy in the window; None if unknown.
+        energy_absent: Reason why it is unknown.
+        activity: Conditions of the device in the window, as fields; only known ones.
         every_s: Seconds between runs.
         curve: Points of a batch search; empty if there was none.
-        board: Lasting identity of the board it ran on, of several in their order; empty where
-            there is none.
+        board: Permanent identity of the board, or of several boards in order; empty if there is none.
     """
 
     result: ProbeResult
@@ -38,18 +37,18 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """The outcome of one probe run; the log line and the CLI's JSON are made of it.
+    """A priced probe run, from which the log line and the CLI's JSON are formatted.
 
     Attributes:
-        result: What the probe measured.
-        energy: Joules per inference; None where they are unknown.
-        energy_absent: Why they are unknown.
-        cost: Money per inference; None where nothing prices it.
-        terms: The price terms in force; None where nothing prices the device.
+        result: Result of the probe.
+        energy: Joules per inference; None if unknown.
+        energy_absent: Reason why they are unknown.
+        cost: Currency per inference; None if unknown.
+        terms: The price terms in force; None without a price.
         rolled: Summaries of the rolling windows, by name.
         points: The rows of `probe` and `cost`.
         time_ns: UTC in ns of the window's end.
-        emitted: Grams of CO2-equivalent per inference; None where unknown.
+        emitted: Grams of CO2-equivalent per inference; None if unknown.
         contended: Whether others used the device during the run; None where unknown.
     """
 

@@ -1,9 +1,9 @@
-"""Cost allocation: a device's cost divided among its users, in lines that add up to it exactly.
+"""Cost allocation: divides a device's cost among its users, in parts that add up to it exactly.
 
-Probing takes its part of a window's cost first. The rest is divided among the services that claim
-the device: by their busy time, if that is known of all of them; else by the configured shares;
-else it is the unallocated remainder. A service that has a device alone takes all of it, idle time
-included. A service's part is split into busy and idle by the device's busy share of the window.
+The cost of probing is deducted first. The rest is divided among the services that claim the device:
+by their busy time, if it is known for all of them; otherwise by the configured shares; otherwise it
+is the unallocated remainder. The only service of a device bears all of its cost, idle time included.
+A service's part is split into busy and idle by the device's busy share of the window.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 
 from costprobe.domain.costing.money import divided, exact, total_of
 
-# Above this share of probing the rest of a window is too short for a serving cost.
+# With a larger share of probing, the rest of a window is too short for a serving cost.
 PROBED_MOST = Fraction(1, 2)
 Part = Literal["busy", "idle", "held", "probing", "unallocated"]
 Basis = Literal["alone", "busy_time", "share", "none"]
@@ -29,8 +29,8 @@ class Claim:
 
     Attributes:
         service: Name of the service.
-        busy_s: Seconds in which its processes used the device; None where unknown.
-        share: Its configured share of the device; None where not configured.
+        busy_s: Seconds in which its processes used the device; None if unknown.
+        share: Its configured share of the device; None if not configured.
     """
 
     service: str
@@ -45,14 +45,14 @@ class DeviceUse:
     Attributes:
         device: Name of the device.
         duration_s: Length of the window in seconds.
-        hardware: Currency for holding it; None where nothing prices it.
-        energy: Currency for its electricity; 0 where the price includes it, None where the energy
-            is not known.
-        busy_s: Seconds in which it was busy; None where unknown.
-        other_busy_s: Busy seconds of processes of no service and no probe.
+        hardware: Currency for the device without electricity; None without a price.
+        energy: Currency for its electricity; 0 if the price includes it, None if the energy is
+            unknown.
+        busy_s: Seconds in which it was busy; None if unknown.
+        other_busy_s: Busy seconds of processes that belong to no service and no probe.
         probing_s: Seconds of probing.
-        probing_energy: Currency for the electricity of probing; None to take its part by time.
-        idle_energy: Currency for electricity in its idle time; None to take its part by time.
+        probing_energy: Currency for the electricity of probing; None to allocate it by time.
+        idle_energy: Currency for electricity in idle time; None to allocate it by time.
         claims: Claims of services.
         is_unheld: Whether it represents a board's unused slices.
         currency: ISO 4217 code of the amounts.
@@ -74,13 +74,13 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A part of a device's cost.
+    """One part of a device's cost.
 
     Attributes:
         device: Name of the device.
         service: Name of the service that bears it; "" for none.
-        part: Its purpose: "held" is busy and idle time that cannot be separated.
-        hardware: Currency for holding the device.
+        part: Its purpose; "held" is busy and idle time that cannot be separated.
+        hardware: Currency for the device without electricity.
         energy: Currency for electricity.
         currency: ISO 4217 code of both.
     """
@@ -94,7 +94,7 @@ class Line:
 
     @property
     def cost(self) -> Decimal:
-        """Currency, all in."""
+        """Currency for device and electricity."""
         return total_of([self.hardware, self.energy])
 
 
@@ -188,7 +188,7 @@ def _weights(use: DeviceUse) -> tuple[dict[str, Fraction], Basis, dict[str, str]
     if len(known) == len(claims) and sum(known.values(), other) > 0:
         return {**known, "": other}, "busy_time", {}
     if len(claims) == 1 and claims[0].share is None:
-        # Other processes used it too, and the service's part is unknown.
+        # Other processes used the device, too, and the service's part is unknown.
         problem = f"other processes use {use.device}, and their share is unknown; set share"
         return {"": Fraction(1)}, "none", {claims[0].service: problem}
     shares = {claim.service: _fraction(claim.share) for claim in claims if claim.share is not None}

@@ -24,12 +24,12 @@ Measure = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of a window; None where the server has no counter.
+    """Counts of a window; None if the server has no counter.
 
     Attributes:
         requests: Completed requests.
         errors: Failed or cancelled requests.
-        inferences: Items inferred, where a request may contain several.
+        inferences: Inferred items, if a request may contain several.
         tokens_in: Prompt tokens, cached ones included.
         tokens_out: Generated tokens.
         cached_tokens: The part of tokens_in that was found in a cache.
@@ -56,7 +56,7 @@ class Counts:
 
     @property
     def inferred(self) -> float | None:
-        """Items inferred: requests, where the server has no finer counter."""
+        """Inferred items; requests if the server has no finer counter."""
         return self.requests if self.inferences is None else self.inferences
 
     @property
@@ -86,17 +86,17 @@ MEASURES: tuple[str, ...] = tuple(field.name for field in fields(Counts))
 
 @dataclass(frozen=True, slots=True)
 class ServedWindow:
-    """What a service served between two instants.
+    """Requests and tokens of a service between two instants.
 
     Attributes:
         service: Name of the service.
         engine: Name of its engine.
         start_ns: CLOCK_MONOTONIC ns of the scrape that started the window; 0 if there was none.
         end_ns: CLOCK_MONOTONIC ns of the scrape that ended it.
-        models: Counts by served model; "" holds what the server attributes to no model.
-        problems: Why the counts may be incomplete; empty for a complete window.
+        models: Counts by served model; "" for counts that the server attributes to no model.
+        problems: Reasons why the counts may be incomplete; empty for a complete window.
         missing: Expected counters that the server lacks.
-        restarts: Scrapes at which a counter was found reset.
+        restarts: Scrapes at which a counter had been reset.
         readings: Successful scrapes.
     """
 
@@ -112,17 +112,17 @@ class ServedWindow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the counts cover everything that was served in the window."""
+        """Whether the counts cover the whole window."""
         return not self.problems
 
     @property
     def total(self) -> Counts:
-        """The counts of all models together."""
+        """Sum of the counts of all models."""
         return summed(list(self.models.values()))
 
 
 def summed(counts: Sequence[Counts]) -> Counts:
-    """Return the sum of counts; None for what none of them has."""
+    """Return the sum of counts; None for counts that are unknown for all."""
     found: dict[str, float] = {}
     for measure in MEASURES:
         values = [getattr(one, measure) for one in counts]

@@ -1,7 +1,7 @@
 """Cost per request and per token on the serving basis: the cost of production traffic.
 
 Source: docs/serving.md: the whole cost of a service's devices in a window, idle time included,
-divided by what its server counted.
+divided by the counts of its server.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class TokenShares:
 
 @dataclass(frozen=True, slots=True)
 class ServedCost:
-    """Serving cost in a window, of a service or one of its models.
+    """Serving cost of a service or one of its models in a window.
 
     Attributes:
         model: Served model; "" for the service as a whole.
-        counts: What was served.
-        hardware: Currency for holding the devices.
+        counts: Requests and tokens.
+        hardware: Currency for the devices without electricity.
         energy: Currency for electricity.
-        idle: The idle part of both; None where it is unknown.
+        idle: The idle part of both; None if unknown.
         share: Share of the service's cost; 1 for the service as a whole.
         tokens: Division between tokens in and out; None if there is none.
     """
@@ -62,7 +62,7 @@ class ServedCost:
 
     @property
     def cost(self) -> Decimal:
-        """Currency, all in."""
+        """Currency for devices and electricity."""
         return total_of([self.hardware, self.energy])
 
     @property
@@ -72,12 +72,12 @@ class ServedCost:
 
     @property
     def per_request(self) -> float | None:
-        """Currency per request; None where none was answered."""
+        """Currency per request; None without requests."""
         return _ratio(self.cost, self.counts.requests)
 
     @property
     def per_inference(self) -> float | None:
-        """Currency per inferred item; None where none was."""
+        """Currency per inferred item; None without inferences."""
         return _ratio(self.cost, self.counts.inferred)
 
     @property
@@ -112,13 +112,12 @@ class ServiceCost:
     """Cost of a service in a window.
 
     Attributes:
-        window: What it served.
+        window: Its counts.
         devices: Names of its devices.
-        total: The service as a whole; None where the window is incomplete: a cost without a
-            request or a device would be wrong.
-        models: Its models, if it serves several; they add up to the whole.
+        total: Cost of the whole service; None if the window is incomplete.
+        models: Cost of its models, if it serves several; they sum to the total.
         model_split: Basis of the division among the models.
-        problems: Why the window is incomplete.
+        problems: Reasons why the window is incomplete.
     """
 
     window: ServedWindow
@@ -130,7 +129,7 @@ class ServiceCost:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a cost."""
+        """Whether the cost is known."""
         return self.total is not None
 
 
@@ -240,7 +239,7 @@ def _model_shares(
 def _token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> TokenShares | None:
     """Divide between prompt and generated tokens: by device time if it is known, else by weights."""
     total = summed(list(models.values()))
-    # A part without tokens has no cost per token: the other part bears it.
+    # A kind without tokens has no cost per token: the other kind bears the whole cost.
     reads, writes = bool(total.tokens_in), bool(total.tokens_out)
     if not (reads or writes):
         return None

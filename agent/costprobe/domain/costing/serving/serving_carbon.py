@@ -18,8 +18,8 @@ class ServedEmission:
     """Emissions of serving in a window.
 
     Attributes:
-        service: Of the service as a whole.
-        models: Of each of several models, by its name; they add up to the whole.
+        service: Emissions of the whole service.
+        models: Emissions of each model by name, if there are several; they sum to the whole.
     """
 
     service: Emission
@@ -31,10 +31,10 @@ def served_emission(
     shares: Mapping[str, EnergyShares],
     emitted: Mapping[str, Emission | None],
 ) -> ServedEmission | None:
-    """What a service emitted; None where it has no cost, or one of its devices' emission is unknown.
+    """Return the emissions of a service; None without a cost, or if those of a device are unknown.
 
     Args:
-        cost: What the service cost.
+        cost: Cost of the service.
         shares: Each service's share of the energy of each device, by the device's name.
         emitted: Emissions of each device, by name.
     """

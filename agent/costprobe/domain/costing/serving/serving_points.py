@@ -27,7 +27,7 @@ def serving_points(
 
     Args:
         cost: Counts and cost of a service.
-        busy_share: Share of the window in which its devices were busy; None where not known.
+        busy_share: Share of the window in which its devices were busy; None if unknown.
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
     """
@@ -45,8 +45,8 @@ def serving_points(
                 "complete": cost.is_complete,
                 "restarts": window.restarts,
                 "readings": window.readings,
-                "problem": _told(cost.problems),
-                "missing": _told(window.missing),
+                "problem": _joined(cost.problems),
+                "missing": _joined(window.missing),
             },
             time_ns,
         )
@@ -74,7 +74,7 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
         rolled: Rolling cost of the service, by the name of the rolling window.
         tags: Host and static labels.
         time_ns: UTC in ns of the window's end.
-        emitted: What serving emitted; None where that is not known.
+        emitted: Emissions of the service; None if unknown.
         drawn: Energy of the service; None where that is not known.
     """
     if cost.total is None:
@@ -186,5 +186,5 @@ def _length_s(window: ServedWindow) -> float:
     return (window.end_ns - window.start_ns) / NS_PER_S
 
 
-def _told(problems: Sequence[str]) -> str | None:
+def _joined(problems: Sequence[str]) -> str | None:
     return "; ".join(problems)[:MAX_DETAIL_CHARS] or None

@@ -11,10 +11,10 @@ from costprobe.domain.costing.probe.rolling import MAX_SAMPLES, WINDOWS_S
 
 @dataclass(frozen=True, slots=True)
 class RolledRatio:
-    """A rolling window's summary.
+    """Summary of a rolling window.
 
     Attributes:
-        per_inference: Currency per inference; None where nothing was served.
+        per_inference: Currency per inference; None without inferences.
         coverage: Share of the rolling window that complete windows cover.
     """
 
@@ -30,17 +30,17 @@ class RollingRatio:
 
     @property
     def newest_ns(self) -> int:
-        """UTC in ns of the end of the window that came last; 0 before the first."""
+        """UTC in ns of the end of the last window; 0 before the first."""
         return self._windows[-1][0] if self._windows else 0
 
     def add(self, time_ns: int, duration_s: float, cost: float, inferred: float) -> None:
-        """Add a complete window; those older than the longest rolling window are dropped.
+        """Add a complete window; windows older than the longest rolling window are dropped.
 
         Args:
             time_ns: UTC in ns of its end.
             duration_s: Its length in seconds.
-            cost: Currency that it cost, idle time included.
-            inferred: Inferences in it, perhaps none.
+            cost: Its cost in currency, idle time included.
+            inferred: Number of inferences; may be 0.
         """
         self._windows.append((time_ns, duration_s, cost, inferred))
         oldest_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
@@ -48,7 +48,7 @@ class RollingRatio:
             self._windows.popleft()
 
     def summaries(self, now_ns: int) -> dict[str, RolledRatio]:
-        """Each rolling window that ends at UTC now_ns and holds a window, by its name."""
+        """Return each rolling window that ends at UTC now_ns and contains a window, by its name."""
         found: dict[str, RolledRatio] = {}
         for name, window_s in WINDOWS_S.items():
             since_ns = now_ns - window_s * NS_PER_S

@@ -18,9 +18,9 @@ class OnDemandPlan(Plan):
 
     plan: Literal["on_demand"] = Field(description="Kind of plan.", examples=["on_demand"])
     per_hour: Money = Field(
-        description="Price an hour, by default of the whole host.", examples=[Decimal("2.176")]
+        description="Price per hour, by default of the whole host.", examples=[Decimal("2.176")]
     )
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
-        """Return the price an hour."""
+        """Return the price per hour."""
         return Quote("on_demand", (("rent", self.per_hour),), origins=("per_hour",))

@@ -32,7 +32,7 @@ class OwnedPlan(Plan):
     )
     monthly_costs: Money = Field(
         Decimal(0),
-        description="Colocation, staff and similar costs a month, without electricity.",
+        description="Colocation, staff and similar costs per month, without electricity.",
         examples=[Decimal(120)],
     )
     electricity_included: bool = Field(

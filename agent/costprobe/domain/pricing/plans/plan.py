@@ -19,7 +19,7 @@ ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
 
 
 class Plan(Section, ABC):
-    """A `[[price]]` section: what all price plans share.
+    """A `[[price]]` section: options of all price plans.
 
     A kind of plan is a subclass with `plan: Literal["<kind>"]`, its own keys, a default for
     `electricity_included`, and `quote`; it is listed in `costprobe.domain.pricing.registry.PLANS`.
@@ -121,7 +121,7 @@ def decimal_hours(seconds: float) -> Decimal:
 def _with_overhead(parts: Parts, share: Decimal) -> Parts:
     """Split the cost of CPUs, memory and network off each part of a host's price.
 
-    The overhead is listed even if it is 0, so that a reader sees that the accelerators bear all.
+    The overhead is listed even if it is 0, to show that the accelerators bear the whole price.
     """
     overhead = sum((amount * share for _, amount in parts), Decimal(0))
     return (

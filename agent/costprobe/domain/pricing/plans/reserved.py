@@ -20,7 +20,7 @@ class ReservedPlan(Plan):
 
     plan: Literal["reserved"] = Field(description="Kind of plan.", examples=["reserved"])
     per_hour: Money = Field(
-        description="List price an hour, which applies again after the term.",
+        description="List price per hour, which applies again after the term.",
         examples=[Decimal("2.176")],
     )
     discount: ExactShare | None = Field(
@@ -29,7 +29,7 @@ class ReservedPlan(Plan):
     effective_per_hour: Money | None = Field(
         None,
         description=(
-            "Price an hour during the term, if the contract states one instead of a discount."
+            "Price per hour during the term, if the contract states one instead of a discount."
         ),
         examples=[Decimal("1.306")],
     )

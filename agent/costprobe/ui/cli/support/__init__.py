@@ -1,1 +1,1 @@
-"""What several commands share: configuration, store, service files."""
+"""Shared by several commands: configuration, store, service files."""

@@ -49,7 +49,7 @@ def history_of(
     spots = known_spots(settings)
     cpus = os.cpu_count() or 1
     book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
-    # A row that aggregates several samples is not a sample.
+    # Aggregated rows are excluded, because they are not samples.
     probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
     ends_ns, every_s = _probe_ends(probes), config.telemetry.aggregate_s
     histories = {}
@@ -189,7 +189,7 @@ def _add_services(
 def _known(config: Config) -> dict[str, Known]:
     return {
         probe.name: Known(
-            # Inputs of other shapes are another workload.
+            # Probes with different input shapes are different workloads.
             model=str((probe.identity, probe.weights, probe.inputs)),
             bound_ms=None if probe.latency_bound_s is None else probe.latency_bound_s * 1000,
         )
@@ -220,7 +220,7 @@ def _rented_together(
 def _offers(
     config: Config, plans: Sequence[Plan], devices: Sequence[Device], now_ns: int
 ) -> list[Offer]:
-    """Return the reservations among the plans, as if bought today."""
+    """Return the reservations among the plans, as if they started today."""
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
     found = []
     for plan in plans:

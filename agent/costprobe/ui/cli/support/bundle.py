@@ -1,4 +1,4 @@
-"""The files of `costprobe debug bundle`: enough to diagnose a host remotely, and no secret."""
+"""The files of `costprobe debug bundle`: data to diagnose a host remotely, without secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BundleFile(NamedTuple):
 
     Attributes:
         name: Name in the archive.
-        holds: Content, for the operator who decides whether to send it.
+        holds: Description of the content, for the operator.
         read: Returns the text; an OSError, ValueError or StoreError replaces it.
     """
 
@@ -60,7 +60,7 @@ class Host(NamedTuple):
         config: The configuration; its errors if it has any.
         config_path: The file; None in demo mode.
         store: The store.
-        time_ns: UTC ns of now.
+        time_ns: Current UTC in ns.
     """
 
     config: Config | str
@@ -100,7 +100,7 @@ def sources(host: Host) -> list[BundleFile]:
 def gathered(
     files: Iterable[BundleFile], redacted: Callable[[str], str]
 ) -> Iterator[tuple[BundleFile, bytes]]:
-    """Yield the files without secrets; a file that cannot be read holds the reason.
+    """Yield the files without secrets; a file that cannot be read contains the reason.
 
     Args:
         files: The files of the bundle.

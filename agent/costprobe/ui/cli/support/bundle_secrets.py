@@ -15,7 +15,7 @@ from costprobe.app.configuration import Config
 SECRET_KEYS: Final = ("token", "password", "key", "url")
 SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s\"'<>\\,;)]+", re.IGNORECASE)
-# Such as "webhook" and "services", which occur in texts by chance.
+# Shorter words, such as "webhook" and "services", occur in texts by chance.
 _PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
 _PARTS: Final = re.compile(r"[/?&=:@#,;]+")
 
@@ -35,7 +35,7 @@ def known_secrets(config: Config | None, environ: Mapping[str, str]) -> list[str
         try:
             secret = read_secret(path, "secret")
         except ValueError:
-            continue  # costprobe cannot read it either, so no text contains it
+            continue  # costprobe cannot read it, so no text contains it
         found.append(secret)
         if is_address:
             found += _pieces(secret)
@@ -43,7 +43,7 @@ def known_secrets(config: Config | None, environ: Mapping[str, str]) -> list[str
 
 
 def _pieces(address: str) -> Iterator[str]:
-    """Return the parts of an address that a message must not quote: users, passwords, tokens."""
+    """Return the secret parts of an address: users, passwords, tokens."""
     user, is_user, _ = address.partition("://")[2].rpartition("@")
     yield from _PARTS.split(user) if is_user else ()
     for piece in _PARTS.split(address):
@@ -52,7 +52,7 @@ def _pieces(address: str) -> Iterator[str]:
 
 
 def _places(config: Config | None, folders: list[Path]) -> Iterator[tuple[Path, bool]]:
-    """Yield files of secrets, and whether each holds an address."""
+    """Yield files of secrets, and whether each contains an address."""
     for table in () if config is None else (*config.sink, *config.notifier):
         for key in SECRET_KEYS:
             file = getattr(table, f"{key}_file", None)

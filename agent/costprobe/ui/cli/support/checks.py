@@ -44,7 +44,7 @@ print(json.dumps(found))
 
 
 class Check(NamedTuple):
-    """One prerequisite: good, bad, or a note on what is not ideal."""
+    """One prerequisite: good, bad, or a note."""
 
     name: str
     state: Literal["good", "note", "bad"]
@@ -55,7 +55,7 @@ class Check(NamedTuple):
 def sensor_checks(
     telemetry: TelemetryConfig, services: Sequence[ServiceConfig] = ()
 ) -> Iterator[Check]:
-    """NVIDIA's driver and its permissions, the devices, and where energy comes from."""
+    """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
     has_driver = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
     with short_lived_sensor(telemetry) as sensor:
         devices, status = sensor.devices(), sensor.status()
@@ -65,9 +65,9 @@ def sensor_checks(
         yield Check("NVIDIA driver", "good", f"{driver}, {counted(len(gpus), 'device')}", "")
     elif has_driver:
         fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
-        yield Check("NVIDIA driver", "bad", "present, but NVML found no GPU", fix)
+        yield Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
     else:
-        yield Check("NVIDIA driver", "note", "none: the CPU is measured instead", "")
+        yield Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
     if not devices:
@@ -81,13 +81,13 @@ def sensor_checks(
 
 
 def _held_checks(services: Sequence[ServiceConfig], devices: Sequence[Device]) -> Iterator[Check]:
-    """The devices of services: with a wrong name a service has no cost."""
+    """Check the device names of services: with a wrong name a service has no cost."""
     names = [device.name for device in devices]
     divided = {device.parent for device in devices}
     for service in services:
         for name in service.devices:
             if name not in names:
-                fix = f"use one of: {', '.join(names) or 'nothing was found'}"
+                fix = f"use one of: {', '.join(names) or 'no device was found'}"
                 yield Check(
                     f"service {service.name}", "bad", f"{name} is not a device of this host", fix
                 )
@@ -114,7 +114,7 @@ def _rapl_check(powercap: Path) -> Check:
 
 
 def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
-    """Torch in every interpreter that a probe runs a model under."""
+    """Check torch in every interpreter of a probe that runs a model."""
     models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
     for python in sorted({str(probe.python or sys.executable) for probe in models}):
         yield _torch_check(python)
@@ -134,7 +134,12 @@ def _torch_check(python: str) -> Check:
     except OSError as error:
         return Check(name, "bad", str(error.strerror), "set python in [[probe]] to one with torch")
     except subprocess.TimeoutExpired:
-        return Check(name, "bad", f"no answer in {TORCH_TIMEOUT_S:.0f} s", "is the driver hung?")
+        return Check(
+            name,
+            "bad",
+            f"no answer in {TORCH_TIMEOUT_S:.0f} s",
+            "check whether the driver hangs: dmesg",
+        )
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return Check(name, "bad", words, f"{python} -m pip install torch")
@@ -148,7 +153,7 @@ def _torch_check(python: str) -> Check:
 
 
 def store_checks(store: Path) -> Iterator[Check]:
-    """Free space and write permission for the store."""
+    """Check free space and write permission of the store."""
     folder = next(parent for parent in [store.parent, *store.parents] if parent.exists())
     if not os.access(folder, os.W_OK):
         fix = "run as the service's user, or set store.path"
@@ -163,7 +168,7 @@ def store_checks(store: Path) -> Iterator[Check]:
 
 
 def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
-    """Each database: reachable, and our credentials accepted."""
+    """Check that each database is reachable and accepts the credentials."""
     for sink in sinks:
         result = check_sink(sink, SystemClock())
         yield Check(f"sink {sink.name}", "good" if result.ok else "bad", result.detail, result.fix)
@@ -172,18 +177,18 @@ def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
 
 
 def host_checks() -> Iterator[Check]:
-    """The clock, which timestamps every row."""
+    """Check the clock, which timestamps every row."""
     # adjtimex(2) with modes = 0 only reads; a struct timex fits well into the buffer.
     state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     if state == _TIME_ERROR:
         fix = "run chrony or systemd-timesyncd, or rows of several hosts do not align"
-        yield Check("clock", "note", "not synchronized, by the kernel", fix)
+        yield Check("clock", "note", "not synchronized, according to the kernel", fix)
     else:
         yield Check("clock", "good", "synchronized", "")
 
 
 def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
-    """Each notifier's secrets, certificates and address; nothing is sent."""
+    """Check each notifier's secrets, certificates and address, without sending."""
     for notifier in notifiers:
         problems = check_notifier(notifier)
         fix = "then test it: costprobe alerts test" if problems else ""

@@ -1,6 +1,6 @@
-"""Sample configurations: what `costprobe config init` writes, and the example beside the unit.
+"""Sample configurations: for `costprobe config init`, the systemd unit and the README.
 
-Keys, values and comments are those of the typed fields; only the choice of tables and keys is here.
+Keys, values and comments are those of the typed fields; this module only selects tables and keys.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ _STORE = SampleTable(
 
 
 def host_sample(devices: Sequence[Device], logical_cpus: int) -> str:
-    """A configuration file for the devices of this host.
+    """Return a configuration file for the devices of this host.
 
     Args:
-        devices: The devices found; the price is the sum of their assumed list prices.
+        devices: The devices; the price is the sum of their assumed list prices.
         logical_cpus: vCPUs of the host.
     """
     rated = [(device, assumed_rate(device, logical_cpus)) for device in devices]
@@ -115,7 +115,7 @@ def host_sample(devices: Sequence[Device], logical_cpus: int) -> str:
 
 
 def service_sample() -> str:
-    """The example beside the systemd unit: no device is known, and secrets are credentials."""
+    """Return the example for the systemd unit: for any device, with secrets as credentials."""
     probe = _PROBE._replace(active=_PROBE.active - {"dtype"})
     price = _PRICE._replace(
         active=frozenset(), note="Price of the whole host; without it a list price is assumed."
@@ -126,7 +126,7 @@ def service_sample() -> str:
 
 
 def readme_sample() -> str:
-    """The excerpt in the README: what to measure, what it costs, where it is sent."""
+    """Return the excerpt in the README: a probe, a price and a sink."""
     module = _PROBE._replace(values={"name": "ranker", "kind": "module"})
     probe = _table(module, ("name", "kind", "module", "python", "batch", "latency_bound"))
     price = _table(_PRICE, ("plan", "per_hour", "currency"))
@@ -134,7 +134,7 @@ def readme_sample() -> str:
 
 
 def _table(sample: SampleTable, keys: tuple[str, ...] = ()) -> SampleTable:
-    """A table with these keys, by default its own, all active, and without a note."""
+    """Return a table with these keys, by default its own, all active, and without a note."""
     shown = keys or sample.keys
     return sample._replace(keys=shown, active=frozenset(shown), note="")
 

@@ -24,13 +24,13 @@ def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_
     """Send a request and return the daemon's answer.
 
     Args:
-        settings: Path of the store, beside which the socket is.
+        settings: The store; the socket is in its folder or in systemd's runtime directory.
         request: JSON object; `do` selects the action.
         timeout_s: Timeout of the answer.
 
     Raises:
         NoDaemonError: No daemon answers.
-        click.ClickException: With exit code 2 where it refuses.
+        click.ClickException: The daemon rejects the request; exit code 2.
     """
     places = dict.fromkeys([control_path(settings.store_path, os.environ), SYSTEM_SOCKET])
     reasons = []
@@ -44,7 +44,7 @@ def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_
             raise bad_input(str(answer["error"]))
         return answer["answer"]
     raise NoDaemonError(
-        f"no daemon answers ({'; '.join(reasons)}); is it running? see costprobe status"
+        f"no daemon answers ({'; '.join(reasons)}); check that it is running: costprobe status"
     )
 
 

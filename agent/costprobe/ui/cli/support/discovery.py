@@ -14,7 +14,7 @@ TIMEOUT_S = 15.0
 
 
 def ignore_event(event: Event) -> None:
-    """Discard faults: the result shows them."""
+    """Discard faults, which the result contains."""
     del event
 
 

@@ -12,7 +12,7 @@ class ExampleCommand(click.Command):
     """A command with examples.
 
     Attributes:
-        examples: Shell lines, each with what it does as a comment: "costprobe top --once  # ...".
+        examples: Shell lines, each with its description as a comment: "costprobe top --once  # ...".
     """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's arguments
@@ -45,7 +45,7 @@ class ExampleGroup(click.Group):
 
 
 def examples_of(command: click.Command) -> tuple[str, ...]:
-    """The examples that the help of a command shows."""
+    """Return the examples in the help of a command."""
     own: tuple[str, ...] = getattr(command, "examples", ())
     if own or not isinstance(command, click.Group):
         return own
@@ -54,7 +54,7 @@ def examples_of(command: click.Command) -> tuple[str, ...]:
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
-    """Write a section of examples, each on a line of its own however long it is."""
+    """Write a section of examples, each on one line, without wrapping."""
     if not examples:
         return
     with formatter.section("Examples"):

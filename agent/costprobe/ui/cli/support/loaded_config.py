@@ -30,11 +30,11 @@ class LoadedConfig:
     """The configuration a command was called with.
 
     Args:
-        named: The file that the user named; None for the service's file, if there is one.
+        named: The file in the command's options; None for the service's file, if there is one.
         demo: Ignore every file and use the configuration of demo mode.
 
     Attributes:
-        config: The content of the file, or the configuration of demo mode where there is no file.
+        config: The content of the file, or the configuration of demo mode without a file.
         path: The file; None in demo mode.
 
     Raises:
@@ -53,5 +53,5 @@ class LoadedConfig:
 
     @property
     def store_path(self) -> Path:
-        """The path of the store: as configured, otherwise the default of service or demo mode."""
+        """The configured path of the store, or the default of service or demo mode."""
         return self.config.store.path or default_store(self.path)

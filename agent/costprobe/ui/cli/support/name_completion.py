@@ -14,7 +14,7 @@ _Names = Callable[[str | None], Iterable[str]]
 
 
 def _offering(names: _Names) -> Offer:
-    """Complete a value; offer nothing on any error, because completion must not print one."""
+    """Complete a value; return nothing on any error, because completion must not print it."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         del param

@@ -20,8 +20,8 @@ def overridden(config: Config, settings: Sequence[str]) -> Config:
 
     Args:
         config: The configuration in force.
-        settings: `section.key=value` each; a table of a list is named, as in
-            `rule.drift.at_least=5%`, and a built-in rule may be.
+        settings: `section.key=value` each; a table of a list is selected by its name, as in
+            `rule.drift.at_least=5%`, also a built-in rule.
 
     Raises:
         click.ClickException: A key or a value is wrong; exit code 2.
@@ -51,7 +51,7 @@ def _set(tables: dict[str, Any], path: Sequence[str], value: Any, setting: str) 
             names = [str(table.get("name")) for table in place]
             if section not in names:
                 raise bad_input(
-                    f"--set {setting!r}: no section {section!r}; there are {', '.join(names)}"
+                    f"--set {setting!r}: unknown section {section!r}; write one of {', '.join(names)}"
                 )
             place = place[names.index(section)]
         else:
@@ -59,7 +59,7 @@ def _set(tables: dict[str, Any], path: Sequence[str], value: Any, setting: str) 
         if not isinstance(place, dict | list):
             raise bad_input(f"--set {setting!r}: {section} is not a section")
     if not isinstance(place, dict):
-        raise bad_input(f"--set {setting!r}: name one, as in rule.drift.at_least=5%")
+        raise bad_input(f"--set {setting!r}: add the name, as in rule.drift.at_least=5%")
     place[key] = value
 
 

@@ -1,4 +1,4 @@
-"""The path of the store, found without validating the configuration, and access errors."""
+"""The path of the store, without validating the configuration, and access errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HasStore(Protocol):
 
 
 class BadInputError(click.ClickException):
-    """The input of the user cannot be used."""
+    """The user's input is invalid."""
 
     exit_code = BAD_INPUT
 
@@ -42,7 +42,7 @@ def bad_input(message: str) -> click.ClickException:
 
 
 def access_denied(path: Path) -> click.ClickException:
-    """Return the error for a file of the service that this user may not read."""
+    """Return the error for a file of the service that this user cannot read."""
     return bad_input(
         f"{path}: permission denied; use sudo, or join the group costprobe and log in again:"
         ' sudo usermod --append --groups costprobe "$USER"'
@@ -50,7 +50,7 @@ def access_denied(path: Path) -> click.ClickException:
 
 
 def check_access(path: Path) -> None:
-    """Check that this user may read the service's configuration.
+    """Check that this user can read the service's configuration.
 
     Raises:
         click.ClickException: With exit code 2; the message names the group to join.
@@ -60,9 +60,9 @@ def check_access(path: Path) -> None:
 
 
 def may_run_service() -> bool:
-    """Whether this user may read the service's configuration and write its store.
+    """Return whether this user can read the service's configuration and write its store.
 
-    True also where there is no such file, or one with an error that loading it will report.
+    Also True without such a file, or if it has an error, which is reported when it is loaded.
     """
     if not SYSTEM_PATH.exists():
         return True
@@ -88,7 +88,7 @@ class Place:
 
     @cached_property
     def store_path(self) -> Path:
-        """The path of the store: as configured, otherwise the default of service or demo mode."""
+        """The configured path of the store, or the default of service or demo mode."""
         if self.path is not None:
             check_access(self.path)
         try:

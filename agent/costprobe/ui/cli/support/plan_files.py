@@ -25,7 +25,7 @@ def plans_of(file: Path) -> list[Plan]:
     """Return the [[price]] tables of a file.
 
     Raises:
-        click.ClickException: It holds none that can be used.
+        click.ClickException: It has no valid one.
     """
     try:
         content = file.read_bytes()[:MAX_FILE_BYTES]

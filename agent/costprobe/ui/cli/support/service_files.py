@@ -17,7 +17,7 @@ USER: Final = "costprobe"
 EXAMPLE: Final = "costprobe.toml.example"
 SYSUSERS: Final = "usr/local/lib/sysusers.d/costprobe.conf"
 TMPFILES: Final = "usr/local/lib/tmpfiles.d/costprobe.conf"
-# Not in /etc: the files of the administrator in /etc take precedence, and upgrades do not touch them.
+# Not in /etc: files of the administrator in /etc take precedence, and upgrades do not change them.
 FILES: Final[Mapping[str, str]] = {
     SERVICE: f"usr/local/lib/systemd/system/{SERVICE}",
     DASHBOARD: f"usr/local/lib/systemd/system/{DASHBOARD}",
@@ -29,7 +29,7 @@ VENV: Final = "opt/costprobe"
 LINK: Final = "usr/local/bin/costprobe"
 CONFIG: Final = "etc/costprobe/costprobe.toml"
 CACHE: Final = "var/cache/costprobe"
-# Deleted by --purge alone.
+# Deleted only by --purge.
 KEPT: Final[Mapping[str, str]] = {
     "etc/costprobe": "the configuration",
     f"etc/systemd/system/{SERVICE}.d": "your drop-ins",
@@ -99,13 +99,13 @@ def link(root: Path) -> bool:
 
 
 def is_our_link(root: Path) -> bool:
-    """Whether the program in the path belongs to the service."""
+    """Return whether the program in the path belongs to the service."""
     path = root / LINK
     return path.is_symlink() and path.readlink() == Path(f"/{VENV}/bin/costprobe")
 
 
 def is_venv(folder: Path) -> bool:
-    """Whether a folder is a virtual environment, which may be deleted as a whole."""
+    """Return whether a folder is a virtual environment, which may be deleted completely."""
     return (folder / "pyvenv.cfg").is_file()
 
 
@@ -148,7 +148,7 @@ def granted_counters(root: Path) -> Iterator[Path]:
 
 
 def take_back(counter: Path) -> None:
-    """Make a RAPL counter readable by root alone again, the default of the kernel.
+    """Make a RAPL counter readable only by root again, the default of the kernel.
 
     Raises:
         OSError: It cannot be changed.

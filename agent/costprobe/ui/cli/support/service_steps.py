@@ -16,7 +16,7 @@ OUTPUT_LINES_MAX: Final = 12
 
 
 class StepError(click.ClickException):
-    """A step failed. The steps before it stay in effect, and running the command again is safe."""
+    """A step failed. Earlier steps stay in effect, and running the command again is safe."""
 
 
 class Steps:
@@ -60,7 +60,7 @@ class Steps:
         timeout_s: float = COMMAND_TIMEOUT_S,
         shows_output: bool = False,
     ) -> str:
-        """Run a command without printing it, for one that changes nothing.
+        """Run a command that changes nothing, without printing it.
 
         Raises:
             StepError: As for `run`.
@@ -89,7 +89,7 @@ class Steps:
         return done.stdout or ""
 
     def attempt(self, command: Sequence[str]) -> bool:
-        """Run a command that may fail without harm; return True if it succeeded."""
+        """Run an optional command; return True if it succeeded."""
         if shutil.which(command[0]) is None:
             return False
         try:

@@ -26,7 +26,7 @@ _PIP_FIX: Final = (
     " PIP_NO_INDEX=1 PIP_FIND_LINKS=/folder"
 )
 _TORCH_FIX: Final = (
-    f"{_PIP_FIX}; or name another build: COSTPROBE_TORCH='torch==2.13.0 --index-url URL'"
+    f"{_PIP_FIX}; or set another build: COSTPROBE_TORCH='torch==2.13.0 --index-url URL'"
 )
 _FEW_RETRIES: Final = ("--retries", "1", "--timeout", "15")
 _PROGRAM: Final = """
@@ -63,11 +63,11 @@ def chosen_python(wanted: str | None, steps: Steps) -> Python:
     """Return the first interpreter that the service can use.
 
     Args:
-        wanted: The interpreter that the user named; None to try our own and the usual paths.
+        wanted: The requested interpreter; None to try our own and the usual paths.
         steps: Runs them.
 
     Raises:
-        StepError: There is none; the message states a reason for each.
+        StepError: There is none; the message has the reason for each.
     """
     ours = str(getattr(sys, "_base_executable", sys.executable))
     reasons = []
@@ -77,13 +77,15 @@ def chosen_python(wanted: str | None, steps: Steps) -> Python:
             return found
         reasons.append(f"  {path}: {found}")
     listed = "\n".join(reasons)
-    raise StepError(f"no Python that the service can use:\n{listed}\nname one with --python")
+    raise StepError(f"no Python that the service can use:\n{listed}\nspecify one with --python")
 
 
 def _inspected(path: str, steps: Steps) -> Python | str:
     """Return an interpreter, or the reason why the service cannot use it."""
     try:
-        found = json.loads(steps.ask([path, "-I", "-c", _PROGRAM], "is it a Python?"))
+        found = json.loads(
+            steps.ask([path, "-I", "-c", _PROGRAM], "check that it is a Python interpreter")
+        )
     except (StepError, ValueError):
         return "does not exist, or is not Python"
     if tuple(found["version"]) < OLDEST:
@@ -101,14 +103,14 @@ def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
 
     Args:
         folder: Its path.
-        wanted: The interpreter that the user named; None for any.
+        wanted: The requested interpreter; None for any.
         steps: Runs the commands.
 
     Raises:
         StepError: It cannot be created, or the folder contains something else.
     """
     if folder.exists() and not is_venv(folder) and any(folder.iterdir()):
-        raise StepError(f"{folder}: is not a virtual environment; move it away, then install again")
+        raise StepError(f"{folder}: is not a virtual environment; move it, then install again")
     python = chosen_python(wanted, steps)
     if is_venv(folder):
         there = _inspected(str(folder / "bin/python"), steps)
@@ -117,7 +119,9 @@ def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
         ):
             return
         steps.log(f"{folder}: belongs to another Python; creating it again")
-    steps.run([python.path, "-m", "venv", "--clear", str(folder)], "is the disk full?")
+    steps.run(
+        [python.path, "-m", "venv", "--clear", str(folder)], "check that the disk is not full"
+    )
 
 
 def install_packages(folder: Path, source: str, steps: Steps) -> None:
@@ -125,7 +129,7 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
 
     Args:
         folder: The virtual environment.
-        source: A source tree, a wheel, or a requirement, as pip takes it.
+        source: A source tree, a wheel, or a requirement, for pip.
         steps: Runs the commands.
 
     Raises:
@@ -138,7 +142,7 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
     has_torch, installed = _contents(folder, steps)
     wanted = [([*install, "--upgrade", with_page(source)], _PIP_FIX)]
     if source.endswith(f"-{installed}-py3-none-any.whl"):
-        # By itself pip skips a wheel of the installed version, whatever is in it.
+        # By default pip skips a wheel of the installed version, even if its content differs.
         wanted = [([*install, "--force-reinstall", "--no-deps", source], _PIP_FIX)]
     if os.environ.get("COSTPROBE_TORCH") or not has_torch:
         wanted.insert(0, ([*install, *torch_requirement()], _TORCH_FIX))
@@ -160,8 +164,8 @@ def with_page(source: str) -> str:
 def torch_requirement() -> list[str]:
     """Return pip's arguments for the PyTorch build of the running program.
 
-    A local version such as 2.13.0+cpu is looked for on PyTorch's index of that build, too. PyPI
-    refuses such versions, so that a CPU build is never replaced by PyPI's CUDA build.
+    A local version such as 2.13.0+cpu is also searched on PyTorch's index of that build. PyPI does not
+    accept such versions, so a CPU build is never replaced by PyPI's CUDA build.
     COSTPROBE_TORCH overrides it, as it does for `make`.
     """
     if named := os.environ.get("COSTPROBE_TORCH"):
@@ -177,6 +181,9 @@ def torch_requirement() -> list[str]:
 
 def _contents(folder: Path, steps: Steps) -> tuple[bool, str | None]:
     """Return whether an environment has torch, and its version of costprobe if there is one."""
-    output = steps.ask([str(folder / "bin/python"), "-I", "-c", _CONTENTS], "is it complete?")
+    output = steps.ask(
+        [str(folder / "bin/python"), "-I", "-c", _CONTENTS],
+        "check that the environment is complete",
+    )
     has_torch, installed = json.loads(output)
     return bool(has_torch), installed

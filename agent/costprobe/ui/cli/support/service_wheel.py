@@ -1,7 +1,7 @@
 """A wheel of the running program, written from its own installed files.
 
-The service must run the version that installs it. An index is never asked for the name costprobe:
-what it returns may be another version, or another project.
+The service must run the version that installs it. No index is searched for costprobe, because it
+may return another version, or another project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from costprobe.ui.cli.support.service_steps import StepError
 
 NAME: Final = "costprobe"
 PACKAGES: Final = ("costprobe", "costprobe_probes")
-# What pip writes about one installation, which another one does not share.
+# Files that pip writes for each installation.
 _OF_INSTALLATION: Final = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
@@ -31,7 +31,9 @@ def running_wheel(folder: Path) -> Path:
     try:
         dist = distribution(NAME)
     except PackageNotFoundError as error:
-        raise StepError(f"{NAME} is not an installed distribution; name one with --from") from error
+        raise StepError(
+            f"{NAME} is not an installed distribution; specify one with --from"
+        ) from error
     path = folder / f"{NAME}-{dist.version}-py3-none-any.whl"
     try:
         contents = {name: file.read_bytes() for name, file in _files(dist).items()}
@@ -59,12 +61,12 @@ def _files(dist: Distribution) -> dict[str, Path]:
             name = path.relative_to(data.resolve())
             found[f"{NAME}-{dist.version}.data/data/{name.as_posix()}"] = path
     if not any(name.startswith(f"{NAME}/") for name in found):
-        raise StepError(f"{site}: {NAME} has no record of its files; name a wheel with --from")
+        raise StepError(f"{site}: {NAME} has no record of its files; specify a wheel with --from")
     return found
 
 
 def _is_shipped(name: PurePosixPath) -> bool:
-    """Whether a file of the site directory came with the wheel."""
+    """Return whether a file of the site directory was part of the wheel."""
     top = name.parts[0]
     if top.endswith(".dist-info"):
         return name.name not in _OF_INSTALLATION

@@ -41,7 +41,7 @@ def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]
         return Check(name, "bad", f"{url}: {error}", fix)
     found = ", ".join(sorted(reading.measures)) or "nothing"
     if reading.missing:
-        fix = f'is it {service.engine}? else set engine, or engine = "generic" with its counters'
+        fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'
         lacks = "; ".join(reading.missing)
         return Check(name, "bad", f"{url}: counts {found}; missing: {lacks}", fix)
     return Check(name, "good", f"{url}: counts {found}", "")

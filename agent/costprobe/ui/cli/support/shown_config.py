@@ -15,10 +15,10 @@ _ADDRESS: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _COMMAND: Final = "command"
 
 
-def shown(value: Any, key: str = "") -> Any:  # noqa: ANN401 - what TOML holds
+def shown(value: Any, key: str = "") -> Any:  # noqa: ANN401 - any TOML value
     """Return the tables with users and query values of addresses, and arguments of commands, masked.
 
-    Names of secret files are shown, because an operator must see which ones are in force.
+    Names of secret files are shown, because operators need to know them.
 
     Args:
         value: Tables, lists or a value.

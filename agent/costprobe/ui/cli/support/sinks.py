@@ -9,29 +9,29 @@ from costprobe.ui.cli.support.loaded_config import bad_input
 
 
 def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | InfluxV2Config:
-    """The InfluxDB sink of that name, or the only sink.
+    """Return the InfluxDB sink of that name, or the only sink.
 
     Args:
         config: The configuration.
         name: Name of a sink; None for the only one.
 
     Raises:
-        click.ClickException: There is none, it is not an InfluxDB, or several exist and none is
-            named.
+        click.ClickException: There is none, it is not an InfluxDB, or there are several and none is
+            selected.
     """
     names = ", ".join(sink.name for sink in config.sink)
     if not config.sink:
         raise bad_input("no sink is configured; add a [[sink]] with the database's address")
     if name is None and len(config.sink) > 1:
-        raise bad_input(f"several sinks: {names}; name one with --sink")
+        raise bad_input(f"several sinks: {names}; select one with --sink")
     for sink in config.sink:
         if name in (None, sink.name):
             if not isinstance(sink, InfluxV1Config | InfluxV2Config):
                 raise bad_input(f"sink {sink.name} is not an InfluxDB (api = {sink.api!r})")
             return sink
-    raise bad_input(f"no sink {name!r}; there are {names}")
+    raise bad_input(f"unknown sink {name!r}; write one of {names}")
 
 
 def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:
-    """The name that InfluxQL uses for the database of a sink."""
+    """Return the name of a sink's database in InfluxQL."""
     return sink.database if isinstance(sink, InfluxV1Config) else sink.bucket

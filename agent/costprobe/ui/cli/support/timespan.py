@@ -28,7 +28,7 @@ class Moment(click.ParamType[int]):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f'{value!r} is neither a duration ("24h") nor a date and time', param, ctx)
+            self.fail(f'{value!r} is not a duration ("24h") or a date and time', param, ctx)
         if moment.tzinfo is None:
             moment = moment.astimezone()
         return int(moment.timestamp() * 1e9)

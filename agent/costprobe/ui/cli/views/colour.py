@@ -1,4 +1,4 @@
-"""Colours: only on a terminal, and never with NO_COLOR, --no-color or TERM=dumb."""
+"""Colours: only on a terminal, and not with NO_COLOR, --no-color or TERM=dumb."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def colour_of(environ: Mapping[str, str], *, refused: bool) -> bool | None:
 
 
 def is_coloured() -> bool:
-    """Whether standard output may contain colours now."""
+    """Return whether standard output may contain colours."""
     context = click.get_current_context(silent=True)
     if context is not None and context.color is not None:
         return context.color
@@ -50,7 +50,7 @@ def painted(line: str, words: Iterable[tuple[str, Role]]) -> str:
 
     Args:
         line: The line without colours.
-        words: What to look for, the most important first.
+        words: The words, the most important first.
     """
     for word, role in words:
         if word in line:

@@ -30,7 +30,7 @@ def plotted(group: Group) -> list[str]:
         if latency is not None and placed.candidate.cost is not None
     ]
     if not known:
-        return ["no plot: no latency was measured"]
+        return ["no plot: there are no latencies"]
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)

@@ -55,8 +55,8 @@ def _exported(
         values[field] = _value(path, number, line["value"], kind)
     for (time, measurement, tags), values in found.items():
         named = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
-        # Rows of a minute are close enough to the measurements; between rows of an hour all
-        # series would look silent.
+        # Rows of a minute are close enough to the measurements; between hourly rows all
+        # series would count as absent.
         if named.pop(ROLLUP_TAG, None) != "1h":
             yield make_point(measurement, named, values, _time_ns(path, 0, time))
 

@@ -40,7 +40,7 @@ def _served_line(document: dict[str, Any]) -> str:
     if "ttft_p50_ms" in fields:
         parts.append(f"first token {fields['ttft_p50_ms']:.1f} ms")
     if "tpot_p50_ms" in fields:
-        parts.append(f"then {fields['tpot_p50_ms']:.2f} ms a token")
+        parts.append(f"then {fields['tpot_p50_ms']:.2f} ms per token")
     parts += [
         f"{document['throughput_per_s']:,.2f} req/s",
         _energy(document, "req"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the command is to answer at once
+if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.storage.outbox.outbox import SinkStatus
 
 
 def outbox_document(sink: SinkStatus) -> dict[str, Any]:
-    """Return a sink's progress as JSON; `lag_s` is the age of the oldest waiting point."""
+    """Return a sink's progress as JSON; `lag_s` is the age of the oldest queued point."""
     oldest_ns = sink.backlog.oldest_time_ns
     return {
         "acked_seq": sink.acked_seq,

@@ -1,4 +1,4 @@
-"""Shared parts of terminal plots: curves distinguishable with and without colours."""
+"""Shared by terminal plots: curves that are distinguishable with and without colours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def legend(names: Sequence[str]) -> str:
     """Return the legend below the plot.
 
     Args:
-        names: Of the curves, in the order of `curves`.
+        names: Names of the curves, in the order of `curves`.
     """
     lines = []
     for name, (marker, colour) in zip(names, curves(len(names)), strict=True):

@@ -14,7 +14,7 @@ BAR_WIDTH = 30
 
 
 class ProgressBar:
-    """The phase of the last run that reported, redrawn in place."""
+    """The phase of the most recent run, redrawn in place."""
 
     def __init__(self) -> None:
         # A dumb terminal would show each redraw on a new line.

@@ -21,7 +21,7 @@ def faults_of(status: dict[str, Any]) -> list[str]:
 
 
 def lines_of(status: dict[str, Any]) -> list[str]:
-    """Return a status as lines; of another version's daemon as far as it is understood."""
+    """Return a status as lines; that of another version as far as possible."""
     version = status.get("version")
     try:
         lines = _lines_of(status)
@@ -62,7 +62,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     if status["alerting"].get("fault"):
         waiting = status["alerting"]["waiting_notices"]
         lines.append(
-            f"  FAULT  {status['alerting']['fault']}; {waiting} notifications wait in memory"
+            f"  FAULT  {status['alerting']['fault']}; {waiting} notifications are queued in memory"
         )
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
@@ -144,7 +144,7 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
 
 
 def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
-    lines = [f"price    spot {name}: {spot['per_hour'] or 'unknown'} an hour"]
+    lines = [f"price    spot {name}: {spot['per_hour'] or 'unknown'} per hour"]
     if spot["stale"] or spot["last_error"]:
         state = "stale" if spot["stale"] else "the source fails"
         lines.append(f"  FAULT  spot price {name}: {state}: {spot['last_error'] or 'no new value'}")

@@ -1,6 +1,6 @@
-"""Curves over time drawn with braille dots, two by four in each character of a terminal.
+"""Curves over time, drawn with braille characters of two by four dots.
 
-A curve has one run of dots in each column of dots; a column is a number whose bits are its dots.
+A curve has one vertical run of dots in each column; a column is a number whose bits are its dots.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PlotCurve(NamedTuple):
     """A series to draw.
 
     Attributes:
-        times_ns: UTC ns, rising.
+        times_ns: UTC ns, ascending.
         values: One for each time.
         marker: "braille" for dots, or a character.
         colour: click's name of the colour; None for none.

@@ -1,4 +1,4 @@
-"""The snapshot that `costprobe top` shows and prints as JSON, read from the store."""
+"""The snapshot of `costprobe top`, read from the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from costprobe.ui.cli.views.status_lines import faults_of
 from costprobe.ui.incidents import is_running
 from costprobe.ui.text import iso
 
-# A device, probe or budget without a row for longer is not shown.
+# A device, probe or budget without a row for longer than this is not shown.
 GONE_NS = 24 * 3600 * NS_PER_S
 MAX_ROWS = 40
 _DEVICE_FIELDS = (

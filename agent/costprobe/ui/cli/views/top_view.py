@@ -1,4 +1,4 @@
-"""How `costprobe top` looks: as many columns as the terminal has room for, the important first."""
+"""The layout of `costprobe top`: as many columns as fit, the most important first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 class Column(NamedTuple):
     """A column; columns of greater `rank` are dropped first in a narrow terminal."""
 
-    head: str
+    title: str
     rank: int
     cell: Callable[[Row], str]
 
@@ -33,7 +33,7 @@ class TopView:
     """A snapshot as a rich renderable that adapts to the size of the terminal.
 
     Args:
-        found: What `costprobe.ui.cli.views.top_snapshot.snapshot` gives.
+        found: Result of `costprobe.ui.cli.views.top_snapshot.snapshot`.
         is_live: Whether the q key quits.
     """
 
@@ -89,7 +89,7 @@ def _wrong(found: Mapping[str, Any]) -> Iterator[Text]:
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
     cells = {column: [printable(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
-    wide = {column: max(map(len, [column.head, *cells[column]])) for column in columns}
+    wide = {column: max(map(len, [column.title, *cells[column]])) for column in columns}
     kept = list(columns)
     while len(kept) > 1 and sum(wide[one] + GAP for one in kept) - GAP > width:
         kept.remove(max(kept, key=lambda one: one.rank))
@@ -98,9 +98,9 @@ def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: in
         padding=(0, GAP, 0, 0),
     )  # fmt: skip
     for index, column in enumerate(kept):
-        # Text is left-aligned; what does not fit is cut, never wrapped.
-        side = "left" if index == 0 or column.head in _WORDS else "right"
-        table.add_column(column.head, justify=side, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+        # Text is left-aligned; longer text is cut, never wrapped.
+        side = "left" if index == 0 or column.title in _TEXT_COLUMNS else "right"
+        table.add_column(column.title, justify=side, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     for index in range(len(rows)):
         # As Text, so that no content is interpreted as markup.
         table.add_row(*(Text(cells[column][index]) for column in kept))
@@ -112,7 +112,7 @@ def printable(text: str) -> str:
     return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
-def _word(key: str) -> Callable[[Row], str]:
+def _text(key: str) -> Callable[[Row], str]:
     return lambda row: str(row[key] or "-")
 
 
@@ -148,55 +148,56 @@ def _ago(key: str, end: str = "") -> Callable[[Row], str]:
     return lambda row: f"{ago(row[key])}{end}"
 
 
-def _standing(row: Row) -> str:
+def _budget_state(row: Row) -> str:
     if row["exceeded"]:
         return "EXCEEDED"
-    return "will be exceeded" if row["forecast_exceeded"] else "within"
+    return "will be exceeded" if row["forecast_exceeded"] else "within plan"
 
 
 def _price(key: str) -> Callable[[Row], str]:
     return _money(key, PER_THOUSAND)
 
 
-_WORDS = frozenset({"model", "on", "basis", "state", "last error", "period"})
+# Left-aligned columns.
+_TEXT_COLUMNS = frozenset({"model", "device", "basis", "state", "last error", "period"})
 DEVICE = (
-    Column("device", 0, _word("device")),
-    Column("model", 8, _word("model")),
+    Column("device", 0, _text("device")),
+    Column("model", 8, _text("model")),
     Column("util", 1, _figure("util_pct", "%")),
     Column("power", 2, _figure("power_w", "W")),
     Column("temp", 3, _figure("temp_c", "°C")),
     Column("SM clock", 6, _figure("sm_clock_mhz", "MHz")),
     Column("memory", 5, _memory),
-    Column("an hour", 4, _money("price_rate_per_h")),
-    Column("seen", 7, _ago("age_s", " ago")),
+    Column("per hour", 4, _money("price_rate_per_h")),
+    Column("updated", 7, _ago("age_s", " ago")),
 )
 COST = (
-    Column("of", 0, _word("of")),
-    Column("on", 4, _word("device")),
-    Column("basis", 6, _word("basis")),
+    Column("name", 0, _text("of")),
+    Column("device", 4, _text("device")),
+    Column("basis", 6, _text("basis")),
     Column("now", 1, _price("cost_per_inference")),
     Column("1 h", 3, _price("rolling_1h")),
     Column("24 h", 2, _price("rolling_24h")),
     Column("7 d", 5, _price("rolling_7d")),
-    Column("seen", 7, _ago("age_s", " ago")),
+    Column("updated", 7, _ago("age_s", " ago")),
 )
 SINK = (
-    Column("sink", 0, _word("sink")),
-    Column("state", 1, _word("state")),
-    Column("behind", 2, _ago("lag_s")),
-    Column("waiting", 3, lambda row: f"{row['backlog_points']:,}"),
+    Column("sink", 0, _text("sink")),
+    Column("state", 1, _text("state")),
+    Column("lag", 2, _ago("lag_s")),
+    Column("queued", 3, lambda row: f"{row['backlog_points']:,}"),
     Column("sent", 5, lambda row: f"{row['sent_points']:,}"),
-    Column("refused", 6, lambda row: f"{row['rejected_points']:,}"),
+    Column("rejected", 6, lambda row: f"{row['rejected_points']:,}"),
     Column("dropped", 7, lambda row: f"{row['dropped_points']:,}"),
-    Column("last error", 4, _word("last_error")),
+    Column("last error", 4, _text("last_error")),
 )
 BUDGET = (
-    Column("budget", 0, _word("budget")),
-    Column("period", 6, _word("period")),
+    Column("budget", 0, _text("budget")),
+    Column("period", 6, _text("period")),
     Column("spent", 1, _money("spent")),
     Column("planned", 2, _money("amount")),
     Column("forecast", 4, _money("forecast")),
-    Column("gone", 5, _share("elapsed_share")),
-    Column("covered", 7, _share("coverage")),
-    Column("state", 3, _standing),
+    Column("elapsed", 5, _share("elapsed_share")),
+    Column("coverage", 7, _share("coverage")),
+    Column("state", 3, _budget_state),
 )

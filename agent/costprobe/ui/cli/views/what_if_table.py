@@ -1,4 +1,4 @@
-"""Comparison of alternatives as JSON, a table and bars."""
+"""The comparison of alternatives as JSON, a table and bars."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def shown(entry: Mapping[str, Any]) -> str:
         entry: Result of `compared`.
     """
     lines = [f"{entry['device']} {entry['probe']}, {counted(entry['samples'], 'sample')}"]
-    heads = ("plan", "per hour", "per month", "p50 ms", "per 1,000", "against now", "break-even")
+    heads = ("plan", "per hour", "per month", "p50 ms", "per 1,000", "vs. current", "break-even")
     rows = [heads, *_rows(entry["plans"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     for row in rows:
