@@ -66,8 +66,26 @@ def _prices(board: dashboard.Dashboard) -> None:
             style="bars",
         )
     )
+    budgets = Query(
+        'last("amount") AS "planned", last("spent") AS "spent", last("forecast") AS "forecast",'
+        ' last("coverage") AS "coverage"',
+        "budget",
+        over=("host",),
+        by=("host", "budget", "period", "currency"),
+        every=None,
+    )
+    board.with_panel(
+        listing(
+            "Budgets",
+            budgets.text,
+            units={"coverage": "percentunit"},
+            hide=("Time",),
+            span=12,
+            about="As `costprobe forecast`: coverage is the share of the period so far that rows cover.",
+        )
+    )
     board.with_panel(listing("Price changes", changes.rows, span=12))
-    board.with_panel(listing("Cost by plan ($currency)", plans.text, hide=("Time",)))
+    board.with_panel(listing("Cost by plan ($currency)", plans.text, hide=("Time",), span=12))
 
 
 def _what_if(board: dashboard.Dashboard) -> None:

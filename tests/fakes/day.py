@@ -202,6 +202,9 @@ def _agent(rng, tags, step, time_ns):
 
 def _once(tags, end_ns):
     at_ns = end_ns - 7200 * NS_PER_S
+    budget = {**tags, "budget": "gpus", "period": "day", "currency": "USD"}
+    status = {"amount": 100.0, "spent": 40.0, "forecast": 90.0, "coverage": 0.95}
+    yield make_point("budget", budget, status, at_ns)
     texts = {"detail": "what to know", "before": "1", "after": "2"}
     for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault")):
         found = kind in {"drift", "anomaly"}
