@@ -19,7 +19,7 @@ def trend(request, tmp_path):
     """Four days of a service with a daily pattern; the last day has a quarter more requests."""
     config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
-    now_ns = time.time_ns() // HOUR_NS * HOUR_NS
+    now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 300 * S
     tags = {"service": "chat", "basis": "serving", "currency": "USD"}
     rows = []
     for back in range(96 * 12):
@@ -48,7 +48,7 @@ def trend(request, tmp_path):
 
 def test_change_of_a_service_compares_whole_days(trend):
     change, text = trend("--since", "26h")
-    assert float(change) == pytest.approx(-20, abs=1)
+    assert float(change) == pytest.approx(-20, abs=1e-6)
     assert "change of services: " in text
     assert float(trend("--since", "25h", "--field", "serving.requests")[0]) == pytest.approx(
         25, abs=1

@@ -104,8 +104,10 @@ def command(
             sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
         )
         found = [series for series in found if series.values]
+        # The newest windows are stored some minutes later: spans end with the last one.
+        until_ns = max((series.ends[-1].end_ns for series in found), default=now_ns)
         changes = [
-            _change(reader, measurement, field, series, since_ns, now_ns) for series in found
+            _change(reader, measurement, field, series, since_ns, until_ns) for series in found
         ]
     if as_json:
         click.echo(json.dumps(_document(measurement, field, found)))
@@ -116,7 +118,7 @@ def command(
     else:
         click.echo(_table(found, changes))
         if any(_is_served(measurement, field, series) for series in found):
-            click.echo(_compared(since_ns, now_ns))
+            click.echo(_compared(since_ns, until_ns))
         if any(series.is_sampled for series in found):
             click.echo(_sampling(found))
         for words, group in _comparable(found).items() if plot else ():
@@ -150,27 +152,27 @@ def _change(
     field: str,
     series: SeriesValues,
     since_ns: int,
-    now_ns: int,
+    until_ns: int,
 ) -> float | None:
     """Return the change of a series in percent; None where it is unknown."""
     if not _is_served(measurement, field, series):
         first, last = series.values[0], series.values[-1]
         return (last / first - 1) * 100 if first else None
-    spans = compared_spans(since_ns, now_ns)
+    spans = compared_spans(since_ns, until_ns)
     model = series.tags.get("served_model")
     # The row of an hour is stamped at its start.
     first_ns = spans[0].start_ns - HOUR_NS
     rows = [
         row
-        for row in reader.points(measurement, first_ns, now_ns, series.tags)
+        for row in reader.points(measurement, first_ns, until_ns + 1, series.tags)
         if row.tags.get("served_model") == model
     ]
     found = change_of(rows, field, spans)
     return None if found is None else found.pct
 
 
-def _compared(since_ns: int, now_ns: int) -> str:
-    before, after = compared_spans(since_ns, now_ns)
+def _compared(since_ns: int, until_ns: int) -> str:
+    before, after = compared_spans(since_ns, until_ns)
     return (
         f"change of services: {local(after.start_ns)} to {local(after.end_ns)} against"
         f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each"
