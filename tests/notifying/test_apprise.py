@@ -84,24 +84,21 @@ def test_parent_process_does_not_load_apprise():
     assert "apprise" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("more", "kind"),
-    [
-        ({"severity": "critical", "is_test": True}, "failure"),
-        ({"severity": "info"}, "info"),
-        ({"state": "resolved", "severity": "critical"}, "success"),
-    ],
-)
-def test_type_follows_severity_and_state(sender, more, kind):
+def test_type_follows_severity_and_state(sender):
+    cases = (
+        ({"severity": "critical", "is_test": True}, b"failure", b"[TEST] drift critical"),
+        ({"severity": "info"}, b"info", b"[FIRING] drift info"),
+        ({"state": "resolved", "severity": "critical"}, b"success", b"[RESOLVED] drift critical"),
+    )
+    large = (symptom(text="x" * 1000),) * 60
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
-        large = (symptom(text="x" * 1000),) * 60
         sender(server.url.replace("http:", "json:")).send(
-            [incident(symptoms=large, **more)], SINCE_NS
+            [incident(symptoms=large, **more) for more, _, _ in cases], SINCE_NS
         )
-    ((_, _, _, body),) = server.requests
-    assert f'"type": "{kind}"'.encode() in body
-    assert (b"[TEST] drift critical" in body) is bool(more.get("is_test"))
-    assert len(body) < 6000
+    for (_, _, _, body), (_, kind, subject) in zip(server.requests, cases, strict=True):
+        assert b'"type": "%b"' % kind in body
+        assert subject in body
+        assert len(body) < 6000
 
 
 def ends(pid):

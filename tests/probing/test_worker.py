@@ -1,7 +1,6 @@
 """The probe worker on the CPU, started by the daemon's runner."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.child import worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.probing.runner import ProbeRunner
 from fakes.kept_worker import KeptWorker, quick_command
@@ -198,20 +197,26 @@ def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
     assert [point["batch"] for point in outcome.curve] == [1, 2, 3]
 
 
-def test_stack_of_a_hung_factory_is_in_the_stderr_tail(factory, tmp_path, wait_until):
+def test_hung_worker_writes_its_stack_on_a_signal_and_ends_when_its_stdin_closes(
+    factory, tmp_path, wait_until
+):
     entered = tmp_path / "entered"
     factory(
         "import pathlib, time\n"
         f"def stuck(): pathlib.Path({str(entered)!r}).touch(); time.sleep(600)\n"
         "def make(): stuck()\n"
     )
-    # The runner does the same at its deadline (test_runner.py), which includes the import of torch.
-    child = ProbeChild(worker_command(sys.executable), {})
-    child.send(request_for("module", module="own:make").to_wire())
-    wait_until(entered.exists)
-    child.dump_stack()
-    child.kill()
-    assert any(line.endswith("in stuck") for line in child.stderr_tail()), child.stderr_tail()
+    pipe = subprocess.PIPE
+    command = worker_command(sys.executable)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
+        worker.stdin.write(request_for("module", module="own:make").to_wire().encode() + b"\n")
+        worker.stdin.flush()
+        wait_until(entered.exists)
+        # As the runner does at a deadline (test_runner.py), which includes the import of torch.
+        worker.send_signal(signal.SIGUSR1)
+        assert any(line.endswith(b"in stuck\n") for line in worker.stderr)
+        worker.stdin.close()
+        assert worker.wait(60) == 0
 
 
 def test_stack_of_a_crashed_factory_is_in_the_stderr_tail(factory):
@@ -220,30 +225,6 @@ def test_stack_of_a_crashed_factory_is_in_the_stderr_tail(factory):
     fault = run(runner, request_for("module", module="own:make"))
     assert (fault.kind, "SIGSEGV" in fault.title) == ("died", True)
     assert any(line.endswith("in make") for line in fault.stderr_tail), fault
-
-
-def test_killed_worker_is_a_fault_and_the_next_run_succeeds(factory, tmp_path):
-    pid_file = tmp_path / "pid"
-    factory(
-        "import os\n"
-        "def make():\n"
-        f"    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
-        "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
-    )
-    runner = ProbeRunner(
-        sys.executable, 100.0, threading.Event(), keep_alive=True, command=quick_command
-    )
-
-    def kill(progress):
-        if progress.phase == "energy":
-            os.kill(int(pid_file.read_text()), signal.SIGKILL)
-
-    with closing(runner):
-        fault = run(runner, request_for("module", energy=True, module="own:make"), on_progress=kill)
-        assert isinstance(fault, ProbeFault)
-        assert (fault.kind, "SIGKILL" in fault.title) == ("died", True)
-        again = run(runner, request_for("module", module="own:make"))
-    assert isinstance(again, ProbeOutcome), again
 
 
 def test_isolated_worker_reports_missing_torch():
@@ -260,15 +241,3 @@ def test_isolated_worker_reports_missing_torch():
     assert "No module named 'torch'" in message["message"]
     assert f"cannot be imported by {sys.executable}" in message["message"]
     assert "set python" in message["message"]
-
-
-def test_worker_ends_when_its_stdin_closes():
-    with subprocess.Popen(
-        worker_command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as worker:
-        request = request_for()
-        worker.stdin.write(request.to_wire().encode() + b"\n")
-        worker.stdin.flush()
-        assert json.loads(worker.stdout.readline())["type"] == "handshake"
-        worker.stdin.close()
-        assert worker.wait(60) == 0
