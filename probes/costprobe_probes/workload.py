@@ -10,11 +10,10 @@ from torch import nn
 
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.inputs import Inputs, checked_inputs
+from costprobe_probes.sources.described import FLOATS
 from costprobe_probes.sources.files import digest_of
 from costprobe_probes.sources.registry import source_of
 from costprobe_probes.spec import Spec
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Workload(NamedTuple):
@@ -61,9 +60,9 @@ def load(spec: Spec, seed: int) -> Workload:
     Raises:
         ProbeConfigError: No such kind, dtype, model or factory, or it cannot be loaded.
     """
-    if spec.dtype is not None and spec.dtype not in DTYPES:
-        raise ProbeConfigError(f"no dtype {spec.dtype!r}; known dtypes: {', '.join(DTYPES)}")
-    dtype = None if spec.dtype is None else DTYPES[spec.dtype]
+    if spec.dtype is not None and spec.dtype not in FLOATS:
+        raise ProbeConfigError(f"no dtype {spec.dtype!r}; known dtypes: {', '.join(FLOATS)}")
+    dtype = None if spec.dtype is None else FLOATS[spec.dtype]
     torch.manual_seed(seed)
     sourced = source_of(spec.kind).load(spec)
     if sourced.move is None:

@@ -131,8 +131,6 @@ def test_half_open_connection_times_out():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"concurrency": 0}, "concurrency must be from 1 to 256"),
-        ({"requests": 0}, "requests must be from 1"),
         ({"kind": "grpc"}, "known kinds: kserve, openai"),
         ({"api": "edits"}, "known: chat, completions"),
         ({"token_file": "/nowhere/token"}, "cannot be read"),

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.explain import explain
 from costprobe_probes.served.http import ServerConnection
 from costprobe_probes.served.load import (
@@ -29,7 +28,6 @@ from costprobe_probes.wire import Wire
 
 # Timeout of optional queries, in s.
 QUERY_TIMEOUT_S = 2.0
-MAX_CONCURRENCY = 256
 MAX_REQUESTS = 100_000
 
 
@@ -77,9 +75,6 @@ class ServedProbeRun:
         self._started_s = time.monotonic()
         self._wire = wire
         self._request = request
-        for name, most in (("concurrency", MAX_CONCURRENCY), ("requests", MAX_REQUESTS)):
-            if not 1 <= request[name] <= most:
-                raise ProbeConfigError(f"{name} must be from 1 to {most}")
         self._target = parse_target(request["url"], request["ca_file"], request["token_file"])
         self._client = client_of(request, self._target.path)
 
