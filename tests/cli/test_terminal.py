@@ -102,7 +102,7 @@ def test_colour_setting():
     assert paint("x", "bad") != paint("x", "good") != "x"
 
 
-def test_the_live_view_fits_any_width(config):
+def test_live_view_fits_any_width(config):
     """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         view = TopView(now_snapshot(reader), is_live=False)
@@ -117,12 +117,12 @@ def test_the_live_view_fits_any_width(config):
         assert ("SM clock" in text) is (columns >= 60)
 
 
-def test_the_live_view_uses_the_width_of_the_terminal(config):
+def test_live_view_uses_the_width_of_the_terminal(config):
     lines = CONTROL.sub(b"", on_terminal(config, "top", "--once", columns=40)).decode().splitlines()
     assert max(cell_len(line.rstrip()) for line in lines) <= 40
 
 
-def test_the_live_view_needs_no_daemon(tmp_path):
+def test_live_view_needs_no_daemon(tmp_path):
     config = month(tmp_path, hours=2)
     text = called(config, "top", "--once").stdout
     assert "no daemon has written a status" in text

@@ -38,7 +38,7 @@ evaluate_every = "1s"
 """
 
 
-def test_a_toy_plan_and_a_toy_rule_run_in_the_daemon(tmp_path):
+def test_toy_plan_and_toy_rule_run_in_the_daemon(tmp_path):
     launcher = tmp_path / "launcher.py"
     launcher.write_text(
         LAUNCHER.format(tests=str(PAGES.parents[1] / "tests"), folder=str(tmp_path))

@@ -121,20 +121,20 @@ def test_every_model_source_names_a_model_that_does_not_exist():
             source_of(kind).load(Spec(kind, module="no.such:thing", model="/no/such/thing"))
 
 
-def test_an_unknown_kind_is_refused_with_the_known_ones():
+def test_unknown_kind_is_rejected_with_a_list_of_known_kinds():
     with pytest.raises(ProbeConfigError, match="known kinds: transformer, cnn"):
         source_of("nothing")
 
 
 @pytest.mark.usefixtures("no_network")
-def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
+def test_example_on_the_page_passes_the_contract(tmp_path):
     source = example_module("model-sources.md", "linear.py", tmp_path)
     check(source, Spec("linear", model="8"))
     with pytest.raises(ProbeConfigError, match="set linear:512"):
         source.load(Spec("linear", model="wide"))
 
 
-def test_a_kind_is_added_through_its_table_alone(tmp_path, monkeypatch):
+def test_new_kind_needs_only_a_table_entry(tmp_path, monkeypatch):
     source = example_module("model-sources.md", "linear.py", tmp_path)
     monkeypatch.setitem(sys.modules, "linear", source)
     monkeypatch.setitem(SOURCES, "linear", SourceKind("linear", example="512"))

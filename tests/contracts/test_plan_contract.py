@@ -83,7 +83,7 @@ def test_every_plan_accepts_the_keys_that_all_plans_share():
             section(kind, device="gpu0", host_overhead="0.1")
 
 
-def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
+def test_example_on_the_page_passes_the_contract(tmp_path):
     model = example_module("plans.md", "monthly.py", tmp_path).MonthlyPlan
     (keys,) = tomllib.loads(example("plans.md", "monthly.toml"))["price"]
     plan = model.model_validate(keys)

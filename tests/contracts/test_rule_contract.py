@@ -133,7 +133,7 @@ def test_every_rule_fulfils_the_contract():
         check(kind, of_kind, section(kind, of_kind, keys), inputs)
 
 
-def test_the_example_of_the_page_fulfils_the_contract(tmp_path):
+def test_example_on_the_page_passes_the_contract(tmp_path):
     module = example_module("rules.md", "power_limit.py", tmp_path)
     of_kind = RuleKind(module.PowerLimitRuleConfig, module.PowerLimitRule)
     (keys,) = tomllib.loads(example("rules.md", "power_limit.toml"))["rule"]

@@ -170,7 +170,7 @@ def test_every_message_is_counted_and_memory_is_bounded(messages):
     assert logged + counted == len(messages)
 
 
-def test_the_memory_of_repeats_is_bounded():
+def test_number_of_counted_message_kinds_is_bounded():
     limit = RepeatLimit(60.0)
     for number in range(5000):
         limit.takes(f"template {number}", entry_of(f"text {number}"), 0.0)

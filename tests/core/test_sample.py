@@ -55,7 +55,7 @@ def test_every_example_of_an_option_is_valid():
     assert not problems, "\n".join(problems)
 
 
-def test_a_table_shows_its_keys_with_descriptions_and_comments_out_what_is_not_active():
+def test_sample_table_has_descriptions_and_comments_out_inactive_keys():
     keys = ("plan", "per_hour")
     table = SampleTable("[[price]]", OnDemandPlan, keys, {"per_hour": 3}, note="A note.")
     assert render_table(table).splitlines() == [
@@ -70,6 +70,6 @@ def test_a_table_shows_its_keys_with_descriptions_and_comments_out_what_is_not_a
         render_table(table._replace(keys=("electricity_included",)))
 
 
-def test_a_value_that_toml_does_not_have_is_an_error():
+def test_value_without_toml_type_is_an_error():
     with pytest.raises(TypeError, match="complex"):
         toml_value(1j)

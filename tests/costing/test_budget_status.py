@@ -39,7 +39,7 @@ def book_of(zone="UTC", at_ns=0, **payers):
     return book
 
 
-def test_a_month_of_two_gpus_with_a_gap():
+def test_budget_status_of_a_month_with_a_gap():
     """Four days gone; gpu0 at 1 an hour for 96 h, gpu1 at 0.5 an hour for 84 of them."""
     book = book_of(
         _gpu0_USD=[(1.0, "2026-02-20T00:00", "2026-03-05T00:00")],

@@ -62,7 +62,7 @@ def test_electricity_is_priced_at_the_tariff_in_force():
     assert charges[0].within(150 * S, 160 * S).cost == 0
 
 
-def test_a_part_of_the_cost_that_is_unknown_leaves_none():
+def test_unknown_part_makes_the_cost_unknown():
     """Table of what is known: price, energy; each with the cost of 100 s."""
     cases = {
         "energy priced apart and unknown": (lambda _: terms("36", 1e-7), nothing, [None]),

@@ -55,7 +55,7 @@ def test_only_points_outside_the_front_are_dominated(points):
 
 
 @given(POINTS)
-def test_the_front_does_not_depend_on_the_order(points):
+def test_pareto_front_does_not_depend_on_the_order(points):
     front = {point for point, by in zip(points, dominators(points), strict=True) if by is None}
     turned = points[::-1]
     assert front == {p for p, by in zip(turned, dominators(turned), strict=True) if by is None}
@@ -72,7 +72,7 @@ def test_median_and_interquartile_range():
     assert Summary(3.0, 2.0, 4).notch == pytest.approx(1.57)
 
 
-def test_the_front_over_cost_latency_and_quality():
+def test_pareto_front_uses_cost_latency_and_quality():
     (group,), left_out = compared(
         [
             candidate("large", 4e-6, 40, 0.95),

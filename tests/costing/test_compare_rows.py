@@ -20,7 +20,7 @@ def runs(values, *, device="gpu0", probe="ranker", tags=None, currency="USD", **
     return probes, costs
 
 
-def test_a_probe_is_summarized_by_medians():
+def test_probe_is_summarized_by_medians():
     probes, costs = runs([1.0, 2.0, 3.0, 4.0, 100.0], latency_p99_ms=7.0)
     (one,) = probe_candidates(probes, costs, {"ranker": 0.91})
     assert one.name == "ranker on gpu0, batch 8"

@@ -40,7 +40,7 @@ def account(run, before=None, *, now="3.6", then=None, time_ns=TIME_NS):
     return account_run(run, prices, before or ProbeState(), {"host": "h"}, time_ns)
 
 
-def test_the_same_inputs_give_the_same_outcome_and_change_no_input():
+def test_account_run_is_deterministic_and_changes_no_input():
     first = account(RUN)
     state = first.state
     assert account(RUN) == first
@@ -50,7 +50,7 @@ def test_the_same_inputs_give_the_same_outcome_and_change_no_input():
     assert first.events == ()
 
 
-def test_the_next_run_continues_from_the_state():
+def test_next_run_uses_the_previous_state():
     first = account(RUN)
     without = replace(RUN, energy=None, energy_absent="no window")
     later_ns = TIME_NS + 300 * NS_PER_S
@@ -70,14 +70,14 @@ def test_changed_software_and_board_are_one_event():
     assert (event.kind, event.cause) == ("software", "board, torch")
 
 
-def test_the_stored_state_survives_a_round_trip():
+def test_stored_state_survives_a_round_trip():
     state = account(RUN).state
     restored = ProbeState.from_document(state.document())
     assert (restored.reference, restored.platform) == (state.reference, state.platform)
     assert ProbeState.from_document(ProbeState().document()) == ProbeState()
 
 
-def test_a_run_without_price_has_no_cost_and_keeps_the_reference():
+def test_run_without_price_has_no_cost_and_keeps_the_reference():
     before = account(RUN).state
     prices = Prices(None, None, None)
     accounted = account_run(RUN, prices, before, {}, TIME_NS)

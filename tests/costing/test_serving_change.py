@@ -30,7 +30,7 @@ def pct(rows, since_ns, field="cost_per_request", until_ns=NOW_NS):
     return None if found is None else found.pct
 
 
-def test_a_daily_pattern_is_no_change_at_any_hour():
+def test_daily_pattern_is_not_a_change_at_any_hour():
     rows = list(windows(12))
     wrong = {}
     for hours in (1, 6, 13, 24, 31, 48, 77, 120):
@@ -43,7 +43,7 @@ def test_a_daily_pattern_is_no_change_at_any_hour():
     assert not wrong
 
 
-def test_a_change_is_that_of_the_sums():
+def test_change_is_computed_from_sums():
     """The last day has twice the requests: half the cost of each, whatever the mean of the windows."""
     rows = list(windows(4, lambda days_ago: 2.0 if days_ago == 0 else 1.0))
     assert pct(rows, NOW_NS - DAY_NS) == pytest.approx(-50.0)

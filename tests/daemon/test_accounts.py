@@ -121,7 +121,7 @@ def test_every_field_that_is_written_is_in_the_schema(clock, ledger):
         assert all(type(v) is schema.fields[k] for k, v in point.fields.items())
 
 
-def test_a_reading_is_priced_for_its_interval(clock, ledger):
+def test_reading_is_priced_for_its_interval(clock, ledger):
     accounts = books(clock, ledger, [plan()])
     start_ns = clock.monotonic_ns() - 10 * NS_PER_S
     reading = Reading("gpu0", start_ns, clock.monotonic_ns(), {"power_w": 70, "energy_j": 700.0})
@@ -134,7 +134,7 @@ def test_a_reading_is_priced_for_its_interval(clock, ledger):
     assert row.tags["uuid"] == "GPU-0"
 
 
-def test_a_run_without_energy_window_is_priced_with_the_last_known_energy(clock, ledger):
+def test_run_without_energy_window_is_priced_with_the_last_known_energy(clock, ledger):
     own = OwnedPlan.model_validate(
         {"plan": "owned", "purchase_price": Decimal(8760), "lifetime": "1y"}
     )
@@ -150,7 +150,7 @@ def test_a_run_without_energy_window_is_priced_with_the_last_known_energy(clock,
     assert rows(ledger, "cost")[-1].fields["energy_method"] == "last_known"
 
 
-def test_a_price_change_is_an_event_and_keeps_the_reference(clock, ledger):
+def test_price_change_is_an_event_and_keeps_the_reference(clock, ledger):
     books(clock, ledger, [plan("3.6")]).take_probe(measured(clock))
     clock.move(300)
     # The operator edits the file and restarts: the ledger keeps the previous price.
@@ -162,7 +162,7 @@ def test_a_price_change_is_an_event_and_keeps_the_reference(clock, ledger):
     assert (event.fields["before"], event.fields["after"]) == ("3.6 USD/h", "7.2 USD/h")
 
 
-def test_a_plan_that_becomes_valid_is_a_price_event(clock, ledger):
+def test_plan_that_becomes_valid_is_a_price_event(clock, ledger):
     day = datetime.fromtimestamp(clock.time_ns() / 1e9 + 86_400, tz=UTC).date()
     accounts = books(clock, ledger, [plan("3.6"), plan("1.8", valid_from=day)])
     accounts.take_probe(measured(clock))

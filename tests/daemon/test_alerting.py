@@ -107,12 +107,12 @@ def incident(module_folder, module_daemon_in):
         )
 
 
-def test_an_alertmanager_receives_labels_and_annotations(incident):
+def test_alertmanager_receives_labels_and_annotations(incident):
     assert incident.alert["labels"]["severity"] == "critical"
     assert incident.alert["annotations"]["summary"] == "temp_c of gpu0 is 90, above 85"
 
 
-def test_a_webhook_receives_firing_then_resolved(incident):
+def test_webhook_receives_firing_then_resolved(incident):
     hot = [state for state, name in incident.webhook if name == "hot"]
     assert hot == ["firing", "resolved"]
     rows = incident.daemon.points("alert", rule="hot")
@@ -121,7 +121,7 @@ def test_a_webhook_receives_firing_then_resolved(incident):
     assert "temp_c of gpu0" in incident.daemon.look("alerts", "history")
 
 
-def test_an_unreachable_notifier_delays_no_other_and_is_a_fault(incident):
+def test_unreachable_notifier_is_a_fault_and_does_not_delay_others(incident):
     assert incident.notifiers["ops"]["failing"] is None
     assert "FAULT" in incident.status
 
@@ -159,7 +159,7 @@ def test_no_notice_is_lost_over_kill_9_while_a_notifier_is_away(daemon_in, gpu):
         daemon.wait_for(lambda: received(server) == [("firing", "hot"), ("resolved", "hot")])
 
 
-def test_a_silence_survives_a_restart_and_a_reload_keeps_the_incident(daemon_in, gpu):
+def test_silence_survives_a_restart_and_a_reload_keeps_the_incident(daemon_in, gpu):
     with Scripted(taking) as server:
         daemon = daemon_in(**gpu.fake.env())
         daemon.start(QUICK + HOT + webhook(server.url))

@@ -71,7 +71,7 @@ def scene(tmp_path):
     made.store.close()
 
 
-def test_a_budget_is_evaluated_reported_and_stored_as_rows(scene):
+def test_budget_is_evaluated_reported_and_stored_as_rows(scene):
     midnight_ns = NOON - 12 * HOUR_NS
     scene.cost(midnight_ns - 24 * HOUR_NS, NOON, 1.0)
     budgets = scene.budgets()
@@ -96,7 +96,7 @@ def test_a_budget_is_evaluated_reported_and_stored_as_rows(scene):
     assert rows[-1].fields["exceeded"] is True
 
 
-def test_a_restart_reads_little_and_reports_nothing_twice(scene):
+def test_restart_reads_few_rows_and_repeats_no_event(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()
     assert [event.metric for event in scene.events] == ["budget_exceeded"]
@@ -136,7 +136,7 @@ def test_spend_is_right_after_the_wall_clock_was_wrong(scene, wrong_s, restarts)
     assert status["coverage"] == pytest.approx(13 / 14)
 
 
-def test_a_raised_budget_is_reported_again(scene):
+def test_raised_budget_is_reported_again(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()
     raised = scene.budgets({**BUDGET, "amount": 25})
@@ -159,7 +159,7 @@ def test_several_budgets_in_several_time_zones(scene):
     assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])
 
 
-def test_a_gap_is_reported_and_not_extrapolated(scene):
+def test_gap_is_reported_and_not_extrapolated(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON - 6 * HOUR_NS, 1.0)
     scene.cost(NOON - 3 * HOUR_NS, NOON, 1.0)
     budgets = scene.budgets()

@@ -118,7 +118,7 @@ def reserved(bench_clock, per_hour="2", discount="0.4"):
 
 
 @pytest.mark.parametrize(("discount", "before"), [("0.4", "1.2 USD/h"), ("0", "2 USD/h")])
-def test_the_end_of_a_reserved_term_is_one_event(discount, before):
+def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench = Bench([reserved(FakeClock(), discount=discount)])
     bench.read(power_w=1.0)
     bench.clock.move(4 * DAY_S)
@@ -133,7 +133,7 @@ def test_the_end_of_a_reserved_term_is_one_event(discount, before):
     assert "the list price applies again" in event["detail"]
 
 
-def test_a_plan_that_excludes_electricity_reports_both_changes():
+def test_plan_that_excludes_electricity_reports_both_changes():
     day = datetime.fromtimestamp(FakeClock().time_ns() / 1e9 + DAY_S, tz=UTC).date()
     apart = {**RENTED, "per_hour": Decimal(3), "electricity_included": False, "valid_from": day}
     bench = Bench([RENTED, apart], ElectricityConfig(tariff_per_kwh=Decimal("0.3")))
@@ -166,7 +166,7 @@ def test_rows_are_marked_when_their_spot_price_is_stale():
     assert bench.rows("event") == []
 
 
-def test_a_stale_intensity_is_a_fault():
+def test_stale_intensity_is_a_fault():
     status = {
         "sensor": {"state": "running"},
         "probes": [],

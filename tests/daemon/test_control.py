@@ -97,7 +97,7 @@ SILENCE = {
 }
 
 
-def test_a_silence_is_added_listed_and_ended(server, parts):
+def test_silence_is_added_listed_and_ended(server, parts):
     assert request_to(server, do="silence", **SILENCE) == {"answer": SILENCE}
     assert parts.kept == {"s1": Silence(**SILENCE)}
     assert request_to(server, do="silences") == {"answer": [SILENCE]}
@@ -105,7 +105,7 @@ def test_a_silence_is_added_listed_and_ended(server, parts):
     assert request_to(server, do="unsilence", id="s1") == {"error": "there is no silence s1"}
 
 
-def test_a_test_alert_is_sent(server):
+def test_test_alert_is_sent(server):
     assert request_to(server, do="test") == {"answer": {"ops": ""}}
     assert request_to(server, do="test", notifier="no") == {"error": "there is no notifier no"}
 
@@ -134,7 +134,7 @@ def test_malformed_requests_are_answered_with_an_error(server):
     assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_an_oversized_request_is_rejected(server):
+def test_oversized_request_is_rejected(server):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(10)
         client.connect(str(server.path))
@@ -146,13 +146,13 @@ def test_an_oversized_request_is_rejected(server):
     assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_an_internal_error_is_not_disclosed_and_does_not_stop_the_server(server):
+def test_internal_error_is_not_disclosed_and_does_not_stop_the_server(server):
     answer = request_to(server, do="broken")
     assert "secret" not in answer["error"]
     assert request_to(server, do="silences") == {"answer": []}
 
 
-def test_the_socket_has_mode_0600_and_is_removed_on_close(server):
+def test_socket_has_mode_0600_and_is_removed_on_close(server):
     mode = server.path.stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
@@ -226,7 +226,7 @@ def test_status_is_answered_without_an_active_configuration():
         starting["silences"]({})
 
 
-def test_a_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
+def test_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
     other = ControlServer(server.path, {}, Flag())
     with pytest.raises(OSError, match="another daemon"):
         other.start()
@@ -239,19 +239,19 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
     replaced.close()
 
 
-def test_a_path_too_long_for_a_socket_is_an_error(tmp_path):
+def test_path_too_long_for_a_socket_is_an_error(tmp_path):
     with pytest.raises(OSError, match="too long"):
         ControlServer(tmp_path / ("x" * 120), {}, Flag()).start()
 
 
-def test_the_socket_is_in_the_runtime_directory_or_beside_the_store(tmp_path):
+def test_socket_is_in_the_runtime_directory_or_the_folder_of_the_store(tmp_path):
     store = tmp_path / "costprobe.db"
     assert control_path(store, {}) == tmp_path / "control.sock"
     found = control_path(store, {"RUNTIME_DIRECTORY": "/run/costprobe:/run/other"})
     assert os.fspath(found) == "/run/costprobe/control.sock"
 
 
-def test_a_line_has_a_maximum_length():
+def test_control_line_has_a_maximum_length():
     with pytest.raises(ValueError, match="bytes"):
         encoded({"text": "x" * MAX_LINE_BYTES})
 
@@ -262,7 +262,7 @@ def send_indefinitely(client):
         time.sleep(0.01)
 
 
-def test_a_client_that_never_ends_its_request_is_disconnected(tmp_path, parts):
+def test_client_that_never_ends_its_request_is_disconnected(tmp_path, parts):
     impatient = ControlServer(tmp_path / "c.sock", parts.handlers(), Flag(), client_s=0.3)
     impatient.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

@@ -91,7 +91,7 @@ def wait_for_more_rows(daemon, device):
     daemon.wait_for(lambda: len(daemon.points("device", device=device)) > before + 1)
 
 
-def test_a_gpu_probe_has_energy_and_cost(measured):
+def test_gpu_probe_has_energy_and_cost(measured):
     for name in ("gpu0", "gpu1"):
         (probe,) = measured.points("probe", device=name)
         (cost,) = measured.points("cost", device=name)
@@ -118,7 +118,7 @@ def test_devices_are_sampled_and_priced(measured):
     assert {"uuid", "kind", "model", "host"} <= set(row.tags)
 
 
-def test_the_daemon_loads_neither_torch_nor_nvml(measured):
+def test_daemon_loads_neither_torch_nor_nvml(measured):
     maps = Path(f"/proc/{measured.pid}/maps").read_text()
     assert [name for name in ("libnvidia-ml", "torch", "numpy") if name in maps] == []
 
@@ -152,7 +152,7 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     assert "gpu1 is quarantined" in daemon.look("status")
 
 
-def test_a_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, tmp_path):
+def test_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, tmp_path):
     daemon = daemon_in(**gpus_of(tmp_path, 1).env(), CUDA_VISIBLE_DEVICES="")
     daemon.start(QUICK + '[[probe]]\nname = "cnn"\nkind = "cnn"\n')
     event = daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu0"))[0]
@@ -237,7 +237,7 @@ def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in, tmp_path):
     assert last["contended"] is probe.fields["contended"]
 
 
-def test_a_damaged_store_is_renamed_and_a_new_one_created(tmp_path):
+def test_damaged_store_is_renamed_and_a_new_one_created(tmp_path):
     path = tmp_path / "costprobe.db"
     path.write_bytes(b"this was a database " * 500)
     store, event = open_store(path, FakeClock())

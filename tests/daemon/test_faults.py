@@ -98,7 +98,7 @@ def test_each_fault_is_found(changes, name, severity, labels, words):
     assert words in fault.text
 
 
-def test_a_disk_is_low_if_share_and_free_bytes_are_low():
+def test_disk_is_low_if_share_and_free_bytes_are_low():
     (fault,) = present_faults(status(), Disk(GIB, 100 * GIB))
     assert fault.name == "disk_low"
     assert fault.severity == "critical"

@@ -90,7 +90,7 @@ def test_idle_clients_do_not_grow_threads_and_files(served):
     assert files <= before[1] + 40
 
 
-def test_a_reload_opens_and_closes_the_port_and_a_stop_does_not_wait_for_clients(daemon_in):
+def test_reload_opens_and_closes_the_port_and_a_stop_does_not_wait_for_clients(daemon_in):
     port, unused_port = free_port(), free_port()
     listening = f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\n'
     sink = (

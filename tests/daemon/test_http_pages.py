@@ -272,7 +272,7 @@ def test_metrics_without_a_readable_store_show_the_rest(pages, store, reported):
     store.path.with_name(f"{store.path.name}.gone").rename(store.path)
 
 
-def test_a_reload_moves_stops_and_starts_the_server(pages):
+def test_reload_moves_stops_and_starts_the_server(pages):
     pages.serve(HttpConfig())
     assert pages.status() == {"listen": None, "port": None, "fault": None}
     pages.serve(HttpConfig(listen=LOOPBACK))
@@ -330,12 +330,12 @@ def test_other_hosts_are_served_only_with_allow_remote(listen):
     ["", "9101", ":9101", "localhost:9101", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70000",
      "::1:9101", "[127.0.0.1]:9101", "127.0.0.1:-1", "[fe80::1%lo]:9101", "127.0.0.1:٩"],
 )  # fmt: skip
-def test_an_invalid_address_is_refused(listen):
+def test_invalid_address_is_rejected(listen):
     with pytest.raises(ConfigError, match="IP address and a port"):
         parse(f'[http]\nlisten = "{listen}"\nallow_remote = true\n', None)
 
 
-def test_the_daemon_imports_prometheus_client_only_if_http_is_on():
+def test_daemon_imports_prometheus_client_only_if_http_is_on():
     program = (
         "import sys\n"
         "import costprobe.ui.cli.run, costprobe.daemon.http.http_pages\n"

@@ -54,7 +54,7 @@ def daemon(module_folder, module_daemon_in, files, receiver):
     return daemon
 
 
-def test_a_spot_price_is_followed_into_rows_events_status_and_history(daemon, files):
+def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     prices, _ = files
 
     def rate():
@@ -85,7 +85,7 @@ def test_a_spot_price_is_followed_into_rows_events_status_and_history(daemon, fi
     assert "gpu1  NVIDIA Fake 80GB: $1.5/h (spot)" in daemon.look("price", "show")
 
 
-def test_a_carbon_series_is_followed_into_rows_and_status(daemon, files):
+def test_carbon_series_appears_in_rows_and_status(daemon, files):
     _, intensities = files
     row = daemon.wait_for(
         lambda: [r for r in daemon.points("device", device="gpu0") if r.fields.get("carbon_g")]
@@ -98,7 +98,7 @@ def test_a_carbon_series_is_followed_into_rows_and_status(daemon, files):
     assert "carbon: 400 g CO2e/kWh (grid 400 of " in daemon.look("price", "show")
 
 
-def test_an_exceeded_budget_is_an_alert_an_event_and_a_row(daemon, receiver):
+def test_exceeded_budget_has_alert_event_and_row(daemon, receiver):
     def alerts():
         found = [json.loads(body)["alert"] for _, _, _, body in list(receiver.requests)]
         return [alert for alert in found if alert["name"] == "budget"]

@@ -21,7 +21,7 @@ def probe(**keys):
     )
 
 
-def test_a_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
+def test_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
     gpus.gpus[0].set(util_pct=85)
     gpus.gpus[0].set_processes([4321])
     daemon = daemon_in(**gpus.env())
@@ -90,7 +90,7 @@ def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
     assert daemon.points("alert") == []
 
 
-def test_a_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tmp_path):
+def test_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tmp_path):
     (tmp_path / "token").write_text("sesame-open\n")
     with InferenceServer(generating(pause_s=0.01)) as server:
         daemon = daemon_in(**gpus.env())

@@ -80,7 +80,7 @@ def test_without_systemd_nothing_is_sent():
     notifier.stopping()
 
 
-def test_a_missing_socket_is_logged_once(tmp_path, caplog):
+def test_missing_socket_is_logged_once(tmp_path, caplog):
     notifier = SystemdNotifier(str(tmp_path / "gone"), 30.0, FakeClock())
     for _ in range(3):
         notifier.ready("x")
@@ -103,7 +103,7 @@ def test_systemds_variables_are_removed_from_the_environment():
         SystemdNotifier.taken_from(dict(odd), clock).alive()
 
 
-def test_a_dead_part_stops_the_watchdog_and_is_named(systemd):
+def test_dead_part_stops_the_watchdog_and_is_reported(systemd):
     clock = FakeClock()
     lives = {"sensors": True, "sink influxdb": True}
     watchdog = Watchdog(SystemdNotifier(systemd.address, 3.0, clock), lambda: lives)
@@ -119,7 +119,7 @@ def test_a_dead_part_stops_the_watchdog_and_is_named(systemd):
     assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
 
 
-def test_a_real_daemon_notifies_systemd_over_its_life_cycle_and_its_child_does_not(
+def test_real_daemon_notifies_systemd_over_its_life_cycle_and_its_child_does_not(
     daemon_in, tmp_path
 ):
     listening = Systemd(str(tmp_path / "notify"))

@@ -185,7 +185,7 @@ def test_devices_allocation_and_budgets_are_the_ledger_by_hand(
     assert budget_of_chat == pytest.approx(chat, rel=1e-9)
 
 
-def test_a_row_is_split_at_the_price_change(tmp_path):
+def test_row_is_split_at_the_price_change(tmp_path):
     ledger = Ledger(tmp_path, "device", ())
     ledger.clock.move(115)
     start_ns = ledger.clock.monotonic_ns()

@@ -60,7 +60,7 @@ def test_rows_are_deleted_as_time_passes(host):
     assert host.events == 240 - 5
 
 
-def test_an_hour_of_a_wall_clock_wrong_by_years_deletes_one_day(host):
+def test_wall_clock_wrong_by_years_for_an_hour_deletes_one_day(host):
     host.look()
     before = host.events
     host.clock.step(20 * 365 * DAY_S)
@@ -75,7 +75,7 @@ def test_an_hour_of_a_wall_clock_wrong_by_years_deletes_one_day(host):
     assert host.events == 240 - 32
 
 
-def test_a_wall_clock_wrong_at_the_start_is_not_followed(host):
+def test_wrong_wall_clock_at_the_start_does_not_advance_retention(host):
     host.look()
     before = host.events
     host.clock.step(20 * 365 * DAY_S)
@@ -96,7 +96,7 @@ def test_retention_catches_up_after_the_host_was_off(host):
     assert host.events == 120 - 7
 
 
-def test_a_shorter_retention_takes_effect_at_once(host):
+def test_shorter_retention_takes_effect_at_once(host):
     host.look()
     names = ("retention", "rollup_1m_retention", "rollup_1h_retention")
     host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")))

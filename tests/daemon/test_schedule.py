@@ -19,12 +19,12 @@ def test_five_minute_job_runs_on_five_minute_boundaries():
     assert trigger.get_next_fire_time(first, NOON) == first + timedelta(minutes=5)
 
 
-def test_an_offset_delays_every_run():
+def test_offset_delays_every_run():
     trigger = AlignedTrigger(300, offset_s=20)
     assert trigger.get_next_fire_time(None, NOON) == datetime(2026, 3, 29, 12, 5, 20, tzinfo=UTC)
 
 
-def test_a_run_off_the_grid_is_followed_by_an_aligned_one():
+def test_run_after_an_unaligned_one_is_aligned():
     trigger = AlignedTrigger(60)
     assert trigger.get_next_fire_time(NOON, NOON) == datetime(2026, 3, 29, 12, 4, tzinfo=UTC)
 
@@ -57,7 +57,7 @@ def test_immediate_job_runs_at_once(schedule):
     assert ran.wait(60)
 
 
-def test_a_failing_job_is_recorded_and_does_not_stop_others(schedule):
+def test_failing_job_is_recorded_and_does_not_stop_others(schedule):
     def boom():
         raise OSError("the disk is on fire")
 
@@ -72,7 +72,7 @@ def test_a_failing_job_is_recorded_and_does_not_stop_others(schedule):
     assert schedule.records["fine"].errors == 0
 
 
-def test_a_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):
+def test_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):
     running, most, release = [], [], threading.Event()
 
     def slow():
@@ -100,7 +100,7 @@ def test_one_of_the_runs_skipped_by_a_clock_step_is_run():
     assert trigger.get_next_fire_time(due, later) == due + timedelta(seconds=1)
 
 
-def test_a_run_missed_by_a_clock_step_is_not_late(schedule):
+def test_run_missed_by_a_clock_step_is_not_late(schedule):
     ran = threading.Event()
     schedule.add("a", 3600, ran.set, at_once=True)
     schedule.start()

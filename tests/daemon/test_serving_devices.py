@@ -157,7 +157,7 @@ def test_probe_is_allocated_its_time_and_energy():
     assert cost_of(later, device="gpu0", part="probing") == pytest.approx(0.05 * (HELD + DRAWN))
 
 
-def test_the_whole_time_of_a_failed_run_is_probing():
+def test_whole_duration_of_a_failed_run_counts_as_probing():
     bench = Bench([service("chat", "gpu0")])
     bench.runs.begin("gpu0", bench.start_ns)
     bench.runs.end("gpu0", bench.start_ns + 10 * S, ProbeFault("oom", "no memory", ()))
@@ -188,7 +188,7 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     assert "set share" in problems["two"]
 
 
-def test_a_reused_pid_no_longer_belongs_to_the_service(tmp_path):
+def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
     comm(tmp_path, 1, "one")
     owners = ProcessOwners([service("one", "gpu0", processes=["one"])], tmp_path)
     owners.look([1])
@@ -230,7 +230,7 @@ def test_time_without_readings_is_a_problem_and_only_what_was_charged_is_allocat
     assert "was not measured all the time" in bill.allocations["gpu0"].problems["a"]
 
 
-def test_a_device_without_price_is_a_problem():
+def test_device_without_price_is_a_problem():
     bill = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
     assert bill.allocations["gpu0"].problems["a"].startswith("no price plan is for gpu0")
     assert cost_of(bill, device="gpu1") > 0

@@ -121,7 +121,7 @@ def bench(tmp_path):
         each.store.close()
 
 
-def test_a_window_is_allocated_when_readings_cover_it(bench, engine, server):
+def test_window_is_allocated_when_readings_cover_it(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     engine.serve(requests=100)
@@ -163,7 +163,7 @@ def test_rows_of_a_window_have_energy_and_a_split_that_is_not_called_measured(
     assert (shown["token_split"], shown["energy_method"]) == ("weights", "counter")
 
 
-def test_a_window_keeps_the_timestamp_of_its_end(bench, engine, server):
+def test_window_has_the_timestamp_of_its_end(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     engine.serve(requests=100)
@@ -178,7 +178,7 @@ def test_a_window_keeps_the_timestamp_of_its_end(bench, engine, server):
     assert (cost.time_ns, cost.fields["cost_total"]) == (ended_ns, pytest.approx(0.309))
 
 
-def test_a_clock_step_does_not_change_a_windows_length(bench, engine, server):
+def test_clock_step_does_not_change_a_windows_length(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(100)
     at_work.clock.step(7200)
@@ -191,7 +191,7 @@ def test_a_clock_step_does_not_change_a_windows_length(bench, engine, server):
     assert cost.fields["cost_total"] == pytest.approx(0.309)
 
 
-def test_the_wait_for_a_silent_device_is_bounded(bench, server):
+def test_wait_for_a_silent_device_is_bounded(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300, read=False)
     at_work.close()
@@ -207,7 +207,7 @@ def test_the_wait_for_a_silent_device_is_bounded(bench, server):
     assert status["last"]["cost_problems"] == [row.fields["problem"]]
 
 
-def test_a_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
+def test_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(290)
     at_work.runs.begin("gpu0", at_work.clock.monotonic_ns())
@@ -243,7 +243,7 @@ def test_services_that_share_a_device_end_windows_together(bench, engine, server
     assert rest.fields["cost"] == pytest.approx(0.75 * each)
 
 
-def test_a_short_first_window_is_merged_into_the_next(bench, engine, server):
+def test_short_first_window_is_merged_into_the_next(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(20)
     at_work.close()
@@ -255,7 +255,7 @@ def test_a_short_first_window_is_merged_into_the_next(bench, engine, server):
     assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
 
 
-def test_a_stop_allocates_cost_until_the_last_reading(bench, engine, server):
+def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(300)
     at_work.close()
@@ -267,7 +267,7 @@ def test_a_stop_allocates_cost_until_the_last_reading(bench, engine, server):
     assert len(at_work.rows("serving")) == 1
 
 
-def test_a_stop_allocates_a_waiting_window(bench, server):
+def test_stop_allocates_a_waiting_window(bench, server):
     at_work = bench(table("chat", server, "gpu0"))
     at_work.move(295)
     at_work.move(5, read=False)
@@ -297,7 +297,7 @@ def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, 
     assert status["last"]["rolling"]["1h"]["per_inference"] == cost.fields["rolling_1h"]
 
 
-def test_a_failing_endpoint_and_its_recovery_are_one_event_each(bench, engine, server):
+def test_failing_endpoint_and_its_recovery_have_one_event_each(bench, engine, server):
     at_work = bench(table("chat", server, "gpu0"))
     engine.is_away = True
     at_work.scrape()

@@ -83,7 +83,7 @@ def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_a_clock_step_lengthens_no_duration(store, clock, step_s):
+def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
     watching = Watching(HOT, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
 
     def look(temp_c=90.0, *, move_s=10):
@@ -184,7 +184,7 @@ def device_status(state):
     }
 
 
-def test_a_lost_gpu_is_a_critical_alert_by_the_default_rules(store, clock):
+def test_lost_gpu_is_a_critical_alert_by_the_default_rules(store, clock):
     watching = watching_of(store, clock)
     assert watching.tick(present_faults(device_status("good"), None)) is False
     assert watching.tick(present_faults(device_status("lost"), None)) is True
@@ -213,7 +213,7 @@ def test_two_probes_on_a_throttling_gpu_are_one_alert(store, clock):
     assert {symptom["labels"]["probe"] for symptom in alert["symptoms"]} == {"a", "b"}
 
 
-def test_a_drift_against_stored_history_is_explained_and_fires(store, clock):
+def test_drift_against_stored_history_is_explained_and_fires(store, clock):
     """The latency of the probe is 50 % above that of the stored three days."""
     rng, now_ns = random.Random(5), clock.time_ns()
 

@@ -209,7 +209,7 @@ def test_truncated_state_is_rejected():
 
 @pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * VALUES_PER_DAY, 9 * VALUES_PER_DAY + 7])
 @pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
-def test_an_hour_with_a_wrong_wall_clock_does_not_change_the_findings(first_wrong, by_s):
+def test_wrong_wall_clock_for_an_hour_does_not_change_the_findings(first_wrong, by_s):
     stream = generate(Recipe(12, 0.01, shift=0.1, shift_day=10), random.Random(3))
     last_wrong = first_wrong + 12
     detector, found = Detector(SETTINGS), []

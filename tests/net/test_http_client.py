@@ -213,7 +213,7 @@ def test_silent_servers_end_in_time_also_in_the_tls_handshake():
             assert "no response within 0.3 s" in failure(each, total_s=0.3).reason
 
 
-def test_a_server_that_does_not_read_ends_the_request_in_time():
+def test_request_to_a_server_that_does_not_read_ends_in_time():
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         to = Destination.parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
         with pytest.raises(RetryLater, match="no response within"):
@@ -246,7 +246,7 @@ def test_responses_leave_no_thread_and_no_socket_behind():
     assert threading.active_count() <= before
 
 
-def test_a_body_within_the_limit_is_held_once_or_twice_in_memory():
+def test_body_within_the_limit_is_at_most_twice_in_memory():
     size = 4 << 20
     with Scripted(lambda *_: (200, {}, b"x" * size)) as server:
         own = HttpClient(ExchangeLimits(10.0, max_body_bytes=8 << 20))

@@ -129,7 +129,7 @@ def test_only_get_and_head_are_answered(serve, method):
     assert get(serve(), "/good", method)[0] == 501
 
 
-def test_a_long_request_head_is_refused(serve):
+def test_long_request_head_is_rejected(serve):
     head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"
     assert response_to(serve(), head)[0] == 431
 
@@ -139,19 +139,19 @@ def test_two_host_headers_are_refused(serve):
     assert response_to(serve(), head)[0] == 400
 
 
-def test_a_foreign_host_header_is_refused(serve):
+def test_foreign_host_header_is_rejected(serve):
     assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
     assert get(serve(is_local=False), "/good", host="gpu-01.example:9101")[0] == 200
 
 
-def test_a_page_that_fails_is_a_500_without_its_reason(serve, caplog):
+def test_failing_page_returns_500_without_the_reason(serve, caplog):
     status, _, body = get(serve(), "/broken")
     assert status == 500
     assert b"canary" not in body
     assert "page /broken failed" in caplog.text
 
 
-def test_an_internal_error_ends_one_connection_and_is_logged(serve, caplog):
+def test_internal_error_ends_one_connection_and_is_logged(serve, caplog):
     server = serve()
     with connect(server) as client:
         client.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -165,7 +165,7 @@ def test_cached_page_is_not_rendered_again(serve):
     assert [get(fresh, "/count")[2] for _ in range(3)] == [b"0\n"] * 3
 
 
-def test_a_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
+def test_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
     server = serve(page_s=0.2)
     with connect(server) as first:
         first.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -177,7 +177,7 @@ def test_a_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
     assert get(server, "/slow")[2] == b"at last\n"
 
 
-def test_a_client_that_never_ends_its_request_is_disconnected(serve):
+def test_client_that_never_ends_its_request_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         client.sendall(b"GET /good HTTP/1.1\r\nHost:")
@@ -185,7 +185,7 @@ def test_a_client_that_never_ends_its_request_is_disconnected(serve):
     assert server.broken == 1
 
 
-def test_a_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
+def test_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         while not server.broken:
@@ -202,7 +202,7 @@ def is_closed(client):
     return False
 
 
-def test_a_client_that_reads_nothing_is_disconnected(serve):
+def test_client_that_reads_nothing_is_disconnected(serve):
     server = serve(connection_s=0.2)
     with connect(server) as client:
         client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -255,7 +255,7 @@ def test_close_releases_the_address_despite_open_connections(serve, gate):
     server.close()
 
 
-def test_an_address_in_use_is_an_error(serve):
+def test_address_in_use_is_an_error(serve):
     with pytest.raises(OSError, match="in use"):
         HttpServer({}).start("127.0.0.1", serve().port)
 

@@ -234,7 +234,7 @@ def test_any_message_of_a_child_is_parsed_or_rejected(change):
     assert all(isinstance(value, int | float) for value in read_batch_point(message).values())
 
 
-def test_an_invalid_number_is_rejected():
+def test_invalid_number_is_rejected():
     for field in ("batch", "samples", "inferences", "busy_s"):
         for value in (float("inf"), float("nan"), "x", None, []):
             with pytest.raises(ValueError, match=r"\w"):

@@ -35,7 +35,7 @@ def test_only_data_fields_make_events():
 
 
 @pytest.mark.parametrize("piece", [b"x" * 1000, b"data:\n", b": ping\n", b"data: x\n" * 99])
-def test_an_event_above_the_size_limit_is_rejected(piece):
+def test_event_above_the_size_limit_is_rejected(piece):
     events = EventStream()
 
     def feed():

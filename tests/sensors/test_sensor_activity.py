@@ -58,7 +58,7 @@ def test_quick_samples_count_for_utilization_only():
     assert log.between(8 * S, 8 * S, []).contended is None
 
 
-def test_a_process_outside_the_window_is_no_contention():
+def test_process_outside_the_window_is_not_contention():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
     assert log.between(2 * S, 2 * S, [10]).contended is False
 
@@ -95,7 +95,7 @@ def test_unknown_conditions_are_none():
     assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, None)
 
 
-def test_the_clock_is_the_mean_over_the_windows_time():
+def test_sm_clock_is_the_time_weighted_mean_of_the_window():
     # 1 s at 1000 MHz before the first sample inside and at it, then a line to 2000 MHz in 3 s.
     log = log_of(running(0, 9000), running(2, 1000), running(5, 2000), running(9, 9000))
     activity = log.between(S, 5 * S, [10])
@@ -168,7 +168,7 @@ def test_sample_after_the_probe_ended_is_ignored_for_clock_and_memory():
     st.integers(0, 60),
     st.integers(0, 20),
 )
-def test_a_mean_clock_lies_between_the_extremes_of_its_samples(points, start_s, length_s):
+def test_mean_clock_is_within_the_range_of_the_samples(points, start_s, length_s):
     log = log_of(*(running(t_s, clock_mhz) for t_s, clock_mhz in sorted(points)))
     mean_mhz = log.between(start_s * S, (start_s + length_s) * S, [10]).sm_clock_mhz
     if mean_mhz is not None:

@@ -52,7 +52,7 @@ def test_hints_and_driver_codes_name_real_codes():
     assert set(HINTS) | NO_DRIVER <= set(ERRORS)
 
 
-def test_a_fault_says_what_the_operator_can_do():
+def test_fault_states_the_fix():
     fault = fault_of("nvmlDeviceGetPowerUsage", 15, "GPU is lost.")
     assert fault.detail.startswith("GPU is lost; ")
     assert "dmesg" in fault.detail
@@ -67,7 +67,7 @@ def test_pynvmls_errors_are_translated_and_kept_as_the_cause():
     assert isinstance(caught.value.__cause__, pynvml.NVMLError)
 
 
-def test_a_function_that_an_old_pynvml_lacks_is_absent():
+def test_function_missing_in_old_pynvml_makes_the_metric_absent():
     with pytest.raises(SensorFault) as caught:
         nvml_call("nvmlDeviceGetSomethingOfTheFuture")
     assert caught.value.code == "FUNCTION_NOT_FOUND"

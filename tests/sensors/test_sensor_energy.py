@@ -167,7 +167,7 @@ class TestHistory:
         history.counter.clear()
         assert history.energy(region(10, 15)).method == "poll"
 
-    def test_a_reset_counter_falls_back_to_the_polls(self):
+    def test_polls_are_used_after_a_counter_reset(self):
         history = EnergyHistory()
         history.counter.extend(readings((10, 900.0), (15, 100.0)))
         history.powers.extend((t * S, 300.0) for t in range(9, 17))
@@ -203,7 +203,7 @@ class TestHistory:
             "the energy counter was not read in the window; power was polled 0 times in the window"
         )
 
-    def test_a_window_under_five_seconds_has_no_energy(self):
+    def test_window_under_five_seconds_has_no_energy(self):
         history = EnergyHistory()
         history.counter.extend(readings((10, 0.0), (14.99, 500.0)))
         answer = history.energy(region(10, 14.99))

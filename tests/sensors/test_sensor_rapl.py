@@ -69,7 +69,7 @@ def test_packages_of_a_host_are_found(two_packages):
     assert zones[0].max_energy_range_uj == RANGE_UJ
 
 
-def test_the_counter_sums_the_packages_from_the_files(two_packages):
+def test_rapl_counter_sums_the_packages(two_packages):
     root, counters = two_packages
     counter = RaplCounter(find_zones(root))
     assert counter.read_j(0) == 0
@@ -119,7 +119,7 @@ def test_unreadable_counter_reports_the_permission_and_its_fix(request):
     assert "CAP_DAC_READ_SEARCH" in missing.fix
 
 
-def test_a_counter_that_cannot_be_read_names_its_file(tmp_path):
+def test_unreadable_rapl_counter_is_reported_with_its_file(tmp_path):
     counter = make_zone(tmp_path, "intel-rapl:0", "package-0", 1)
     counter.unlink()
     counter.mkdir()

@@ -137,7 +137,7 @@ def test_counter_that_loses_energy_is_suspect_against_regular_averages(tmp_path)
     assert verdict["ratio"] == pytest.approx(0.7, abs=0.03)
 
 
-def test_a_counter_that_loses_energy_makes_the_device_suspect(tmp_path):
+def test_counter_that_misses_energy_makes_the_device_suspect(tmp_path):
     # The power reads 20 % less than the counter counts: which of them is right is unknown.
     board = Board(tmp_path)
     with board.fake.in_this_process():

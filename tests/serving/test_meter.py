@@ -29,7 +29,7 @@ def meter(urls, time, **keys):
 
 
 @pytest.mark.parametrize("exposes_start", [True, False])
-def test_an_hour_of_traffic_with_restarts(exposes_start):
+def test_meter_counts_an_hour_of_traffic_with_restarts(exposes_start):
     random_ = random.Random(7)
     time, engine = Time(), ServingEngine(exposes_start=exposes_start)
     windows = []

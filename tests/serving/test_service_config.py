@@ -53,7 +53,7 @@ def test_several_replicas_each_with_its_url():
         ({"prize": 1}, "prize"),
     ],
 )
-def test_an_error_names_the_key_and_the_fix(keys, words):
+def test_config_error_states_key_and_fix(keys, words):
     with pytest.raises(ValidationError) as caught:
         service(**keys)
     assert words in str(caught.value)

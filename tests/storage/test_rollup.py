@@ -280,7 +280,7 @@ def test_retention_beyond_the_epoch_keeps_all_rows(store, reader):
     assert list(reader.points("device", *ALWAYS)) == [device(0)]
 
 
-def test_the_file_shrinks_while_it_is_open_and_written(path):
+def test_store_file_shrinks_while_it_is_written(path):
     store = Store.open(path, FakeClock())
     store.append([point(n, measurement="event", title="x" * 3000) for n in range(6000)])
     config = StoreConfig.model_validate({"retention": "1h"})

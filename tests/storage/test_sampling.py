@@ -93,7 +93,7 @@ def test_aggregated_rows_are_sampled_too(store, reader):
     assert {end.rows for end in found.ends} == {1, 6, 360}
 
 
-def test_a_field_that_few_rows_have_is_still_a_number_or_absent(store, reader):
+def test_rare_field_is_a_number_or_absent(store, reader):
     store.append([point(second, power_w=1.0) for second in range(1, 2_000)])
     store.append([point(0, power_w=1.0, temp_c=50.0)])
     (found,) = reader.values("device", "temp_c", *ALWAYS, sample=100)

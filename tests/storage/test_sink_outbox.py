@@ -82,7 +82,7 @@ def test_important_rows_are_sent_first_newest_first(store):
     assert found == important[::-1] + rest[::-1]
 
 
-def test_an_outage_after_an_outage_makes_one_backlog(store):
+def test_second_outage_extends_the_backlog(store):
     outbox = outbox_of(store)
     for start in (0, 100, 200):
         store.append(mixed(100, start))
