@@ -254,6 +254,6 @@ def test_every_instant_is_counted_once(intervals):
     readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=5.0))
     energies_j = [reading.fields.get("energy_j", 0.0) for reading in readings]
     true_j = POWER_W * (rows[-1][0][-1] - 5.0)
-    # The counter lags by at most one step, at each end.
-    assert sum(energies_j) == pytest.approx(true_j, abs=POWER_W * STEP_S + 1e-3)
+    # The counter lags by at most one step, and is read up to 10 ms from a sample, at each end.
+    assert sum(energies_j) == pytest.approx(true_j, abs=POWER_W * (STEP_S + 0.02))
     assert all(energy_j >= 0 for energy_j in energies_j)

@@ -11,6 +11,9 @@ from costprobe.core.records import NS_PER_S, EnergyScope, FieldValue, Reading, p
 
 # Power is not integrated across a longer gap between two samples, in s.
 MAX_BRIDGED_S = 30.0
+# A counter reading that follows its sample this closely is of the same instant: the counter itself
+# lags by up to 100 ms.
+TOGETHER_NS: Final = 10_000_000
 
 
 # The fields that are means over the samples.
@@ -40,7 +43,8 @@ def _counted(total: str, base: Sample | None, last: Sample | None) -> float | No
 
 def _since_j(counter: EnergyReading, sample: Sample) -> float:
     """The energy in J from a counter reading to a sample by its power; negative if that is earlier."""
-    return (sample.power_w or 0.0) * (sample.t_ns - counter.t_ns) / NS_PER_S
+    gap_ns = sample.t_ns - counter.t_ns
+    return 0.0 if abs(gap_ns) < TOGETHER_NS else (sample.power_w or 0.0) * gap_ns / NS_PER_S
 
 
 class Aggregator:
@@ -141,7 +145,7 @@ class Aggregator:
             # The first reading, or the first after a reset: polls count up to the last sample.
             self._counter, self._beyond_j = counter, _since_j(counter, last)
         elif counter is not None and base is not None and counter.energy_j > base.energy_j:
-            # The reading is some ms later than the last sample, or up to 0.2 s earlier.
+            # A reading may be up to 0.2 s older than the last sample, or later after a stall.
             since_j = _since_j(counter, last)
             energy_j = counter.energy_j - base.energy_j - self._beyond_j + since_j
             if energy_j > 0:
