@@ -144,5 +144,5 @@ def test_new_kind_needs_only_a_table_entry(tmp_path, monkeypatch):
     for kind, problem in (("linear", "such as .linear:512."), ("quadratic", "linear:512")):
         with pytest.raises(ValueError, match=problem):
             ProbeConfig(name="p", kind=kind)
-    with pytest.raises(ValueError, match="weights are not for"):
+    with pytest.raises(ValueError, match="remove weights"):
         ProbeConfig(name="p", kind="linear:8", weights="/w.pt")
