@@ -15,17 +15,19 @@ from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period, spent
 from fakes.clock import FakeClock
 
 S = 10**9
+EVERY_S = 60
+ROWS_PER_HOUR = 3600 // EVERY_S
 # The first of March 2026; a report of its first two days, and the two days before.
 MARCH_NS = 1_772_323_200 * S
 PERIOD = Period(MARCH_NS, MARCH_NS + 2 * DAY_NS)
 
 
 def rows(device, per_hour, hours, minutes=60, currency="USD", **more):
-    """A row every 10 s in the first minutes of each of these hours, counted from the first of March."""
+    """A row a minute in the first minutes of each of these hours, counted from the first of March."""
     tags = {"device": device, "kind": "gpu", "uuid": device, "model": "L4", "currency": currency}
     for hour in hours:
-        for end_s in range(10, minutes * 60 + 1, 10):
-            fields = {"cost": per_hour / 360, "energy_j": 3600.0, **more}
+        for end_s in range(EVERY_S, minutes * 60 + 1, EVERY_S):
+            fields = {"cost": per_hour / ROWS_PER_HOUR, "energy_j": 360.0 * EVERY_S, **more}
             yield Point("device", tags, fields, MARCH_NS + hour * HOUR_NS + end_s * S)
 
 
@@ -43,7 +45,7 @@ def reader_of(tmp_path):
 
 def spend_of(reader):
     costs = reader.values("device", "cost", 0, 2**62)
-    return {one.currency: one for one in spent(costs, (), PERIOD, Usual(10.0), lambda *_: "?")}
+    return {one.currency: one for one in spent(costs, (), PERIOD, Usual(EVERY_S), lambda *_: "?")}
 
 
 def test_constant_spend_with_unequal_coverage_is_no_change(reader_of):
@@ -91,7 +93,7 @@ def test_emissions_state_the_time_of_which_they_are_known(reader_of):
     with reader_of(
         rows("gpu0", 3.6, range(12), carbon_g=0.5), rows("gpu0", 3.6, range(12, 48))
     ) as reader:
-        drawn = drawn_in(reader, PERIOD, Usual(10.0))
+        drawn = drawn_in(reader, PERIOD, Usual(EVERY_S))
     assert drawn.energy_kwh == pytest.approx(0.36 * 48)
-    assert drawn.carbon_kg == pytest.approx(0.5 * 360 * 12 / 1000)
+    assert drawn.carbon_kg == pytest.approx(0.5 * ROWS_PER_HOUR * 12 / 1000)
     assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))
