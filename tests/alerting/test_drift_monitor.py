@@ -142,7 +142,7 @@ def test_replaced_board_is_the_first_cause(fingerprint):
     assert "another board: GPU-1 → GPU-2" in drift.detail
 
 
-def test_board_that_was_replaced_and_put_back_is_no_cause():
+def test_board_replaced_and_put_back_is_not_a_cause():
     series = Series()
     series.run(QUIET)
     for before, after in (("GPU-1", "GPU-2"), ("GPU-2", "GPU-1")):

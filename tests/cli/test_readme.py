@@ -103,7 +103,7 @@ def test_try_it(tmp_path):
     assert "stopped" in output.read_text()
 
 
-def test_make_test_is_what_ci_runs():
+def test_ci_runs_make_test():
     assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
     assert "\ntest:\n" in (ROOT / "Makefile").read_text()
 

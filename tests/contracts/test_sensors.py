@@ -63,7 +63,7 @@ def test_samples_have_increasing_times_and_finite_values_in_range(stage):
         assert None in values or values == sorted(values)
 
 
-def test_quick_sample_reads_what_changes_within_a_second_or_everything(stage):
+def test_quick_sample_reads_fast_changing_metrics_or_all(stage):
     stage.sensor.discover()
     stage.sensor.sample()
     stage.advance(ADVANCE_S)
@@ -135,7 +135,7 @@ def test_worker_makes_rows_of_the_sensors_samples(stage):
         assert ("energy_j" in reading["fields"]) is not device.is_slice
 
 
-def test_kinds_of_device_are_compared_in_one_table_alone():
+def test_only_one_table_compares_kinds_of_device():
     """Code above the sensor child uses the properties of a kind and never compares its name."""
     literal = re.compile(
         r"""kind\w*\)?\s*(?:==|!=|in|not in)\s*[({\[]?\s*["'](?:gpu|mig|cpu)["']"""

@@ -93,7 +93,7 @@ def test_encode_is_pure_and_may_be_called_by_another_thread(sink):
         assert list(map(len, threads.map(sink.encode, bodies))) == list(map(len, alone))
 
 
-def test_check_stores_nothing(destination, sink):
+def test_check_command_stores_nothing(destination, sink):
     before = destination.points(())
     assert sink.check()
     assert destination.points(()) == before
@@ -124,7 +124,7 @@ def test_outage_is_retried_and_the_same_sink_recovers(destination):
     assert arrived(destination, points) == keyed(points)
 
 
-def test_delivery_through_an_outage_loses_and_doubles_nothing(destination, sink):
+def test_delivery_through_an_outage_has_no_loss_and_no_duplicate(destination, sink):
     points = points_of(1000)
     outbox = MemoryOutbox(backlog=[render(point) for point in points])
     worker = worker_of(outbox, sink, batch_points=100)

@@ -146,7 +146,7 @@ def test_invalid_intensities_are_rejected(text):
         parse_carbon(text, 0)
 
 
-def test_response_is_valid_for_its_newest_hour_and_never_the_future():
+def test_response_is_valid_for_its_newest_hour_at_most():
     old = [TimedValue(5, Decimal(1)), TimedValue(9, Decimal(1))]
     assert valid_until_ns(old, 100) == 9
     assert valid_until_ns([*old, TimedValue(200, Decimal(1))], 100) == 100

@@ -28,12 +28,12 @@ def test_remembered_time_is_shifted_or_kept():
         assert step.of_s(before_ns / NS_PER_S) == after_s, by_ns
 
 
-def test_time_meaning_never_stays_in_the_past():
+def test_time_that_stands_for_never_is_not_advanced():
     assert ClockStep(-HOUR, NOW).of_s(-1e300) == -1e300
     assert ClockStep(2 * LEAP_NS, NOW).of_s(-1e300) == -1e300
 
 
-def test_instants_of_a_document_move_and_all_else_stays():
+def test_only_timestamps_of_a_document_are_shifted():
     ahead_ns = NOW + HOUR
     document = {
         "labels": {"device": "gpu0"},

@@ -66,7 +66,7 @@ def test_energy_is_divided_like_the_cost_whatever_the_price():
     assert wrong == []
 
 
-def test_energy_of_several_devices_has_the_worst_method_and_one_unknown_makes_it_unknown():
+def test_energy_of_several_devices_has_the_worst_method_and_is_unknown_if_one_is():
     cost, shares = served(["gpu0", "gpu1"], Claim("s"))
     polled = Energy(300_000.0, "poll", 0.25, scope="parent", suspect=True)
     whole = service_energy(cost, shares, {"gpu0": DRAWN, "gpu1": polled})

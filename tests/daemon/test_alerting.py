@@ -134,7 +134,7 @@ def test_mail_is_sent_by_a_child_and_the_daemon_stays_small(incident):
     assert "apprise" not in Path(f"/proc/{incident.daemon.pid}/maps").read_text()
 
 
-def test_no_notice_is_lost_over_kill_9_while_a_notifier_is_away(daemon_in, gpu):
+def test_kill_9_loses_no_notice_while_a_notifier_is_unreachable(daemon_in, gpu):
     is_up = []
 
     def answer(*_):

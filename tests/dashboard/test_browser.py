@@ -169,7 +169,7 @@ def test_charts_have_marks_and_a_text_alternative(open_tab):
     )
 
 
-def test_models_are_told_apart_from_their_service(open_tab, today):
+def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     now_ns = SystemClock().time_ns()
     today.append([*served_rows(now_ns - 400 * NS_PER_S), *served_rows(now_ns - 100 * NS_PER_S)])
     tab = open_tab()

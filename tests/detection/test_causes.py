@@ -57,7 +57,7 @@ def test_each_cause_is_named_first(after, name, words):
         Conditions(),
     ],
 )
-def test_small_or_unknown_differences_are_no_cause(after):
+def test_small_or_unknown_differences_are_not_a_cause(after):
     assert causes(GOOD, after) == ()
 
 

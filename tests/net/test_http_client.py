@@ -103,7 +103,7 @@ def test_configured_proxy_is_used():
     assert proxy.requests[0][1] == "http://nowhere.invalid/x"
 
 
-def test_proxy_tunnel_that_drips_ends_in_time():
+def test_proxy_tunnel_that_sends_slowly_ends_in_time():
     def talk(connection):
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 200 OK\r\n")

@@ -134,7 +134,7 @@ def test_long_request_head_is_rejected(serve):
     assert response_to(serve(), head)[0] == 431
 
 
-def test_two_host_headers_are_refused(serve):
+def test_two_host_headers_are_rejected(serve):
     head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"
     assert response_to(serve(), head)[0] == 400
 

@@ -24,7 +24,7 @@ def outcome(status, body=b"", *, url="https://h/", **headers):
     return None
 
 
-def test_each_status_asks_one_thing_of_the_caller():
+def test_each_status_has_one_required_action():
     table = {
         None: (200, 202, 204),
         RetryLater: (408, 425, 429, 500, 502, 503, 504, 507),

@@ -122,7 +122,7 @@ def test_rejection_quotes_the_message_of_alertmanager(alertmanager):
         sender_of(alertmanager.url).send([nameless], time.time_ns())
 
 
-def test_login_page_of_a_proxy_has_accepted_nothing():
+def test_login_page_of_a_proxy_is_not_an_acknowledgement():
     page = {"Content-Type": "text/html; charset=utf-8"}, b"<html>Please log in</html>"
     with (
         Scripted(lambda *_: (200, *page)) as server,

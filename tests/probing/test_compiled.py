@@ -127,7 +127,7 @@ class FailingCapture:
             raise RuntimeError(self._first)
 
 
-def test_failed_capture_is_told_from_exhausted_memory():
+def test_failed_capture_is_not_reported_as_exhausted_memory():
     # torch replaces the first error by that of the capture's end; the allocator may hide it.
     for first, kind in (
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", "oom"),

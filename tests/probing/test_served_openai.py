@@ -74,7 +74,7 @@ def test_tokens_that_the_server_reports_as_cached_decide():
         assert result["cached_tokens"] == known, cached_tokens
 
 
-def test_tool_calls_and_refusals_alone_are_answers():
+def test_tool_call_or_refusal_without_text_is_an_answer():
     called = [{"index": 0, "function": {"name": "look_up", "arguments": "{}"}}]
     for delta in ({"tool_calls": called}, {"function_call": {"name": "f"}}, {"refusal": "No."}):
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_median_mean_and_spread():
+def test_median_mean_and_spread_of_samples():
     found = summary([1.0, 2.0, 3.0, 10.0])
     assert found["p50"] == 2.5
     assert found["mean"] == 4.0

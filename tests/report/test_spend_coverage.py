@@ -88,7 +88,7 @@ def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
     assert float(spend.total) == pytest.approx(overview.status.spent)
 
 
-def test_emissions_state_the_time_of_which_they_are_known(reader_of):
+def test_emissions_state_the_time_for_which_they_are_known(reader_of):
     """Two days of 360 W; the carbon intensity is known for the first 12 hours."""
     with reader_of(
         rows("gpu0", 3.6, range(12), carbon_g=0.5), rows("gpu0", 3.6, range(12, 48))

@@ -301,7 +301,7 @@ def test_no_process_can_leave_a_core_dump(bench):
         assert seen.dump_filter == "00000000", seen.command
 
 
-def test_store_is_readable_by_its_owner_alone(bench):
+def test_store_is_readable_only_by_its_owner(bench):
     folder = bench.daemon.store.parent
     # The service has a folder with mode 0750 instead, for the members of its group.
     assert folder.stat().st_mode & 0o077 == 0

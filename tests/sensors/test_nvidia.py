@@ -44,7 +44,7 @@ def sensors_of(fake):
     return nvidia_sensors(context_of(fake, faults)), faults
 
 
-def test_simulated_time_moves_only_when_told(simulated):
+def test_simulated_time_changes_only_explicitly(simulated):
     sensor, _ = opened(simulated)
     first = sensor.sample()
     assert sensor.sample() == first

@@ -68,7 +68,7 @@ def test_unfilled_rows_do_not_mark_a_probe_as_contended(fake):
     assert log.between(start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
 
 
-def test_process_that_ended_or_only_draws_is_still_known(fake):
+def test_ended_process_and_graphics_process_are_identified(fake):
     gpu, sensor = fake.gpus[0], opened(fake)
     gpu.set_processes([10, 11])
     sensor.sample()

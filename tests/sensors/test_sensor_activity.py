@@ -25,7 +25,7 @@ def running(t_s, clock_mhz, temp_c=60.0, used_bytes=None, pids=(10,), **metrics)
     return at(t_s, pids, sm_clock_mhz=clock_mhz, temp_c=temp_c, **memory, **metrics)
 
 
-def test_own_processes_are_no_contention():
+def test_own_processes_are_not_contention():
     log = log_of(at(1, (10,)), at(2, (10, 11)))
     assert log.between(S, 2 * S, [10, 11]).contended is False
     assert log.between(S, 2 * S, [10]).contended is True
@@ -77,7 +77,7 @@ def test_throttled_time_is_at_most_all_of_it():
     assert log.between(0, 9 * S, []).throttled_power_pct == 100
 
 
-def test_one_limiter_may_be_known_without_the_other():
+def test_each_limiter_is_reported_independently():
     log = log_of(at(1, (), None, 0.0), at(2, (), None, 0.25))
     activity = log.between(0, 9 * S, [])
     assert (activity.throttled_power_pct, activity.throttled_thermal_pct) == (None, 25)

@@ -29,7 +29,7 @@ def device_of(index):
     }
 
 
-def test_lost_gpu_is_critical():
+def test_lost_gpu_fault_is_critical():
     event = of_fault(LOST, 5)
     assert (event.kind, event.severity, event.device) == ("fault", "critical", "gpu3")
     assert event.title == "gpu3: GPU_IS_LOST from nvmlDeviceGetPowerUsage"

@@ -95,7 +95,7 @@ class Board:
         return [message for message in self.messages if message["type"] == kind]
 
 
-def test_sensors_that_agree_are_found_so_within_a_quarter_of_a_minute(tmp_path):
+def test_agreeing_sensors_are_recognized_within_15_seconds(tmp_path):
     board = Board(tmp_path)
     with board.fake.in_this_process():
         board.start()

@@ -15,7 +15,7 @@ OFFLINE = (
 )  # fmt: skip
 
 IMPORTS = "import costprobe.ui.cli.run, costprobe.adapters.sensors.child.main"
-LAST = "test_upgrade_and_uninstallation_keep_data_and_purge_leaves_nothing"
+LAST = "test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all"
 # Files that the system writes for any service or on a command's first use.
 OF_THE_SYSTEM = (
     "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock",

@@ -277,7 +277,7 @@ def page_of(port):
         return b""
 
 
-def test_upgrade_and_uninstallation_keep_data_and_purge_leaves_nothing(installed):
+def test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all(installed):
     """conftest.py runs this test last, because it removes the service."""
     host = installed
     config = host.read("/etc/costprobe/costprobe.toml")

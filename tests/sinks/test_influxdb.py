@@ -79,7 +79,7 @@ def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
     assert outbox.live.done_seq == 0
 
 
-def test_killed_influxdb_loses_and_doubles_nothing(own_influxdb, tmp_path):
+def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path):
     own_influxdb.query('CREATE DATABASE "d"')
     store = Store.open(tmp_path / "store.db", FakeClock())
     store.register_sink("s", from_beginning=True)
@@ -104,7 +104,7 @@ def test_killed_influxdb_loses_and_doubles_nothing(own_influxdb, tmp_path):
     store.close()
 
 
-def test_stopped_v2_server_loses_and_doubles_nothing(victoria, influxdb, tmp_path):
+def test_stopping_a_v2_server_causes_no_loss_and_no_duplicate(victoria, influxdb, tmp_path):
     """VictoriaMetrics silently drops malformed lines: the same lines also go to InfluxDB."""
     store = Store.open(tmp_path / "store.db", FakeClock())
     for sink_name in ("s", "judge"):

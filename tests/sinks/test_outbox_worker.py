@@ -76,7 +76,7 @@ def test_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
     assert worker.status()["state"] == "idle"
 
 
-def test_refused_point_is_quarantined_and_blocks_nothing():
+def test_rejected_point_is_quarantined_and_blocks_nothing():
     lines = [f"m v={i} {i}" for i in range(1000)]
     lines[617] = "poison v=1 1"
     outbox, sink = MemoryOutbox(lines), RecordingSink()

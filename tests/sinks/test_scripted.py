@@ -188,7 +188,7 @@ def test_server_with_a_size_limit_receives_smaller_requests(api):
         (503, {}, b"<html>" * 100_000),
     ],
 )
-def test_response_of_another_kind_of_server_loses_nothing(api, answer):
+def test_response_of_another_server_program_loses_nothing(api, answer):
     with Scripted(lambda *_: answer) as server:
         outbox, worker = pushed(sink_of(api, server.url), lines(100), steps=3)
     assert outbox.live.done_seq == 0

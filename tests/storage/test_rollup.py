@@ -68,7 +68,7 @@ def test_rows_past_retention_become_one_a_minute(store, reader):
     assert retain(store, since(raw=T0_NS + 130 * S)) == (0, 0, 0)
 
 
-def test_minutes_past_retention_become_an_hour_and_hours_go(store, reader, path):
+def test_minute_rows_past_retention_become_hour_rows_and_hour_rows_are_deleted(store, reader, path):
     store.append([device(second) for second in range(0, 7300, 10)])
     store.append([device(100_000, "gpu1")])
     late_ns = T0_NS + 2 * HOUR_NS
@@ -89,7 +89,7 @@ def test_minutes_past_retention_become_an_hour_and_hours_go(store, reader, path)
     assert lines_of(store) == [render(device(100_000, "gpu1")), render(device(100_010))]
 
 
-def test_samples_of_probes_stay_until_minutes_go_and_become_an_hour(store, reader):
+def test_probe_samples_are_kept_as_long_as_minute_rows_then_become_hour_rows(store, reader):
     rows = [
         Point("probe", {"device": "gpu0"}, {"latency_p50_ms": ms}, T0_NS + index * 300 * S)
         for index, ms in enumerate([12.0, 11.0, 99.0, 10.0, 13.0])

@@ -51,7 +51,7 @@ def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
     assert (status.sent_points, status.backlog.points) == (50, 0)
 
 
-def test_batch_in_advance_is_what_comes_next(store):
+def test_batch_in_advance_equals_the_next_batch(store):
     points = [point(i) for i in range(60)]
     store.append(points)
     for important_first in (False, True):

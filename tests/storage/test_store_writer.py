@@ -76,7 +76,7 @@ def test_reopened_store_never_reuses_a_seq(path, clock):
         store.close()
 
 
-def test_file_is_readable_by_owner_and_group_and_directory_by_owner(store, path):
+def test_file_mode_allows_owner_and_group_and_directory_mode_the_owner(store, path):
     store.append([point()])
     assert path.parent.stat().st_mode & 0o777 == 0o700
     for file in path.parent.iterdir():
