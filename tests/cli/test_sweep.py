@@ -2,9 +2,16 @@
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
-from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, rows_of, shown
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.rate import Rate
+from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, curve_of, rows_of, shown
 from fakes.command import called
 
 
@@ -57,6 +64,32 @@ def test_sweep_rows_share_a_timestamp_and_mark_the_cheapest():
     assert [row.fields["cheapest"] for row in rows] == [False, True, False]
     assert {row.time_ns for row in rows} == {CURVE.time_ns}
     assert rows[0].tags["host"] == "h"
+
+
+def test_points_have_the_energy_and_cost_of_their_runs():
+    runs = [
+        MeasuredRun(
+            ProbeResult(
+                probe="ranker", device="gpu0", batch=batch, latency_ms={"p50": 4.0}, samples=300,
+                stop_reason="runs", window_start_ns=0, window_end_ns=10 * NS_PER_S, inferences=1000,
+                has_energy_window=True, h2d_ms=0.1, busy_s=12.0,
+                fingerprint="aa", software={},
+            ),
+            Energy(energy_j, "counter", 0.06), "", {}, every_s=300, board="GPU-1",
+        )
+        for batch, energy_j in ((8, 500.0), (1, 2000.0))
+    ]  # fmt: skip
+    rate = Rate("on_demand", "USD", Decimal("3.6"), electricity_included=True, source="test")
+    prices = Prices(Terms(rate, 0.0), None, None)
+    reports = [account_run(run, prices, ProbeState(), {}, 10 * NS_PER_S).report for run in runs]
+    curve = curve_of(reports, {1: 1 << 20}, ProbeConfig(name="ranker"), {})
+    one, eight = curve.points
+    assert (one.batch, one.peak_memory_bytes, eight.peak_memory_bytes) == (1, 1 << 20, None)
+    assert (one.energy_per_inference_j, one.energy_method, one.energy_rel_err) == (
+        2.0, "counter", 0.06,
+    )  # fmt: skip
+    assert eight.energy_per_inference_j == 0.5
+    assert one.cost_per_inference == pytest.approx(0.001 / 100)
 
 
 def costprobe(config, *arguments, code=0):
