@@ -5,9 +5,9 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import tarfile
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from costprobe.app.configuration import parse
 from costprobe.core.records import Point
 from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered
 from costprobe.ui.cli.support.bundle_secrets import known_secrets, without_addresses
+from fakes.command import called
 
 CANARY = "canary"
 FILES = {
@@ -31,10 +32,6 @@ FILES = {
     "event.lp",
     "alert.lp",
 }
-# Runs `debug` as `costprobe debug`, independent of the table of commands.
-PROGRAM = (
-    "import sys; from costprobe.ui.cli.debug import command; command(sys.argv[2:], obj=sys.argv[1])"
-)
 
 
 class Host:
@@ -95,16 +92,8 @@ class Host:
         return self
 
     def debug(self, *arguments, code=0):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(self.config), *arguments],
-            env=self.env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        with chdir(self.folder):
+            return called(self.config, "debug", *arguments, code=code, env=self.env).output
 
 
 class SystemClockAlike:
