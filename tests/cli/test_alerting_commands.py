@@ -25,7 +25,11 @@ TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
 @pytest.fixture
 def costprobe(tmp_path):
     config = tmp_path / "costprobe.toml"
-    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
+    config.write_text(
+        f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
+        # Replay evaluates at each of these steps.
+        '[alerting]\nevaluate_every = "1m"\n'
+    )
 
     def call(*arguments, code=0):
         result = CliRunner().invoke(main, ["--config", str(config), *arguments])

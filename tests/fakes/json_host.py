@@ -142,9 +142,10 @@ def json_host(folder):
         for key, value in {**values, "worker": WORKER}.items():
             text = text.replace(f"{{{key}}}", str(value))
         try:
-            daemon.start(text + '[alerting]\nevaluate_every = "500ms"\n')
+            alerting = '[alerting]\nevaluate_every = "{}"\n'
+            daemon.start(text + alerting.format("500ms"))
             # `replay` evaluates ten days at the interval of the file.
-            daemon.write(text)
+            daemon.write(text + alerting.format("1m"))
             daemon.wait_for(lambda: _is_ready(daemon, engine))
             yield daemon
         finally:
