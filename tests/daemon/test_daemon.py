@@ -95,10 +95,11 @@ def test_gpu_probe_has_energy_and_cost(measured):
     for name in ("gpu0", "gpu1"):
         (probe,) = measured.points("probe", device=name)
         (cost,) = measured.points("cost", device=name)
-        # 300 W for 5 s over 1,000 inferences, within the counter's resolution.
+        # 300 W for 5 s over 1,000 inferences, within the uncertainty that the row states.
         assert probe.fields["energy_method"] == "counter"
-        assert probe.fields["energy_per_inference_j"] == pytest.approx(1.5, rel=0.02)
-        assert probe.fields["energy_rel_err"] >= 0.02
+        rel_err = probe.fields["energy_rel_err"]
+        assert 0.02 <= rel_err < 0.2
+        assert probe.fields["energy_per_inference_j"] == pytest.approx(1.5, rel=rel_err)
         # 1 an hour of the host over two devices; 0.36 a kWh is 1e-7 a joule.
         throughput = probe.fields["throughput_per_s"]
         assert cost.fields["cost_hardware"] == pytest.approx(0.5 / 3600 / throughput)

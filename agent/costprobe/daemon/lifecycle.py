@@ -97,7 +97,6 @@ class Daemon:
         self._control = ControlServer(
             control_path(store_path, os.environ), requests.handlers(), self._stop
         )
-        self._control_fault: str | None = None
         self._notifier = notifier
         self._watchdog = Watchdog(notifier, self._lives)
         self._http = HttpPages(
@@ -137,7 +136,7 @@ class Daemon:
         try:
             self._sensor.start()
             self._devices = self._found_devices()
-            self._open_control()
+            self._control.open()
             self._http.serve(self._config.http)
             self._build()
             on_ready(self)
@@ -150,14 +149,6 @@ class Daemon:
                 self._woken.wait(tick_s - self._clock.time_ns() / NS_PER_S % tick_s)
         finally:
             self._close()
-
-    def _open_control(self) -> None:
-        """Open the control socket; without it only silences and tests are unavailable."""
-        try:
-            self._control.start()
-        except OSError as error:
-            self._control_fault = str(error)
-            logger.warning("no control socket: %s", error)
 
     def _found_devices(self) -> tuple[Device, ...]:
         """Wait for the sensor child's discovery, and return the devices known by then."""
@@ -309,7 +300,7 @@ class Daemon:
             "sensor": self._sensor.status(),
             "store": {"path": str(self._store_path), "fault": self._ledger.fault},
             **(runtime.status() if runtime else EMPTY_STATUS),
-            "control": {"path": str(self._control.path), "fault": self._control_fault},
+            "control": self._control.status(),
             "http": self._http.status(),
         }
 

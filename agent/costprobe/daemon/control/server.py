@@ -55,11 +55,24 @@ class ControlServer:
         self._handlers = dict(handlers)
         self._stop = stop
         self._socket: socket.socket | None = None
+        self._fault: str | None = None
         self._thread = Thread(target=self._run, name="control", daemon=True)
 
     def is_alive(self) -> bool:
         """Return False if the server was started and its thread has ended."""
         return self._thread.ident is None or self._thread.is_alive()
+
+    def open(self) -> None:
+        """Start; a failure is logged: without a socket only silences and tests are unavailable."""
+        try:
+            self.start()
+        except OSError as error:
+            self._fault = str(error)
+            logger.warning("no control socket: %s", error)
+
+    def status(self) -> dict[str, str | None]:
+        """Return the path of the socket, and why there is none."""
+        return {"path": str(self.path), "fault": self._fault}
 
     def start(self) -> None:
         """Create the socket and answer requests in a thread.
