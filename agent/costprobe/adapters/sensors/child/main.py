@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 from costprobe.adapters.sensors.child.message_writer import MessageWriter
 from costprobe.adapters.sensors.child.registry import SENSORS
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
-from costprobe.adapters.sensors.child.worker import DeviceWorker
+from costprobe.adapters.sensors.child.worker_pool import WorkerPool
 from costprobe.adapters.sensors.protocol.activity import UNKNOWN
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.adapters.sensors.protocol.messages import (
@@ -71,17 +71,12 @@ class SensorChild:
     ) -> None:
         self._table = sensors
         self._settings = settings
-        self._retry_after_s = {entry.device: entry.retry_after_s for entry in quarantined}
         self._clock = clock
         self._read_fd = read_fd
         self._writer = MessageWriter(write_fd)
+        self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
+        self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
-        # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
-        rows_ns = int(settings.aggregate_s * NS_PER_S)
-        self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
-        self._workers: dict[str, DeviceWorker] = {}
-        # Names of the slices of each board.
-        self._slices: dict[str, set[str]] = {}
         # Vendors without a device, and when to try them again in CLOCK_MONOTONIC ns.
         self._retry_ns: dict[str, int] = {}
         self._versions: dict[str, str] = {}
@@ -91,7 +86,7 @@ class SensorChild:
         """Find the devices, write the handshake, and serve until the daemon ends it."""
         threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
         for vendor in self._table:
-            self._start(self._find(vendor))
+            self._pool.start(self._find(vendor))
         devices = self._await_devices()
         self._write_handshake(devices)
         while True:
@@ -117,22 +112,6 @@ class SensorChild:
 
     def _report(self, device: str, fault: SensorFault) -> None:
         self._writer.put(fault_message(device, fault))
-
-    def _start(self, sensors: Sequence[Sensor]) -> None:
-        """Start a worker for each device that has none."""
-        for sensor in sensors:
-            if sensor.name not in self._workers:
-                retry_after_s = self._retry_after_s.pop(sensor.name, None)
-                worker = DeviceWorker(
-                    sensor,
-                    self._settings,
-                    self._clock,
-                    self._writer.put,
-                    self._grid_ns,
-                    retry_after_s,
-                )
-                self._workers[sensor.name] = worker
-                worker.start()
 
     def _await_devices(self) -> list[Message]:
         """Wait until each device was discovered, quarantined, or found to hang."""
@@ -174,32 +153,16 @@ class SensorChild:
                 case "restart":
                     self._exit("library_mismatch", message["device"])
                 case "slices":
-                    self._keep_slices(message["device"], message["sensors"])
+                    self._writer.write(
+                        self._pool.keep_slices(message["device"], message["sensors"])
+                    )
                 case "gone":
-                    self._replace_slice(message["sensor"])
+                    self._pool.drop_slice(message["sensor"])
 
     def _is_for_the_daemon(self, message: Message) -> bool:
         """Whether a message leaves the process: not the late fault of a slice that was dropped."""
         is_stale = message["type"] == "fault" and message["device"] not in self._workers
         return message["type"] not in INTERNAL and not is_stale
-
-    def _keep_slices(self, board: str, sensors: Sequence[Sensor]) -> None:
-        """Have workers for exactly these slices of a board, and report them to the daemon."""
-        names = {sensor.name for sensor in sensors}
-        for name in self._slices.get(board, set()) - names:
-            if (worker := self._workers.pop(name, None)) is not None:
-                worker.offer({"cmd": "end"})
-        self._slices[board] = names
-        self._writer.write({"type": "slices", "device": board, "names": sorted(names)})
-        self._start(sensors)
-
-    def _replace_slice(self, sensor: Sensor) -> None:
-        """Drop the worker of a destroyed slice; its board reports whether another took its place."""
-        worker = self._workers.get(sensor.name)
-        if worker is not None and worker.sensor is sensor:
-            del self._workers[sensor.name]
-            if (board := self._workers.get(sensor.parent)) is not None:
-                board.offer({"cmd": "slices"})
 
     def _command(self, command: Message) -> None:
         """Pass a command to its device; reject it if the device cannot accept it."""
@@ -236,7 +199,7 @@ class SensorChild:
             sensors = self._find(vendor)
             if sensors:
                 self._write_handshake([])
-                self._start(sensors)
+                self._pool.start(sensors)
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
