@@ -80,11 +80,6 @@ class Live:
         self._watcher: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    @property
-    def listeners(self) -> int:
-        """Number of listeners."""
-        return len(self._listeners)
-
     def close(self) -> None:
         """End every stream, and accept no more."""
         self._is_closed = True
