@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rolled import RolledPoint
 from costprobe.core.config.location import config_path, store_of
+from costprobe.core.moments import moment_ns, parse_moment_ns
 from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA
-from costprobe.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,10 +180,4 @@ def open_store(path: str | os.PathLike[str] | None = None) -> OpenStore:
 def _time_ns(when: When, now_ns: int) -> int:
     if isinstance(when, int):
         return when
-    if isinstance(when, str):
-        try:
-            return now_ns - int(parse_duration_s(when) * 1e9)
-        except ValueError:
-            when = datetime.fromisoformat(when)
-    moment = when if when.tzinfo is not None else when.astimezone()
-    return int(moment.timestamp() * 1e9)
+    return parse_moment_ns(when, now_ns) if isinstance(when, str) else moment_ns(when)

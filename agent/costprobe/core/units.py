@@ -10,6 +10,11 @@ YEAR_H = 8760
 MONTH_H = 730
 KWH_J = 3.6e6
 
+# Later instants and longer durations do not fit into 64 bits of ns.
+MAX_DURATION_S = (2**63 - 1) / 1e9
+MAX_SIZE_BYTES = 2**63 - 1
+MAX_SHOWN_CHARS = 60
+
 _DURATION_UNITS_S = {
     "ms": 0.001,
     "s": 1.0,
@@ -34,11 +39,15 @@ _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w|y)\s*")
 
 
+class DurationRangeError(ValueError):
+    """A duration is longer than MAX_DURATION_S."""
+
+
 def parse_duration_s(text: str) -> float:
     """Parse a duration such as "5m", "1.5s" or "1h 30m" to seconds.
 
     Raises:
-        ValueError: The text is not a duration; the message gives the format.
+        ValueError: The text is not a duration, or it is too long; the message gives the format.
     """
     stripped = text.strip()
     total_s, position = 0.0, 0
@@ -50,7 +59,11 @@ def parse_duration_s(text: str) -> float:
         position = part.end()
     if not stripped or position < len(stripped):
         units = ", ".join(_DURATION_UNITS_S)
-        raise ValueError(f'{text!r} is not a duration; write a number and a unit ({units}): "5m"')
+        raise ValueError(
+            f'{quoted(text)} is not a duration; write a number and a unit ({units}): "5m"'
+        )
+    if total_s > MAX_DURATION_S:
+        raise DurationRangeError(f"{quoted(text)} is too long; a duration is at most 292y")
     return total_s
 
 
@@ -63,8 +76,18 @@ def parse_size_bytes(text: str) -> int:
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2] not in _SIZE_UNITS_BYTES:
         units = ", ".join(_SIZE_UNITS_BYTES)
-        raise ValueError(f'{text!r} is not a size; write a number and a unit ({units}): "4GiB"')
-    return int(float(match[1]) * _SIZE_UNITS_BYTES[match[2]])
+        raise ValueError(
+            f'{quoted(text)} is not a size; write a number and a unit ({units}): "4GiB"'
+        )
+    size_bytes = float(match[1]) * _SIZE_UNITS_BYTES[match[2]]
+    if size_bytes > MAX_SIZE_BYTES:
+        raise ValueError(f"{quoted(text)} is too large; a size is at most 8388607TiB")
+    return int(size_bytes)
+
+
+def quoted(text: str) -> str:
+    """Return text in quotes as an error shows it: without control characters, and shortened."""
+    return repr(text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...")
 
 
 def format_duration(duration_s: float) -> str:

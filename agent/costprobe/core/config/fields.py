@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -114,6 +115,8 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Level = Literal["info", "warning", "critical"]
 # A label's name to a pattern in which * and ? are wildcards.
 Match = dict[Name, str]
+# A day (UTC) whose instants fit into 64 bits of ns, also a term or a time zone later.
+Day = Annotated[date, Field(ge=date(1970, 1, 1), le=date(2100, 1, 1))]
 Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from costprobe.core.config.root import (
 from costprobe.core.config.suggest import nearest
 
 Root = TypeVar("Root", bound=RootSection)
+MAX_INTEGER = 2**63 - 1
 # Replacements for pydantic messages that do not state the fix.
 _WORDS = {
     "missing": "is missing; add it",
@@ -75,11 +76,19 @@ def parse_text(text: str, path: Path, root: type[Root]) -> Root:
         raw = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(path, [f"is not valid TOML: {error}"]) from error
+    except ValueError as error:
+        # Python converts no longer ones.
+        raise ConfigError(
+            path, ["has an integer of over 4,300 digits; write a smaller one"]
+        ) from error
     return validate_tables(raw, path, root)
 
 
 def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Root:
     """Validate the tables of a parsed TOML file; arguments and errors as in `load_file`."""
+    unusable = list(_unusable(raw))
+    if unusable:
+        raise ConfigError(path, unusable)
     try:
         return root.model_validate(raw)
     except ValidationError as error:
@@ -92,6 +101,21 @@ def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Roo
         single = _merged(_problem(dict(detail), classes) for detail in details)
         found = (*single, *valid_part(raw, root).cross_field_problems())
     raise ConfigError(path, found)
+
+
+def _unusable(value: object, place: tuple[object, ...] = ()) -> Iterator[str]:
+    """Values that no option takes: texts that no file or process can have, and huge integers."""
+    if isinstance(value, str) and "\0" in value:
+        yield f"{_key_path(place)}: contains a NUL character; remove it"
+    elif isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        yield f"{_key_path(place)}: is not an integer of 64 bits, as TOML has; write a smaller one"
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _unusable(key, place)
+            yield from _unusable(inner, (*place, key))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _unusable(inner, (*place, index))
 
 
 def _cross_field_problems(context: Mapping[str, Any]) -> tuple[str, ...] | None:

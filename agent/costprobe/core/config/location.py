@@ -58,6 +58,7 @@ def _named_store(path: Path) -> Path | None:
     if len(content) > MAX_FILE_BYTES:
         raise ValueError("the file is too large")
     store = tomllib.loads(content.decode()).get("store", {})
-    if not isinstance(store, dict) or not isinstance(store.get("path", ""), str):
-        raise ValueError("store.path is not a path")  # noqa: TRY004 - one error for a bad file
-    return Path(store["path"]) if "path" in store else None
+    named = store.get("path", "") if isinstance(store, dict) else None
+    if not isinstance(named, str) or "\0" in named:
+        raise ValueError("store.path is not a path")
+    return Path(named) if "path" in store else None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import Currency, Money, Section, Zone
+from costprobe.core.config.fields import Currency, Day, Money, Section, Zone
 from costprobe.core.records import NS_PER_S
 from costprobe.core.weekly_hours import WeeklyHoursConfig
 
@@ -46,7 +46,7 @@ class TariffConfig(Section):
 class EarlierTariffConfig(TariffConfig):
     """A tariff of the past."""
 
-    until: date = Field(
+    until: Day = Field(
         description="First day (UTC) on which the tariff no longer applied.",
         examples=[date(2026, 1, 1)],
     )

@@ -8,10 +8,11 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from costprobe.core.moments import parse_date_ns
 from costprobe.core.records import NS_PER_S
 
 MAX_VALUES = 20_000
@@ -205,23 +206,12 @@ def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - as above
     try:
         number = Decimal(str(when).strip())
     except InvalidOperation:
-        return _iso_ns(str(when))
+        return parse_date_ns(str(when), UTC)
     # Checked before any arithmetic: arithmetic on a number of a million digits is slow.
     if not number.is_finite() or not 0 <= number <= LATEST:
         raise ValueError(f"{when!r} is not a time")
     seconds = number / 1000 if number >= MILLISECONDS_FROM else number
     return int(seconds * NS_PER_S)
-
-
-def _iso_ns(text: str) -> int:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise ValueError(
-            f"{text!r} is not a time; expected one such as 2026-01-31T14:00:00Z"
-        ) from error
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return int(aware.timestamp()) * NS_PER_S
 
 
 def _figure(value: Any, format_: FigureFormat) -> Decimal:  # noqa: ANN401 - as above

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
+import sys
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -102,6 +105,27 @@ class LazyGroup(ExampleGroup):
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; no file, name or text can contain a NUL."""
+        if any("\0" in arg for arg in args):
+            ctx.fail("an argument contains a NUL character; remove it")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command; a file or pipe that fails ends it with one line.
+
+        Click itself ends a command whose output nobody reads any more, such as `export | head`.
+        """
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            named = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{named}{error.strerror or error}") from error
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands from the table, without loading them."""
         with formatter.section("Commands"):
@@ -130,7 +154,18 @@ class LazyGroup(ExampleGroup):
 @click.pass_context
 def main(ctx: click.Context, config_path: str | None, *, no_color: bool) -> None:
     """Measure the cost of one inference on this host, and explain why it changes."""
+    _accept_any_text()
     # Most commands, or their child processes, read secrets.
     forbid_core_dumps()
     ctx.obj = config_path
     ctx.color = colour_of(os.environ, refused=no_color)
+
+
+def _accept_any_text() -> None:
+    """Print also what the encoding of the terminal lacks, such as a file's name that is no UTF-8."""
+    if sys.stdout is None:
+        # Closed by the shell: `>&-`.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

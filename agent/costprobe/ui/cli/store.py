@@ -84,6 +84,8 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     settings = LoadedConfig(config)
     if file.absolute() == settings.store_path.absolute():
         raise bad_input(f"{file}: is the store itself; choose another file")
+    if not file.name:
+        raise bad_input(f"{file}: not a file name; write one such as backup.db")
     try:
         size_bytes = back_up(settings.store_path, file, replace=force)
     except FileExistsError as error:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
+from costprobe.core.moments import parse_moment_ns
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
-from costprobe.core.units import parse_duration_s
 
 DAY_S: Final = 86_400.0
 RANGE_S_MAX: Final = 400 * DAY_S
@@ -23,7 +21,6 @@ VALUE_CHARS_MAX: Final = 200
 # Tags by which a response can be filtered.
 TAGS: Final = ("device", "probe", "service", "basis", "currency")
 # Upper limit of times, so that arithmetic stays within 64 bits.
-_TIME_S_MAX: Final = 4_102_444_800  # 2100-01-01
 
 
 class ParameterError(ValueError):
@@ -127,7 +124,10 @@ def _whole_number(
 ) -> int:
     text = given.get(name, str(default))
     least, most = limits
-    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+    if (
+        not (text.isascii() and text.isdigit() and len(text) <= len(str(most)))
+        or not least <= int(text) <= most
+    ):
         raise ParameterError(f"{name}: a whole number from {least} to {most}")
     return int(text)
 
@@ -145,22 +145,6 @@ def _numeric_field(text: str) -> tuple[str, str]:
 
 def _moment_ns(name: str, text: str, now_ns: int) -> int:
     try:
-        ago_s = parse_duration_s(text)
-    except ValueError:
-        return _date_ns(name, text)
-    if not math.isfinite(ago_s) or ago_s > now_ns / NS_PER_S:
-        raise ParameterError(f"{name}: before 1970")
-    return now_ns - int(ago_s * NS_PER_S)
-
-
-def _date_ns(name: str, text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-        moment_s = (moment if moment.tzinfo else moment.astimezone()).timestamp()
-    except (ValueError, OverflowError, OSError) as error:
-        raise ParameterError(
-            f'{name}: not a duration before now ("24h") or a date and time'
-        ) from error
-    if not 0 <= moment_s <= _TIME_S_MAX:
-        raise ParameterError(f"{name}: not between 1970 and 2100")
-    return int(moment_s * NS_PER_S)
+        return parse_moment_ns(text, now_ns)
+    except ValueError as error:
+        raise ParameterError(f"{name}: {error}") from error

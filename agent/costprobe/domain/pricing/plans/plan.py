@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import Currency, Name, Section
+from costprobe.core.config.fields import Currency, Day, Name, Section
 from costprobe.core.units import HOUR_S
 from costprobe.domain.pricing.rate import Parts, Quote, Rate
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
@@ -36,7 +36,7 @@ class Plan(Section, ABC):
         description="Unit of the price: the whole host, each accelerator, or each MIG slice.",
         examples=["host"],
     )
-    valid_from: date = Field(
+    valid_from: Day = Field(
         date(1970, 1, 1),
         description="First day (UTC) on which the plan applies; several plans form a history.",
         examples=[date(2026, 1, 1)],

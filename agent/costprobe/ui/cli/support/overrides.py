@@ -67,5 +67,5 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
     """Parse a TOML value; other text is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # also for integers of more than 4,300 digits
         return text

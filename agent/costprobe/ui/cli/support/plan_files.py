@@ -8,9 +8,8 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from costprobe.app.configuration import AnyPlan
+from costprobe.app.configuration import validated
+from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.plan import Plan
@@ -30,13 +29,19 @@ def plans_of(file: Path) -> list[Plan]:
     try:
         content = file.read_bytes()[:MAX_FILE_BYTES]
         tables = tomllib.loads(content.decode(), parse_float=Decimal).get("price", [])
-        return TypeAdapter(list[AnyPlan]).validate_python(tables)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise bad_input(f"{file}: is not valid TOML: {error}") from error
-    except ValidationError as error:
-        detail = error.errors()[0]
-        where = ".".join(str(part) for part in detail["loc"])
-        raise bad_input(f"{file}: price.{where}: {detail['msg']}") from error
+    if not isinstance(tables, list):
+        raise bad_input(f"{file}: price: write [[price]], a table for each plan")
+    # Each on its own: alternatives may apply from the same day to the same device.
+    return [_plan(file, number, table) for number, table in enumerate(tables)]
+
+
+def _plan(file: Path, number: int, table: object) -> Plan:
+    try:
+        return validated({"price": [table]}, file).price[0]
+    except ConfigError as error:
+        raise bad_input(str(error).replace("price[0]", f"price[{number}]")) from error
 
 
 def book_of_plans(

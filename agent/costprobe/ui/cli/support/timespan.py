@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 import click
 
+from costprobe.core.moments import parse_moment_ns
 from costprobe.core.units import parse_duration_s
 
 
@@ -22,16 +22,9 @@ class Moment(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return time.time_ns() - int(parse_duration_s(value) * 1e9)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f'{value!r} is not a duration ("24h") or a date and time', param, ctx)
-        if moment.tzinfo is None:
-            moment = moment.astimezone()
-        return int(moment.timestamp() * 1e9)
+            return parse_moment_ns(value, time.time_ns())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Timespan(click.ParamType[float]):

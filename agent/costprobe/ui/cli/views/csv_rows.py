@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 
 from costprobe.adapters.storage.rollup.rolled import ROLLUP_TAG
+from costprobe.core.moments import parse_date_ns
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.ui.cli.support.loaded_config import bad_input
@@ -108,13 +109,14 @@ def _value(path: Path, number: int, text: str, kind: type) -> FieldValue:
 def _time_ns(path: Path, number: int, text: str) -> int:
     """Parse seconds since 1970 or ISO 8601 (UTC without a zone) to UTC ns."""
     try:
-        return round(float(text) * 1e9)
+        seconds = float(text)
     except ValueError:
         pass
+    else:
+        if not 0 <= seconds * 1e9 < 2**63:
+            raise bad_input(f"{path}:{number}: {text!r} is no number of seconds since 1970")
+        return round(seconds * 1e9)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise bad_input(f"{path}:{number}: {text!r} is not a time") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1e9)
+        return parse_date_ns(text, UTC)
+    except ValueError as error:
+        raise bad_input(f"{path}:{number}: {error}") from None
