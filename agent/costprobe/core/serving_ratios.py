@@ -42,12 +42,13 @@ class Ratio:
 
     def of(self, sums: Mapping[str, float]) -> float | None:
         """Return the ratio; None where a sum is missing, or nothing was counted."""
-        if any(name not in sums for name in self.fields) or not sums[self.per]:
+        needed = (self.over, self.per, *([self.part] if self.part else []))
+        if any(name not in sums for name in needed) or not sums[self.per]:
             return None
         value = sums[self.over] / sums[self.per] * self.scale
         if not self.part:
             return value
-        whole = sum(sums[name] for name in self.whole)
+        whole = sum(sums.get(name, 0.0) for name in self.whole)
         return value * (sums[self.part] / whole) if whole else None
 
     def written(self, sum_of: Callable[[str], str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
+from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 
 # A sample is throttled if the device was throttled for more than this share of its window.
 THROTTLED_PCT = 1.0
@@ -180,46 +181,25 @@ def _service_candidate(
         basis="serving",
         device=newest.tags.get("device", ""),
         currency=currency,
-        cost=_ratio_of_sums(rows, "cost_total", "cost_per_inference"),
-        energy_j=_ratio_of_sums(rows, "energy_j", "energy_per_inference_j"),
-        carbon_g=_summary(rows, "carbon_per_inference_g"),
+        cost=_ratio(rows, "cost_per_inference"),
+        energy_j=_ratio(rows, "energy_per_inference_j"),
+        carbon_g=_ratio(rows, "carbon_per_inference_g"),
         quality=quality,
-        cost_in=_summary(rows, "cost_per_million_tokens_in"),
-        cost_out=_summary(rows, "cost_per_million_tokens_out"),
-        energy_per_million_tokens_in_j=_ratio_of_sums(
-            rows, "energy_tokens_in_j", "energy_per_million_tokens_in_j"
-        ),
-        energy_per_million_tokens_out_j=_ratio_of_sums(
-            rows, "energy_tokens_out_j", "energy_per_million_tokens_out_j"
-        ),
-        idle_share=_idle_share(rows),
+        cost_in=_ratio(rows, "cost_per_million_tokens_in"),
+        cost_out=_ratio(rows, "cost_per_million_tokens_out"),
+        energy_per_million_tokens_in_j=_ratio(rows, "energy_per_million_tokens_in_j"),
+        energy_per_million_tokens_out_j=_ratio(rows, "energy_per_million_tokens_out_j"),
+        idle_share=ratio_of_sums(rows, "idle_share"),
         plans=_plans(rows),
         samples=len(rows),
     )
 
 
-def _ratio_of_sums(rows: Sequence[Point], total: str, per_unit: str) -> Summary | None:
-    """Return the total of all windows, idle ones included, over their units.
-
-    A window without units, such as inferences, has no value per unit, and the others bear its total.
-    """
-    totals = [number(row, total) for row in rows]
-    each = [number(row, per_unit) for row in rows]
-    spread = summarized([one for one in each if one is not None])
-    if spread is None:
-        return None
-    units = sum(whole / one for whole, one in zip(totals, each, strict=True) if whole and one)
-    if not units:
-        return spread  # the totals are 0, or unknown
-    whole = sum(amount for amount in totals if amount is not None)
-    return Summary(whole / units, spread.iqr, spread.samples)
-
-
-def _idle_share(rows: Sequence[Point]) -> float | None:
-    pairs = [(number(row, "cost_idle"), number(row, "cost_total")) for row in rows]
-    known = [(idle, total) for idle, total in pairs if idle is not None and total is not None]
-    whole = sum(total for _, total in known)
-    return sum(idle for idle, _ in known) / whole if whole else None
+def _ratio(rows: Sequence[Point], field: str) -> Summary | None:
+    """Return a ratio over all windows, idle ones included, with the spread of the windows' own."""
+    spread = _summary(rows, field)
+    whole = ratio_of_sums(rows, field)
+    return spread if spread is None or not whole else Summary(whole, spread.iqr, spread.samples)
 
 
 def _summary(rows: Sequence[Point], field: str) -> Summary | None:

@@ -57,6 +57,8 @@ def compared_spans(since_ns: int, until_ns: int) -> tuple[TimeSpan, TimeSpan]:
 def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     """Return a ratio of production over rows of `cost`; None where nothing was counted.
 
+    Rows without the numerator, such as windows of unknown energy, do not count; idle windows do.
+
     Args:
         rows: Rows on the serving basis, of one service or model, in one currency.
         field: A ratio of `SERVING_RATIOS`.
@@ -64,13 +66,15 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
     for row in rows:
-        values = {name: row.fields.get(name) for name in ratio.fields}
-        each, over = row.fields.get(field), values[ratio.over]
-        if values[ratio.per] is None and isinstance(each, float) and isinstance(over, float):
+        values = {name: _number(row, name) for name in ratio.fields}
+        over, each = values[ratio.over], _number(row, field)
+        if over is None:
+            continue
+        if values[ratio.per] is None and each and not ratio.part:
             # A row without its denominator: it follows from the ratio.
-            values[ratio.per] = over * ratio.scale / each if each and not ratio.part else None
+            values[ratio.per] = over * ratio.scale / each
         for name, value in values.items():
-            if isinstance(value, int | float):
+            if value is not None:
                 sums.setdefault(name, []).append(value)
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})
 
@@ -96,8 +100,7 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
         if field in SERVING_RATIOS:
             value = ratio_of_sums(own, field)
         else:
-            known = [row.fields[field] for row in own if field in row.fields]
-            totals = [float(one) for one in known if isinstance(one, int | float)]
+            totals = [one for row in own if (one := _number(row, field)) is not None]
             value = math.fsum(totals) / window_s if totals else None
         if value is None:
             return None
@@ -105,9 +108,13 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
     return ServingChange(*found)
 
 
+def _number(row: Point, field: str) -> float | None:
+    value = row.fields.get(field)
+    return float(value) if isinstance(value, int | float) else None
+
+
 def _window_s(row: Point) -> float:
-    value = row.fields.get("window_s")
-    return value if isinstance(value, float) else 0.0
+    return _number(row, "window_s") or 0.0
 
 
 def _middle_ns(row: Point) -> int:
