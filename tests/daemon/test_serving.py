@@ -21,9 +21,9 @@ def service(server, devices, name="chat", **more):
         "url": server.url,
         "engine": "vllm",
         "devices": list(devices),
-        "every": "500ms",
-        "window": "2s",
-        "timeout": "400ms",
+        "every": "250ms",
+        "window": "1s",
+        "timeout": "200ms",
         **more,
     }
     return "\n[[service]]\n" + "".join(f"{key} = {json.dumps(v)}\n" for key, v in keys.items())
@@ -181,7 +181,8 @@ def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus)
     engine.serve(requests=10)
     with engine.over_http() as server:
         daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"]))
+        # Longer, because its edges are compared with rows of half a second.
+        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"], window="2s"))
         daemon.wait_for(lambda: windows(daemon, complete=True))
         engine.serve(requests=40)
         daemon.wait_for(lambda: windows(daemon, requests=40.0))

@@ -23,7 +23,7 @@ from fakes.scenes import QUICK_STATUS
 from fakes.servers import Scripted, free_port
 from fakes.sizes import TIMEOUT_S
 
-OUTAGE_S = 2.0
+OUTAGE_S = 1.0
 # A mount in a namespace of its own is removed with it, however the test ends.
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size=4m tmpfs "$1" && shift && exec "$@"'
 ON_A_READ_ONLY_DISK = (
