@@ -20,6 +20,7 @@ from fakes.scenes import QUICK_STATUS
 from fakes.servers import free_port
 from fakes.shifted_clock import ShiftedClock
 
+FAST = QUICK_STATUS.replace('"500ms"', '"200ms"')
 HOUR_S = 3600
 TEN_YEARS_S = 3650 * 86_400
 STEPS_S = (-HOUR_S, 2 * HOUR_S, TEN_YEARS_S, -TEN_YEARS_S)
@@ -75,7 +76,7 @@ def test_wall_clock_steps_and_summer_time_do_not_interrupt_measuring(
 ):
     daemon = daemon_in(**gpus_of(1).env(), **calendar.env(), TZ="Europe/Berlin")
     calendar.set(int(CHANGES[0].timestamp()) * NS_PER_S - 60 * NS_PER_S)
-    daemon.start(QUICK_STATUS + http(port))
+    daemon.start(FAST + http(port))
     resumes(daemon, calendar, port)
     for change in CHANGES:
         change_ns = int(change.timestamp()) * NS_PER_S
@@ -112,7 +113,7 @@ def test_runs_are_one_period_apart_across_a_change_of_summer_time():
 
 def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar, port):
     daemon = daemon_in(**gpus_of(1).env(), **calendar.env())
-    deadline = QUICK_STATUS.replace("[telemetry]", '[telemetry]\ndeadline = "1s"')
+    deadline = FAST.replace("[telemetry]", '[telemetry]\ndeadline = "1s"')
     daemon.start(deadline + http(port))
     resumes(daemon, calendar, port)
     since_ns = calendar.time_ns()
