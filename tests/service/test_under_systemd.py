@@ -95,7 +95,7 @@ def test_other_users_need_the_group_and_run_a_demo_of_their_own(host):
         assert refused.returncode == 2, command
         assert "permission denied; use sudo, or join the group costprobe" in refused.stderr
     demo = as_guest("sh", "-c", DEMO).stdout
-    assert "demo mode (this user may not write the store of /etc/costprobe/" in demo
+    assert "demo mode (this user cannot write the store of /etc/costprobe/" in demo
     assert "/home/guest/.local/state/costprobe/costprobe.db" in demo
     host.run("usermod", "--append", "--groups", "costprobe", "guest")
     try:
