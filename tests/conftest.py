@@ -57,16 +57,17 @@ def pytest_collection_modifyitems(items):
 
 # Seconds to import, in each worker: by the tests that use them, at their first use.
 HEAVY = {"apprise", "pandas", "playwright", "pyarrow", "statsmodels", "torch", "transformers"}
+LOADED = pytest.StashKey[set]()
 
 
-def pytest_collection_finish():
-    """Collection of all tests takes a few seconds, so that one test starts quickly too."""
-    if loaded := HEAVY & sys.modules.keys():
-        names = ", ".join(sorted(loaded))
-        raise pytest.UsageError(
-            f"the collection of tests imports {names}: import it in the test, or through"
-            " fakes.lazy.LazyModule"
-        )
+def pytest_collection_finish(session):
+    session.config.stash[LOADED] = HEAVY & sys.modules.keys()
+
+
+@pytest.fixture
+def loaded_by_collection(request):
+    """The heavy packages that the collection of the tests imported."""
+    return request.config.stash[LOADED]
 
 
 @pytest.fixture(scope="session")
