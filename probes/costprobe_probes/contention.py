@@ -89,7 +89,7 @@ class CpuMeter:
 
     def _quota(self) -> float | None:
         """Return the processors that the tightest cgroup quota permits; None without a quota."""
-        found = []
+        quotas = []
         for version, folder in enclosing_groups(self._root, "cpu"):
             try:
                 if version == 1:
@@ -97,10 +97,10 @@ class CpuMeter:
                     period = (folder / "cpu.cfs_period_us").read_text()
                 else:
                     quota, period = (folder / "cpu.max").read_text().split()
-                found.append(int(quota) / int(period))
+                quotas.append(int(quota) / int(period))
             except (OSError, ValueError, ZeroDivisionError):
                 continue  # no such group, or none with a quota: "max"
-        return min((processors for processors in found if processors > 0), default=None)
+        return min((processors for processors in quotas if processors > 0), default=None)
 
     def read(self) -> CpuReading:
         """Read all counters.

@@ -212,7 +212,7 @@ def last_level_cache_bytes(root: str = "/") -> int:
     Args:
         root: Root of the file system.
     """
-    found = [0]
+    sizes = [0]
     for path in Path(root).glob("sys/devices/system/cpu/cpu0/cache/index*/size"):
         try:
             text = path.read_text().strip()
@@ -220,10 +220,10 @@ def last_level_cache_bytes(root: str = "/") -> int:
             continue
         match = re.fullmatch(r"(\d+)([KMG]?)", text)
         if match:
-            found.append(
+            sizes.append(
                 int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
             )
-    return max(found)
+    return max(sizes)
 
 
 def _timed_event() -> torch.cuda.Event:

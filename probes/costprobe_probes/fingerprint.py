@@ -31,25 +31,25 @@ def software(
         driver_file: File in which the NVIDIA kernel driver reports its version.
         cpuinfo_file: File in which the kernel names the processor.
     """
-    found = {
+    versions = {
         "torch": torch.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
-    found["matmul_precision"] = torch.get_float32_matmul_precision()
+    versions["matmul_precision"] = torch.get_float32_matmul_precision()
     if device.type == "cuda":
-        found["cuda"] = str(torch.version.cuda)
-        found["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
-        found["cudnn_deterministic"] = str(torch.backends.cudnn.deterministic)
-        found["allow_tf32"] = str(torch.backends.cuda.matmul.allow_tf32)
-        found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call] # torch does not type it
-        found["device_name"] = torch.cuda.get_device_name(device)
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
+        versions["cudnn_deterministic"] = str(torch.backends.cudnn.deterministic)
+        versions["allow_tf32"] = str(torch.backends.cuda.matmul.allow_tf32)
+        versions["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call] # torch does not type it
+        versions["device_name"] = torch.cuda.get_device_name(device)
         driver = _driver_version(driver_file)
         if driver is not None:
-            found["driver"] = driver
+            versions["driver"] = driver
     else:
-        found["device_name"] = _processor_name(cpuinfo_file)
-        found["threads"] = str(torch.get_num_threads())
-    return found
+        versions["device_name"] = _processor_name(cpuinfo_file)
+        versions["threads"] = str(torch.get_num_threads())
+    return versions
 
 
 def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str, str]:

@@ -54,7 +54,7 @@ class HostMemory:
 
     def _groups(self) -> list[tuple[int, int]]:
         """Return limit and available memory of each enclosing cgroup; file cache counts as available."""
-        found = []
+        groups = []
         for version, folder in enclosing_groups(self._root, "memory"):
             limit, usage, cache = GROUP_FILES[version]
             try:
@@ -65,8 +65,8 @@ class HostMemory:
                 continue  # not an enclosing cgroup, or one without a limit: "max"
             counters = dict(zip(stat[::2], stat[1::2]))
             cache_bytes = int(counters.get(cache, "0"))
-            found.append((limit_bytes, limit_bytes - used_bytes + cache_bytes))
-        return found
+            groups.append((limit_bytes, limit_bytes - used_bytes + cache_bytes))
+        return groups
 
 
 def _kib_values(text: str) -> dict[str, int]:

@@ -54,13 +54,13 @@ class ClockStep:
             return [self.of_document(value) for value in document]
         return document
 
-    def _of_instants(self, found: Any) -> Any:  # noqa: ANN401 - an instant, or several
+    def _of_instants(self, instants: Any) -> Any:  # noqa: ANN401 - an instant, or several
         """Move an instant, or all of a list or of a mapping; None stays."""
-        if isinstance(found, Mapping):
-            return {key: self._of_instants(value) for key, value in found.items()}
-        if isinstance(found, list | tuple):
-            return [self._of_instants(value) for value in found]
-        return None if found is None else self.of_ns(found)
+        if isinstance(instants, Mapping):
+            return {key: self._of_instants(value) for key, value in instants.items()}
+        if isinstance(instants, list | tuple):
+            return [self._of_instants(value) for value in instants]
+        return None if instants is None else self.of_ns(instants)
 
     def of_s(self, time_s: float) -> float:
         """Return a stored instant, UTC in s, adjusted for the step."""

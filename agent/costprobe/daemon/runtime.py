@@ -308,9 +308,9 @@ class Runtime:
     ) -> Iterable[tuple[int, float]]:
         tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
         with closing(StoreReader.open(self._parts.store.path)) as reader:
-            found = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
+            all_series = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
         return sorted(
             (time_ns, value)
-            for series in found
+            for series in all_series
             for time_ns, value in zip(series.times_ns, series.values, strict=True)
         )

@@ -16,11 +16,11 @@ def incidents_of(rows: Iterable[Point]) -> list[dict[str, Any]]:
 
     Times are UTC in ns; `resolved_ns` is None while it is firing.
     """
-    found: dict[str, dict[str, Any]] = {}
+    incidents: dict[str, dict[str, Any]] = {}
     for row in rows:
         identity = str(row.fields.get("id", ""))
         state = row.tags.get("state")
-        incident = found.setdefault(
+        incident = incidents.setdefault(
             identity,
             {"id": identity, "name": row.tags.get("rule"), "fired_ns": None, "resolved_ns": None},
         )
@@ -32,7 +32,7 @@ def incidents_of(rows: Iterable[Point]) -> list[dict[str, Any]]:
             incident["fired_ns"] = row.time_ns
         if state == "resolved":
             incident["resolved_ns"] = row.time_ns
-    return [incident for incident in found.values() if incident["fired_ns"] is not None]
+    return [incident for incident in incidents.values() if incident["fired_ns"] is not None]
 
 
 def is_running(status: dict[str, Any]) -> bool:

@@ -215,8 +215,8 @@ class _DeadlineReader(io.RawIOBase):
 def _connect(target: ServerTarget, limits: _RequestLimits) -> socket.socket:
     """Connect to the first address of the host that accepts."""
     failure: OSError = TimeoutError("timed out")
-    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, place in found:
+    addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, place in addresses:
         channel = socket.socket(family, kind, protocol)
         try:
             channel.settimeout(limits.left_s())

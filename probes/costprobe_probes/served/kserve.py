@@ -48,7 +48,7 @@ class KserveClient:
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
-        found = {"inputs": self._inputs, "version": self._version or "server default"}
+        facts = {"inputs": self._inputs, "version": self._version or "server default"}
         server = query(connection, "GET", self._root)
         model = query(connection, "GET", self._model)
         for answer, names in (
@@ -57,8 +57,8 @@ class KserveClient:
         ):
             if isinstance(answer, dict):
                 known = {fact: answer.get(name) for name, fact in names.items()}
-                found.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
-        return found
+                facts.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
+        return facts
 
     def cache_hits(self, connection: ServerConnection) -> int | None:
         """Return the hits of Triton's response cache, from its statistics extension."""

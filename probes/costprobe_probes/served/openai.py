@@ -85,7 +85,7 @@ class OpenAiClient:
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
-        found = {
+        facts = {
             "api": self._api,
             "prompt": digest(self._prompt.encode()),
             "prompt_varies": str(self._varies),
@@ -94,11 +94,11 @@ class OpenAiClient:
         for entry in self._listed_models(connection):
             if entry["id"] == self._model:
                 known = {name: entry.get(name) for name in _IDENTITY}
-                found.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
+                facts.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
         version = query(connection, "GET", f"{self._root}/version")
         if isinstance(version, dict) and isinstance(version.get("version"), str):
-            found["server_version"] = connection.excerpt(version["version"])
-        return found
+            facts["server_version"] = connection.excerpt(version["version"])
+        return facts
 
     def model_names(self, connection: ServerConnection) -> list[str]:
         """Return the models that the server lists."""

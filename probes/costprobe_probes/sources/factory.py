@@ -61,5 +61,5 @@ def _imported(module: str | None) -> Callable[[], Any]:
         ) from error
     if not callable(factory):
         raise ProbeConfigError(f"{module}: is a {type(factory).__name__}, not a function")
-    found: Callable[[], Any] = factory
-    return found
+    imported: Callable[[], Any] = factory
+    return imported

@@ -59,9 +59,11 @@ def load(spec: Spec) -> SourcedModel:
 def _class_of(transformers: Any, config: Any) -> Any:  # noqa: ANN401 - the package's own
     """Return the class in the configuration if it is a model of the package; else None."""
     named = (getattr(config, "architectures", None) or [None])[0]
-    found = getattr(transformers, named, None) if named else None
-    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    return found if is_model else None
+    model_class = getattr(transformers, named, None) if named else None
+    is_model = isinstance(model_class, type) and issubclass(
+        model_class, transformers.PreTrainedModel
+    )
+    return model_class if is_model else None
 
 
 def _made(

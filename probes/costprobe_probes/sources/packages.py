@@ -37,5 +37,5 @@ def offline() -> None:
 
 def similar_names(name: str, known: Iterable[str]) -> str:
     """Return similar names as the end of a sentence; empty if there are none."""
-    found = difflib.get_close_matches(name, list(known), n=3)
-    return f"; similar names: {', '.join(found)}" if found else ""
+    matches = difflib.get_close_matches(name, list(known), n=3)
+    return f"; similar names: {', '.join(matches)}" if matches else ""

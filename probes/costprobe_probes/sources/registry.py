@@ -59,5 +59,5 @@ def source_of(kind: str) -> ModelSource:
     if kind not in SOURCES:
         raise ProbeConfigError(f"no probe kind {kind!r}; known kinds: {', '.join(SOURCES)}")
     source: Any = importlib.import_module(SOURCES[kind].module)
-    found: ModelSource = source
-    return found
+    registered: ModelSource = source
+    return registered

@@ -100,14 +100,18 @@ class HttpServer:
         """
         page = self._pages.get(path)
         if self._is_local and not host_is_local(host):
-            found = PageResponse(421, TEXT, b"the Host header must be an address of this host\n")
+            page_response = PageResponse(
+                421, TEXT, b"the Host header must be an address of this host\n"
+            )
         elif page is None:
-            found = PageResponse(404, TEXT, f"pages: {', '.join(sorted(self._pages))}\n".encode())
+            page_response = PageResponse(
+                404, TEXT, f"pages: {', '.join(sorted(self._pages))}\n".encode()
+            )
         else:
-            found = page.answer()
+            page_response = page.answer()
         with self._lock:
-            self._answers[path if page else OTHER, found.status] += 1
-        return found
+            self._answers[path if page else OTHER, page_response.status] += 1
+        return page_response
 
     def answers(self) -> dict[tuple[str, int], int]:
         """Return the number of responses by page ("other" for unknown paths) and status."""
@@ -241,16 +245,16 @@ class _Handler(BaseHTTPRequestHandler):
         if len(hosts) > 1:
             self.send_error(400, "a request needs exactly one Host header")
             return
-        found = self._server.answer(self.path.partition("?")[0], hosts[0] if hosts else "")
-        self.send_response(found.status)
-        self.send_header("Content-Type", found.content_type)
-        self.send_header("Content-Length", str(len(found.body)))
+        response = self._server.answer(self.path.partition("?")[0], hosts[0] if hosts else "")
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Connection", "close")
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         if has_body:
-            self.wfile.write(found.body)
+            self.wfile.write(response.body)
 
 
 def host_is_local(host: str) -> bool:

@@ -120,13 +120,13 @@ class Alertmanager(Notifier):
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        found = [*self._password.problems(), *self._token.problems()]
+        problems = [*self._password.problems(), *self._token.problems()]
         for check in (self._client.check_certificates, self._destination):
             try:
                 check()
             except Misconfigured as error:
-                found.append(error.reason)
-        return found
+                problems.append(error.reason)
+        return problems
 
     def _post(self, body: bytes, time_ns: int) -> None:
         to = self._destination()

@@ -83,10 +83,12 @@ class Apprise(Notifier):
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        found = self._url.problems()
+        problems = self._url.problems()
         if importlib.util.find_spec("apprise") is None:
-            found.append("the apprise package is not installed; fix it with: pip install apprise")
-        return found
+            problems.append(
+                "the apprise package is not installed; fix it with: pip install apprise"
+            )
+        return problems
 
     def close(self) -> None:
         """Kill the child process if one is running; its message is then retried later."""

@@ -35,9 +35,9 @@ class _StatusOfLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record the status of a message, if it has one."""
-        found = _STATUS.search(record.getMessage())
-        if found is not None:
-            self.status = found[1]
+        match = _STATUS.search(record.getMessage())
+        if match is not None:
+            self.status = match[1]
 
 
 def send(message: dict[str, Any]) -> dict[str, Any]:

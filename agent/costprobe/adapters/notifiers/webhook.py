@@ -92,15 +92,15 @@ class Webhook(Notifier):
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
         secrets = (self._url, self._key, self._token)
-        found = [problem for secret in secrets for problem in secret.problems()]
+        problems = [problem for secret in secrets for problem in secret.problems()]
         try:
             self._client.check_certificates()
             # A secret that cannot be read is reported as a problem, or is available only to the service.
-            if self._config.url is not None or (self._url.file is not None and not found):
+            if self._config.url is not None or (self._url.file is not None and not problems):
                 self._destination()
         except Misconfigured as error:
-            found.append(error.reason)
-        return found
+            problems.append(error.reason)
+        return problems
 
     def _post(self, alert: Alert, time_ns: int) -> None:
         body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()

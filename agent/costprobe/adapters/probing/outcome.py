@@ -149,12 +149,12 @@ def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
     return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
 
 
-def _contention(found: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
+def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
     """Return whether a run on a CPU was contended, and the fields that say by what."""
-    if not isinstance(found, dict):
+    if not isinstance(contention, dict):
         return None, {}
-    contended = found.get("contended")
-    shares_pct = {f"cpu_{name}_pct": number(found.get(f"{name}_pct")) for name in CONTENTION}
+    contended = contention.get("contended")
+    shares_pct = {f"cpu_{name}_pct": number(contention.get(f"{name}_pct")) for name in CONTENTION}
     return contended if isinstance(contended, bool) else None, shares_pct
 
 
@@ -170,8 +170,8 @@ def read_progress(message: Mapping[str, Any]) -> ProbeProgress:
 
 def read_batch_point(message: Mapping[str, Any]) -> dict[str, float]:
     """Return a point of the batch search without values that are not numbers."""
-    found = {name: number(message.get(name)) for name in BATCH_POINT_FIELDS}
-    return {name: value for name, value in found.items() if value is not None}
+    figures = {name: number(message.get(name)) for name in BATCH_POINT_FIELDS}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def number(value: Any) -> float | None:  # noqa: ANN401 - from another process
@@ -190,10 +190,10 @@ def finite(value: Any) -> float:  # noqa: ANN401 - from another process
     Raises:
         ValueError, TypeError: It is not a finite number.
     """
-    found = float(value)
-    if not math.isfinite(found):
+    converted = float(value)
+    if not math.isfinite(converted):
         raise ValueError(f"{value!r} is not a number")
-    return found
+    return converted
 
 
 def optional(value: Any) -> float | None:  # noqa: ANN401 - from another process

@@ -59,19 +59,19 @@ def read_served_outcome(
 
 def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
     """Return the fields of `probe` that exist only for servers."""
-    found: dict[str, FieldValue | None] = {"requests": int(message["requests"])}
+    fields: dict[str, FieldValue | None] = {"requests": int(message["requests"])}
     for name in ("ttft", "tpot"):
         figures = message[f"{name}_ms"]
         for figure in ("p50", "p90", "p99", "mean"):
             if isinstance(figures, dict):
-                found[f"{name}_{figure}_ms"] = number(figures.get(figure))
-    found["tokens_in"] = number(message["tokens_in"])
-    found["tokens_out"] = number(message["tokens_out"])
-    found["cached_tokens"] = number(message["cached_tokens"])
+                fields[f"{name}_{figure}_ms"] = number(figures.get(figure))
+    fields["tokens_in"] = number(message["tokens_in"])
+    fields["tokens_out"] = number(message["tokens_out"])
+    fields["cached_tokens"] = number(message["cached_tokens"])
     cached = message["cached"]
-    found["cached"] = cached if isinstance(cached, bool) else None
+    fields["cached"] = cached if isinstance(cached, bool) else None
     source, errors = message["token_source"], message["errors"]
-    found["token_source"] = None if source is None else str(source)
+    fields["token_source"] = None if source is None else str(source)
     counts = errors.items() if isinstance(errors, dict) else ()
-    found["errors"] = sum(int(count) for _, count in list(counts)[:MAX_ERROR_KINDS])
-    return found
+    fields["errors"] = sum(int(count) for _, count in list(counts)[:MAX_ERROR_KINDS])
+    return fields

@@ -186,17 +186,17 @@ def _by_model(window: _Window) -> dict[str, Counts]:
     models = {model for measure, model in window.increases if measure in known}
     named = sorted(models - {""})
     unnamed = named[0] if len(named) == 1 else ""
-    found: dict[str, dict[str, float]] = {name: {} for name in named}
+    by_model: dict[str, dict[str, float]] = {name: {} for name in named}
     if unnamed == "" and ("" in models or not named):
-        found[""] = {}
+        by_model[""] = {}
     for measure in known:
         counted: dict[str, float] = {}
         for (what, model), grown in window.increases.items():
             if what == measure:
                 counted[model or unnamed] = counted.get(model or unnamed, 0.0) + grown
-        for model, counts in found.items():
+        for model, counts in by_model.items():
             # A measure that is counted without model labels cannot be split among several models.
             is_known = model in counted or not counted or (model != "" and set(counted) != {""})
             if is_known:
                 counts[measure] = counted.get(model, 0.0)
-    return {model: Counts(**counts) for model, counts in found.items()}
+    return {model: Counts(**counts) for model, counts in by_model.items()}

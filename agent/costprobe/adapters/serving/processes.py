@@ -28,12 +28,14 @@ def service_pids(
         except OSError:
             # It ended in the meantime.
             continue
-    found: dict[str, frozenset[int]] = {}
+    pids_by_service: dict[str, frozenset[int]] = {}
     for service in services:
         if service.processes:
             own = {name[:COMM_CHARS] for name in service.processes}
-            found[service.name] = frozenset(pid for pid, name in names.items() if name in own)
-    return found
+            pids_by_service[service.name] = frozenset(
+                pid for pid, name in names.items() if name in own
+            )
+    return pids_by_service
 
 
 def busy_by_service(

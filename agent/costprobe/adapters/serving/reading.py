@@ -106,22 +106,22 @@ def read_counters(
     Raises:
         ScrapeError: A required counter is declared as a gauge.
     """
-    found: dict[Measure, MeasureSeries] = {}
+    measures: dict[Measure, MeasureSeries] = {}
     for measure, counters in engine.counters.items():
         counted = _counted(exposition, engine, counters, models, unnamed)
         if counted is not None:
             _check_type(exposition, counted.counter, measure in engine.required)
-            found[measure] = counted
+            measures[measure] = counted
     missing = []
     for measure, counters in engine.counters.items():
-        if measure in found:
+        if measure in measures:
             continue
-        if _has_counted_nothing(exposition, engine, found, measure):
-            found[measure] = MeasureSeries(counters[0].name, {})
+        if _has_counted_nothing(exposition, engine, measures, measure):
+            measures[measure] = MeasureSeries(counters[0].name, {})
         elif measure in engine.required:
             missing.append(_missing(measure, counters, exposition, engine))
-    missing += _absent_models(exposition, found, models)
-    return CounterReading(found, tuple(missing), exposition.started_s)
+    missing += _absent_models(exposition, measures, models)
+    return CounterReading(measures, tuple(missing), exposition.started_s)
 
 
 def _counted(
@@ -210,7 +210,10 @@ def _of_lowest_rank(
 
 
 def _has_counted_nothing(
-    exposition: Exposition, engine: Engine, found: Mapping[Measure, MeasureSeries], measure: Measure
+    exposition: Exposition,
+    engine: Engine,
+    measures: Mapping[Measure, MeasureSeries],
+    measure: Measure,
 ) -> bool:
     """Return whether a counter is not exposed because it has no count yet."""
     companions: tuple[Measure, ...] = (
@@ -222,8 +225,8 @@ def _has_counted_nothing(
         and not any(
             value.value > 0
             for companion in companions
-            if companion in found
-            for value in found[companion].series.values()
+            if companion in measures
+            for value in measures[companion].series.values()
         )
     )
 
@@ -244,10 +247,10 @@ def _missing(
 
 
 def _absent_models(
-    exposition: Exposition, found: Mapping[Measure, MeasureSeries], models: Sequence[str] | None
+    exposition: Exposition, measures: Mapping[Measure, MeasureSeries], models: Sequence[str] | None
 ) -> list[str]:
     """Return configured models without a series, if the server exposes series of others."""
-    requests = found.get("requests")
+    requests = measures.get("requests")
     if models is None or requests is None or requests.counter not in exposition.samples:
         return []
     seen = {value.model for value in requests.series.values()}

@@ -31,13 +31,13 @@ def _urls(value: object) -> object:
 
 
 def _with_path(url: str) -> str:
-    found = _URL.fullmatch(url)
-    if found is None or len(url) > 500:  # noqa: PLR2004 - no real one is longer
+    match = _URL.fullmatch(url)
+    if match is None or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
             "a URL is http(s)://host:port/path, without user, query or fragment; a token"
             " goes into token_file"
         )
-    return url if found[3] not in (None, "/") else f"{found[1]}://{found[2]}{METRICS_PATH}"
+    return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
 
 
 def _selector(value: object) -> object:

@@ -201,8 +201,8 @@ def _count_rows(connection: sqlite3.Connection, table: str) -> tuple[int, int | 
 
 def _problems(connection: sqlite3.Connection, check: str) -> tuple[str, ...]:
     rows: Sequence[tuple[str]] = connection.execute(f"PRAGMA {check}({PROBLEMS_MAX})").fetchall()
-    found = tuple(line for (text,) in rows for line in str(text).splitlines())
-    return () if found == ("ok",) else found[:PROBLEMS_MAX]
+    problems = tuple(line for (text,) in rows for line in str(text).splitlines())
+    return () if problems == ("ok",) else problems[:PROBLEMS_MAX]
 
 
 def _size_bytes(path: Path) -> int:

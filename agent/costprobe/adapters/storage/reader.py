@@ -80,12 +80,12 @@ class StoreReader:
         """Return the series of a measurement, or all, in the order of their keys."""
         wanted = written_tags(tags or {}).items()
         rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
-        found = (
+        selected = (
             StoredSeries(number, name, key, json.loads(text)) for number, name, key, text in rows
         )
         return [
             series
-            for series in found
+            for series in selected
             if measurement in (None, series.measurement) and wanted <= series.tags.items()
         ]
 
@@ -111,21 +111,21 @@ class StoreReader:
             coarsest_s: Longest period in s of an aggregated row; longer ones are skipped. 0 for raw
                 rows only.
         """
-        for _, series, found in self._merged(measurement, since_ns, until_ns, tags):
-            if found.period_s <= coarsest_s:
-                yield self._point(series, found)
+        for _, series, row in self._merged(measurement, since_ns, until_ns, tags):
+            if row.period_s <= coarsest_s:
+                yield self._point(series, row)
 
     def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
         """Iterate over stored line protocol in order of time, without line ends.
 
         Aggregated rows have the tag `rollup` with their period, `1m` or `1h`.
         """
-        for time_ns, series, found in self._merged(measurement, since_ns, until_ns, None):
-            point = self._point(series, found) if found.period_s else None
+        for time_ns, series, row in self._merged(measurement, since_ns, until_ns, None):
+            point = self._point(series, row) if row.period_s else None
             if isinstance(point, RolledPoint):
                 yield rolled_line(point)
             else:
-                yield f"{series.key} {found.text} {time_ns}"
+                yield f"{series.key} {row.text} {time_ns}"
 
     def values(
         self,
@@ -150,7 +150,7 @@ class StoreReader:
                 SeriesValues.is_sampled is True. None for every row.
         """
         wanted = self.series(measurement, tags)
-        number, found = number_reader(field), []
+        number, results = number_reader(field), []
         for series, is_sampled, rows in self._sample(wanted, since_ns, until_ns, sample):
             own = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
             for row in rows:
@@ -161,8 +161,8 @@ class StoreReader:
                 elif (value := number(row.text)) is not None:
                     own.add(row.time_ns, value)
             if own.values:
-                found.append(own)
-        return found
+                results.append(own)
+        return results
 
     def last(
         self, measurement: str, until_ns: int, tags: Mapping[str, str] | None = None
@@ -174,7 +174,7 @@ class StoreReader:
             until_ns: UTC ns, usually now: a wrong wall clock leaves later points.
             tags: Tags that a series must have.
         """
-        found = []
+        points = []
         for series in self.series(measurement, tags):
             for time_ns, fields in self._fetch(
                 "SELECT time_ns, fields FROM points WHERE series_id = ? AND time_ns <= ?"
@@ -183,8 +183,8 @@ class StoreReader:
                 until_ns,
             ):
                 point = Point(measurement, series.tags, parse_field_set(fields), time_ns)
-                found.append(point)
-        return found
+                points.append(point)
+        return points
 
     def states(self) -> dict[str, tuple[Any, int]]:
         """Return every state document with the UTC ns of its last change."""
@@ -225,12 +225,12 @@ class StoreReader:
         with self._database.reading("read") as connection:
             return connection.execute(sql, values).fetchall()
 
-    def _point(self, series: StoredSeries, found: FoundRow) -> Point:
-        if not found.period_s:
-            fields = parse_field_set(found.text)
-            return Point(series.measurement, series.tags, fields, found.time_ns)
-        names = self._names(found.layout_id)
-        return rolled_point(series.measurement, series.tags, found, names)
+    def _point(self, series: StoredSeries, row: FoundRow) -> Point:
+        if not row.period_s:
+            fields = parse_field_set(row.text)
+            return Point(series.measurement, series.tags, fields, row.time_ns)
+        names = self._names(row.layout_id)
+        return rolled_point(series.measurement, series.tags, row, names)
 
     def _sample(
         self, wanted: Sequence[StoredSeries], since_ns: int, until_ns: int, sample: int | None
@@ -245,10 +245,10 @@ class StoreReader:
         for series, rows in zip(wanted, spread, strict=True):
             yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
 
-    def _rolled_number(self, found: FoundRow, name: str) -> tuple[float, int] | None:
+    def _rolled_number(self, row: FoundRow, name: str) -> tuple[float, int] | None:
         """Return an aggregated value and the number of rows that had it."""
-        names = self._names(found.layout_id)
-        return number_at(found.text, names.index(name), found.rows) if name in names else None
+        names = self._names(row.layout_id)
+        return number_at(row.text, names.index(name), row.rows) if name in names else None
 
     def _names(self, layout_id: int) -> list[str]:
         """Return the field names of a layout, which never change."""
@@ -275,8 +275,8 @@ class StoreReader:
     def _of_series(
         self, series: StoredSeries, since_ns: int, until_ns: int
     ) -> Iterator[tuple[int, StoredSeries, FoundRow]]:
-        for found in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
-            yield found.time_ns, series, found
+        for row in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
+            yield row.time_ns, series, row
 
     def _rows(
         self, series: StoredSeries, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS

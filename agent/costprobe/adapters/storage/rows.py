@@ -66,9 +66,9 @@ class SeriesIds:
             "INSERT OR IGNORE INTO series (measurement, key, tags) VALUES (?, ?, ?)",
             (measurement, key, json.dumps(tags, ensure_ascii=False)),
         )
-        (found,) = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
-        self._ids[key] = int(found)
-        return int(found)
+        (series_id,) = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
+        self._ids[key] = int(series_id)
+        return int(series_id)
 
 
 def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:

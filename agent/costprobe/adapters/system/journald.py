@@ -43,10 +43,10 @@ def is_journal(journal_stream: str, stderr: TextIO) -> bool:
         stderr: The stream; it may have been redirected since systemd set the variable.
     """
     try:
-        found = os.fstat(stderr.fileno())
+        status = os.fstat(stderr.fileno())
     except (OSError, ValueError):
         return False
-    return journal_stream == f"{found.st_dev}:{found.st_ino}"
+    return journal_stream == f"{status.st_dev}:{status.st_ino}"
 
 
 def priority(level: int) -> int:

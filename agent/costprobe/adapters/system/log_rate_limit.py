@@ -97,18 +97,18 @@ class RepeatLimit:
             now_s: Monotonic seconds.
             ends: Whether to return all counts, because the log is closed.
         """
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         for key, kind in list(self._kinds.items()):
             if not ends and now_s - kind.since_s < self._every_s:
                 continue
             if kind.count:
                 last, times = kind.last, "once" if kind.count == 1 else f"{kind.count} times"
                 text = f"{last.text} ... repeated {times} in {now_s - kind.since_s:.0f} s"
-                found.append(last._replace(text=text, repeated=kind.count))
+                entries.append(last._replace(text=text, repeated=kind.count))
                 kind.since_s, kind.count = now_s, 0
             else:
                 del self._kinds[key]
                 self._of_template[key[0]] -= 1
                 if not self._of_template[key[0]]:
                     del self._of_template[key[0]]
-        return found
+        return entries

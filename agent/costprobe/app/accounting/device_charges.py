@@ -65,7 +65,7 @@ class DeviceCharges:
             readings: Readings that arrived together, of devices that the book has.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns.
         """
-        found: list[ChargedReading] = []
+        charged: list[ChargedReading] = []
         slices: list[tuple[Reading, Device]] = []
         with self._lock:
             for reading, device in readings:
@@ -74,20 +74,20 @@ class DeviceCharges:
                     continue
                 if device.is_board:
                     self._boards.record(reading)
-                found.append(self._charged(reading, device, offset_ns, _of_reading(reading)))
+                charged.append(self._charged(reading, device, offset_ns, _of_reading(reading)))
             for name, (reading, device, own_ns) in list(self._waiting.items()):
                 is_followed = any(later.device == name for later, _ in slices)
                 if is_followed or self._is_covered(reading, device):
                     del self._waiting[name]
-                    found.append(self._of_slice(reading, device, own_ns))
+                    charged.append(self._of_slice(reading, device, own_ns))
             for reading, device in slices:
                 if self._needs_energy(device, reading, offset_ns) and not self._is_covered(
                     reading, device
                 ):
                     self._waiting[device.name] = reading, device, offset_ns
                 else:
-                    found.append(self._of_slice(reading, device, offset_ns))
-        return found
+                    charged.append(self._of_slice(reading, device, offset_ns))
+        return charged
 
     def flush(self) -> list[ChargedReading]:
         """Price the readings that wait for their board's: nothing follows them."""
@@ -127,7 +127,7 @@ class DeviceCharges:
         """Whether the device pays for electricity apart, at either end of a reading."""
         ends = (reading.start_ns, reading.end_ns)
         terms = [self._book.terms(device.name, t_ns + offset_ns) for t_ns in ends]
-        return any(found is not None and found.electricity_per_j > 0 for found in terms)
+        return any(one is not None and one.electricity_per_j > 0 for one in terms)
 
     def _is_covered(self, reading: Reading, device: Device) -> bool:
         return self._boards.seen_ns(device.parent) + MIG_LAG_NS >= reading.end_ns

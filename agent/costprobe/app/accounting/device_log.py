@@ -145,7 +145,7 @@ class DeviceLog:
 
     def busy_by_pid_s(self, device: str, start_ns: int, end_ns: int) -> dict[int, float] | None:
         """Seconds in which each process kept it busy; None if a part is unknown."""
-        found: dict[int, float] = {}
+        by_pid: dict[int, float] = {}
         parts = self._parts(device, start_ns, end_ns)
         if parts is None:
             return None
@@ -153,8 +153,8 @@ class DeviceLog:
             if interval.by_pid_s is None:
                 return None
             for pid, busy_s in interval.by_pid_s.items():
-                found[pid] = found.get(pid, 0.0) + busy_s * share
-        return found
+                by_pid[pid] = by_pid.get(pid, 0.0) + busy_s * share
+        return by_pid
 
     def _sum(
         self, device: str, start_ns: int, end_ns: int, value: Callable[[_Interval], float | None]

@@ -109,14 +109,14 @@ class Serving:
 
     def jobs(self) -> list[Job]:
         """Return the jobs for the schedule."""
-        found = [Job("serving costs", self._settle_s, self._settle)]
+        jobs = [Job("serving costs", self._settle_s, self._settle)]
         for group in self._groups:
-            found += [
+            jobs += [
                 Job(f"service {service.name}", service.config.every_s, service.scrape, at_once=True)
                 for service in group.services
             ]
-            found.append(Job(f"window {group.name}", group.window_s, group.close_window))
-        return found
+            jobs.append(Job(f"window {group.name}", group.window_s, group.close_window))
+        return jobs
 
     def begin(self) -> None:
         """Start the first windows now."""

@@ -118,19 +118,21 @@ class DeviceCosts:
             device.name: self._charges.between(device.name, start_ns, end_ns)
             for device in self.devices
         }
-        found: dict[str, Allocation] = {}
+        allocations: dict[str, Allocation] = {}
         busy_shares: dict[str, float] = {}
         shares: dict[str, EnergyShares] = {}
         for device in self.devices:
             uses = self._uses(device, charges[device.name], start_ns, end_ns)
-            found[device.name] = self._allocation(uses, charges[device.name], start_ns, end_ns)
+            allocations[device.name] = self._allocation(
+                uses, charges[device.name], start_ns, end_ns
+            )
             shares[device.name] = self._energy_shares(device, uses[0], start_ns, end_ns)
             busy_s, duration_s = uses[0].busy_s, uses[0].duration_s
             if busy_s is not None and duration_s > 0:
                 busy_shares[device.name] = min(1.0, busy_s / duration_s)
-        found |= self._impossible(found)
+        allocations |= self._impossible(allocations)
         return DeviceBill(
-            allocations=found,
+            allocations=allocations,
             plans={
                 name: "+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(known)))
                 for name, known in charges.items()
@@ -218,7 +220,7 @@ class DeviceCosts:
         self, uses: Sequence[DeviceUse], charges: Sequence[Charge], start_ns: int, end_ns: int
     ) -> Allocation:
         """Return a device's allocation: lines of what was charged, and why that is not all."""
-        found = [allocate(use) for use in uses]
+        allocations = [allocate(use) for use in uses]
         name, reason = uses[0].device, ""
         if len(uses) > 1:
             reason = f"the currency of {name}'s price changed in the window"
@@ -228,11 +230,11 @@ class DeviceCosts:
             charges, start_ns, end_ns
         ):
             reason = f"the energy of {name} was not measured all the time"
-        problems = found[0].problems
+        problems = allocations[0].problems
         if reason:
             problems = dict.fromkeys((claim.service for claim in uses[0].claims), reason)
-        lines = tuple(line for each in found for line in each.lines)
-        return replace(found[0], lines=lines, problems=problems)
+        lines = tuple(line for each in allocations for line in each.lines)
+        return replace(allocations[0], lines=lines, problems=problems)
 
     def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
         """Return the cost of the energy in idle time; None until idle power is measured."""
@@ -265,7 +267,7 @@ class DeviceCosts:
         )
         return claims, other_s
 
-    def _impossible(self, found: Mapping[str, Allocation]) -> dict[str, Allocation]:
+    def _impossible(self, allocations: Mapping[str, Allocation]) -> dict[str, Allocation]:
         """Return the devices that a service names but cannot use, with the reason."""
         divided = {device.parent for device in self.devices}
         names = {device.name for device in self.devices}
@@ -281,7 +283,7 @@ class DeviceCosts:
                     )
                 if problem:
                     holders = [each.name for each in self._services if name in each.devices]
-                    lines = found[name].lines if name in found else ()
+                    lines = allocations[name].lines if name in allocations else ()
                     wrong[name] = Allocation(name, lines, "none", dict.fromkeys(holders, problem))
         return wrong
 

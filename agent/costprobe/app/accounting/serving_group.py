@@ -175,7 +175,7 @@ class ServingGroup:
         return self._allocated(self._costs.bill(start_ns, end_ns), row_ns(self._clock, end_ns))
 
     def _allocated(self, bill: DeviceBill, time_ns: int) -> list[Point]:
-        lines = [line for found in bill.allocations.values() for line in found.lines]
+        lines = [line for allocation in bill.allocations.values() for line in allocation.lines]
         return allocation_points(lines, self._tags, time_ns)
 
     def _served(

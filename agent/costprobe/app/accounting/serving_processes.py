@@ -31,10 +31,10 @@ class ProcessOwners:
 
     def look(self, pids: Collection[int]) -> None:
         """Look up processes that use a device now."""
-        found = service_pids(self._services, pids, self._proc)
+        pids_by_service = service_pids(self._services, pids, self._proc)
         with self._lock:
             for pid in pids:
-                owners = frozenset(name for name, own in found.items() if pid in own)
+                owners = frozenset(name for name, own in pids_by_service.items() if pid in own)
                 if owners or (self._proc / str(pid)).exists():
                     # The most recent is last, so that the oldest are dropped first.
                     self._owners.pop(pid, None)

@@ -52,11 +52,15 @@ class SpotFeeds:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the state of each plan's series."""
-        found = {}
+        statuses = {}
         for name, feed in self._feeds.items():
             known = feed.status()
-            found[name] = {"per_hour": known.pop("value"), "prices": known.pop("values"), **known}
-        return found
+            statuses[name] = {
+                "per_hour": known.pop("value"),
+                "prices": known.pop("values"),
+                **known,
+            }
+        return statuses
 
 
 def kind_of(name: str) -> FeedKind:

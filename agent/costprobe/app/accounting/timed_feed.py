@@ -94,10 +94,10 @@ class TimedFeed:
         """Return the feed's state; `value` is None before the first value."""
         now_ns = self._clock.time_ns()
         known = self.current()
-        found = known.at(now_ns)
+        value = known.at(now_ns)
         return {
-            "value": None if found is None else str(found.value),
-            "since_ns": None if found is None else found.time_ns,
+            "value": None if value is None else str(value.value),
+            "since_ns": None if value is None else value.time_ns,
             "seen_ns": known.seen_ns,
             "stale": self._is_stale(known),
             "values": len(known.values),

@@ -38,8 +38,8 @@ class BudgetOverview:
 
     def document(self) -> dict[str, Any]:
         """Return the budget as JSON, with a note on its forecast."""
-        found = budget_document(self.status)
-        return {**found, "note": found["note"] or self.note, "verdict": verdict(self.status)}
+        document = budget_document(self.status)
+        return {**document, "note": document["note"] or self.note, "verdict": verdict(self.status)}
 
 
 def verdict(status: BudgetStatus) -> str:
@@ -76,7 +76,7 @@ def budget_overviews(
     states = reader.states()
     books = {} if books is None else books
     current: set[int] = set()
-    found = []
+    overviews = []
     for budget in budgets:
         phase_ns = phase_of(budget, now_ns)
         if phase_ns not in books:
@@ -87,8 +87,8 @@ def budget_overviews(
             current.add(phase_ns)
         chosen = _Chosen(method)
         status = budget_status(budget, books[phase_ns], now_ns, chosen.forecast)
-        found.append(BudgetOverview(status, books[phase_ns], chosen.note))
-    return found
+        overviews.append(BudgetOverview(status, books[phase_ns], chosen.note))
+    return overviews
 
 
 class _Chosen:

@@ -95,18 +95,18 @@ def read_spend(
 
 def _payers(reader: StoreReader) -> dict[Payer, Mapping[str, str]]:
     """Return all payers in the store, with the tags of their series."""
-    found: dict[Payer, Mapping[str, str]] = {}
+    payers: dict[Payer, Mapping[str, str]] = {}
     for series in reader.series("device"):
         device = series.tags.get("device")
         if device:
             payer = Payer("", device, series.tags.get("currency", ""))
-            found[payer] = {"device": device}
+            payers[payer] = {"device": device}
     for series in reader.series("allocation"):
         device, service = series.tags.get("device"), series.tags.get("service")
         if device and service:
             payer = Payer(service, device, series.tags.get("currency", ""))
-            found[payer] = {"device": device, "service": service}
-    return found
+            payers[payer] = {"device": device, "service": service}
+    return payers
 
 
 def _book_one(
@@ -128,10 +128,10 @@ def _book_one(
         book.add_rows(payer, rows, span, usual_s)
 
 
-def cost_rows(found: Iterable[SeriesValues]) -> list[CostRow]:
+def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
     """Return the rows of one payer in the order of their ends, summed over its series."""
     rows: dict[int, CostRow] = {}
-    for series in found:
+    for series in all_series:
         for time_ns, cost, end in zip(series.times_ns, series.values, series.ends, strict=True):
             before = rows.get(time_ns, CostRow(end.end_ns, 0.0, end.rows))
             rows[time_ns] = CostRow(
@@ -171,14 +171,14 @@ def span_spend(
         currency_at: Currency of a device's price at a UTC ns, for rows without one.
         step_ns: Length of a step.
     """
-    found: dict[tuple[str, str], list[SeriesValues]] = {}
+    by_payer: dict[tuple[str, str], list[SeriesValues]] = {}
     for series in costs:
         device = series.tags.get("device", "")
         for currency, part in _by_currency(series, currency_at):
-            found.setdefault((currency, device), []).append(part)
+            by_payer.setdefault((currency, device), []).append(part)
     by_device: dict[str, dict[str, SpendHour]] = {}
     by_step: dict[str, dict[int, float]] = {}
-    for (currency, device), own in found.items():
+    for (currency, device), own in by_payer.items():
         cost = covered_s = 0.0
         steps = by_step.setdefault(currency, {})
         rows = cost_rows(own)

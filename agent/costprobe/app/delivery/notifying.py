@@ -136,10 +136,10 @@ class Notifying:
             kept = {status.notifier: status for status in self._store.notifiers()}
         except StoreError:
             kept = {}  # the store reports its own fault
-        found: dict[str, Any] = {}
+        statuses: dict[str, Any] = {}
         for name, worker in self._workers.items():
             queue = kept.get(name)
-            found[name] = {
+            statuses[name] = {
                 **worker.status(),
                 "kind": self._configs[name].kind,
                 "queued": queue.queued if queue else 0,
@@ -148,7 +148,7 @@ class Notifying:
                 "last_sent_ns": queue.last_sent_ns if queue else None,
                 "last_dropped": queue.last_reason if queue else "",
             }
-        return found
+        return statuses
 
     def send_test(self, notifier: str | None) -> Mapping[str, str]:
         """Send a test alert immediately, without the queues.

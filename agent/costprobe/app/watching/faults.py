@@ -35,8 +35,8 @@ def disk_of(path: Path) -> Disk:
     Raises:
         OSError: It cannot be read.
     """
-    found = os.statvfs(path.parent)
-    return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    usage = os.statvfs(path.parent)
+    return Disk(usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize)
 
 
 def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
@@ -46,10 +46,10 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
         status: The status document.
         disk: The store's disk; None if unknown.
     """
-    found = [fault for rule in RULES for fault in rule(status)]
+    faults = [fault for rule in RULES for fault in rule(status)]
     if disk is not None:
-        found += _disk_low(disk, str(status["store"]["path"]))
-    return found
+        faults += _disk_low(disk, str(status["store"]["path"]))
+    return faults
 
 
 def _device_lost(status: Status) -> Iterator[Fault]:

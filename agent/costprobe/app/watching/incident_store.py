@@ -77,8 +77,8 @@ class IncidentStore:
         """Return and remove the notices that could not be stored."""
         if self._fault is None:
             return ()
-        found, self._notices = self._notices, []
-        return found
+        notices, self._notices = self._notices, []
+        return notices
 
     def status(self) -> dict[str, Any]:
         """Return the status for `costprobe status`; `fault` is None while incidents are stored."""

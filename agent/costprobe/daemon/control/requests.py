@@ -43,10 +43,10 @@ class ControlRequests:
         }
 
     def _parts(self) -> Runtime:
-        found = self._running()
-        if found is None:
+        runtime = self._running()
+        if runtime is None:
             raise ValueError("the daemon is starting or stopping; retry in a few seconds")
-        return found
+        return runtime
 
     def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
         added = silence_of(request)
@@ -62,7 +62,7 @@ class ControlRequests:
             raise ValueError(f"there is no silence {wanted}") from None
 
     def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return [silence_document(found) for found in self._parts().watching.silences()]
+        return [silence_document(silence) for silence in self._parts().watching.silences()]
 
     def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
         notifier = _name(request, "notifier")

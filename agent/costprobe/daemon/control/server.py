@@ -169,8 +169,8 @@ def _line_of(client: socket.socket, client_s: float) -> bytes:
 
 def _uid_of(client: socket.socket) -> int:
     """Return the client's user id from the kernel."""
-    found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(peer)[1])
 
 
 def _is_served(path: Path) -> bool:

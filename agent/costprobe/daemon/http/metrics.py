@@ -150,11 +150,11 @@ class Newest:
 
     def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
         """Return each field of a measurement with tags and value of each series that has it."""
-        found: dict[str, list[tuple[Tags, float]]] = {}
+        by_field: dict[str, list[tuple[Tags, float]]] = {}
         for _, (tags, values) in sorted(self._series.get(measurement, {}).items()):
             for field, value in values.items():
-                found.setdefault(field, []).append((tags, value))
-        yield from sorted(found.items())
+                by_field.setdefault(field, []).append((tags, value))
+        yield from sorted(by_field.items())
 
 
 class _StoreCollector(Collector):

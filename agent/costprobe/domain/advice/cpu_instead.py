@@ -55,10 +55,10 @@ def _compared(probe: ProbeHistory, other: ProbeHistory, history: History) -> Hin
     if now is None:
         reason = "electricity is billed separately and its energy is unknown"
         return NoHint(KIND, probe.subject, reason, had, "runs with an energy window")
-    found = _cheapest(other, cpu.terms, probe.bound_ms)
-    if found is None or found[0] > now * (1 - LEAST_SHARE):
-        return NoHint(KIND, probe.subject, _not_cheaper(cpu.name, found, now), had)
-    return _hint(probe, (device, cpu), (now, *found), had)
+    cheapest = _cheapest(other, cpu.terms, probe.bound_ms)
+    if cheapest is None or cheapest[0] > now * (1 - LEAST_SHARE):
+        return NoHint(KIND, probe.subject, _not_cheaper(cpu.name, cheapest, now), had)
+    return _hint(probe, (device, cpu), (now, *cheapest), had)
 
 
 def _too_little(
@@ -73,10 +73,10 @@ def _too_little(
     return None
 
 
-def _not_cheaper(cpu: str, found: tuple[float, BatchFigures] | None, now: float) -> str:
-    if found is None:
+def _not_cheaper(cpu: str, cheapest: tuple[float, BatchFigures] | None, now: float) -> str:
+    if cheapest is None:
         return f"no priced batch on {cpu} is within its latency bound"
-    times = f"{found[0] / now:.3g} times as high" if now else "higher"
+    times = f"{cheapest[0] / now:.3g} times as high" if now else "higher"
     return f"{cpu} is not {LEAST_SHARE:.0%} cheaper: cost per inference is {times}"
 
 
@@ -84,24 +84,24 @@ def _cheapest(
     other: ProbeHistory, terms: Terms, bound_ms: float | None
 ) -> tuple[float, BatchFigures] | None:
     """Return the cheapest batch on the CPU within the accelerator's latency bound."""
-    found = [
+    costs = [
         (cost, figures)
         for figures in (other.present, *other.others)
         if figures.is_enough and (bound_ms is None or figures.latency_p50_ms <= bound_ms)
         for cost in [figures.cost_per_inference(terms)]
         if cost is not None
     ]
-    return min(found, key=lambda pair: (pair[0], pair[1].batch), default=None)
+    return min(costs, key=lambda pair: (pair[0], pair[1].batch), default=None)
 
 
 def _hint(
     probe: ProbeHistory,
     devices: tuple[DeviceHistory, DeviceHistory],
-    found: tuple[float, float, BatchFigures],
+    cheapest: tuple[float, float, BatchFigures],
     had: str,
 ) -> Hint | NoHint:
     device, cpu = devices
-    now, cost, figures = found
+    now, cost, figures = cheapest
     present, busy = probe.present, device.busy_share or 0.0
     per_month = exact(now - cost) * exact(present.throughput_per_s) * busy_s_per_month(device)
     saving = in_cents(per_month)

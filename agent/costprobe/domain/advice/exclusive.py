@@ -69,7 +69,7 @@ def together(hints: Sequence[Hint]) -> list[Together]:
     The sum is not always the largest possible: two smaller savings may exceed the one that
     excludes both.
     """
-    found = []
+    pairs = []
     for currency in sorted({hint.currency for hint in hints}):
         taken: list[int] = []
         by_saving = sorted(range(len(hints)), key=lambda i: (-hints[i].saving_per_month, i))
@@ -78,5 +78,5 @@ def together(hints: Sequence[Hint]) -> list[Together]:
             if own and not any(excludes(hints[index], hints[other]) for other in taken):
                 taken.append(index)
         total = sum((hints[index].saving_per_month for index in taken), Decimal(0))
-        found.append(Together(currency, total, tuple(taken)))
-    return found
+        pairs.append(Together(currency, total, tuple(taken)))
+    return pairs

@@ -123,12 +123,12 @@ def _saved_per_hour(device: DeviceHistory, terms: Terms, numbers: Sequence[int])
 def _idle_by_hour(devices: Sequence[DeviceHistory]) -> dict[int, bool]:
     """Return whether all devices were idle, for each hour with data of all."""
     shared = set.intersection(*({*device.hours} for device in devices))
-    found = {}
+    idle = {}
     for number in sorted(shared):
         states = [_is_idle(device, device.hours[number]) for device in devices]
         if None not in states:
-            found[number] = all(states)
-    return found
+            idle[number] = all(states)
+    return idle
 
 
 def _is_idle(device: DeviceHistory, hour: Hour) -> bool | None:

@@ -46,8 +46,8 @@ def profiles_of(model: str) -> Mapping[int, Fraction] | None:
 
 def slices_of(model: str) -> int | None:
     """Return the compute slices of a MIG device from its name; None if unknown."""
-    found = _PROFILE.search(model)
-    return int(found[1] or found[2]) if found else None
+    match = _PROFILE.search(model)
+    return int(match[1] or match[2]) if match else None
 
 
 def board_slices(model: str) -> int:

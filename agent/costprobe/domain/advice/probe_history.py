@@ -116,13 +116,13 @@ def probe_histories(
     curves: dict[tuple[str, str], list[Point]] = {}
     for row in sweeps:
         curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
-    found = []
+    histories = []
     for key, rows in sorted(runs.items()):
         configured = known.get(key[0], Known(key[0], None))
         history = _history(key, rows, curves.get(key, []), configured)
         if history is not None:
-            found.append(history)
-    return found
+            histories.append(history)
+    return histories
 
 
 def _history(
@@ -149,9 +149,9 @@ def _history(
     return ProbeHistory(key[0], key[1], configured.model, configured.bound_ms, present, others)
 
 
-def _take(figures: dict[int, BatchFigures], found: BatchFigures | None) -> None:
-    if found is not None:
-        figures[found.batch] = found
+def _take(figures: dict[int, BatchFigures], new: BatchFigures | None) -> None:
+    if new is not None:
+        figures[new.batch] = new
 
 
 def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:
@@ -179,5 +179,5 @@ def _figures(
 
 def _median(rows: Sequence[Point], field: str) -> float | None:
     values = (number(row, field) for row in rows)
-    found = summarized([value for value in values if value is not None])
-    return None if found is None else found.value
+    summary = summarized([value for value in values if value is not None])
+    return None if summary is None else summary.value

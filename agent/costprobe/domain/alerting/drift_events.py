@@ -183,8 +183,8 @@ def _severity(change: float, metric: Metric) -> Severity:
 def _runs(rows: Iterable[Point]) -> list[DetectionRun]:
     """Join rows of `probe` and `cost` that share a time to runs, oldest first."""
     costs = {row.time_ns: row for row in rows if row.measurement == "cost"}
-    found = (run_of(row, costs.get(row.time_ns)) for row in rows if row.measurement == "probe")
-    return sorted((run for run in found if run is not None), key=lambda run: run.time_ns)
+    runs = (run_of(row, costs.get(row.time_ns)) for row in rows if row.measurement == "probe")
+    return sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
 
 
 def _software(
@@ -207,7 +207,7 @@ def _software(
         old = {**change.before, **old}
         new = {**new, **change.after}
     if not changes or before.fingerprint == after.fingerprint:
-        boards = [{BOARD: found[BOARD]} if BOARD in found else {} for found in (old, new)]
+        boards = [{BOARD: tags[BOARD]} if BOARD in tags else {} for tags in (old, new)]
         old = {"fingerprint": before.fingerprint, **boards[0]}
         new = {"fingerprint": after.fingerprint, **boards[1]}
     return old, new

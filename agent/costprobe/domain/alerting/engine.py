@@ -114,11 +114,11 @@ class AlertEngine:
             faults: All current faults.
         """
         self._points, self._notices = [], []
-        found: dict[str, list[Symptom]] = {}
+        by_rule: dict[str, list[Symptom]] = {}
         for symptom in self._symptoms(time_ns, faults):
-            found.setdefault(self._key(symptom), []).append(symptom)
-        for key in [*self._incidents, *(key for key in found if key not in self._incidents)]:
-            self._advance(key, found.get(key, []), time_ns)
+            by_rule.setdefault(self._key(symptom), []).append(symptom)
+        for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
+            self._advance(key, by_rule.get(key, []), time_ns)
         for incident in self._incidents.values():
             if incident.alert.state == "firing":
                 self._notices += self._notice_rules.due(incident, time_ns)
@@ -226,12 +226,12 @@ class AlertEngine:
             rule.restore(step.of_document(rule.document()))
 
     def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
-        found = []
+        symptoms = []
         for name, rule in self._rules.items():
             pattern = self._configs[name].match
             selected = [f for f in faults if matches(pattern, {**self._tags, **f.labels})]
-            found += rule.evaluate(time_ns, selected)
-        return [symptom for symptom in found if self._is_current(symptom.labels)]
+            symptoms += rule.evaluate(time_ns, selected)
+        return [symptom for symptom in symptoms if self._is_current(symptom.labels)]
 
     def _group(self, symptom: Symptom) -> str:
         rule = self._configs[symptom.rule]

@@ -43,20 +43,20 @@ class NoticeRules:
         alert = incident.alert
         if self.is_silenced(alert, time_ns):
             return []
-        found = []
+        due = []
         for name in self._recipients(incident):
             last = incident.notified.get(name)
             repeat_s = self._notifiers[name].repeat_s
             if last is None:
-                found.append(Notice(name, alert))
+                due.append(Notice(name, alert))
             elif SEVERITIES[alert.severity] > SEVERITIES[last[0]]:
-                found.append(Notice(name, replace(alert, raised_from=last[0])))
+                due.append(Notice(name, replace(alert, raised_from=last[0])))
             elif repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S:
-                found.append(Notice(name, alert))
+                due.append(Notice(name, alert))
             else:
                 continue
             incident.notified[name] = (alert.severity, time_ns)
-        return found
+        return due
 
     def ended(self, incident: Incident) -> list[Notice]:
         """Return the notices of a resolved incident, to those that were notified of it."""

@@ -47,31 +47,31 @@ def replay(
         monitor: A new drift monitor.
         every_s: Interval of evaluations.
     """
-    found = Replayed()
+    replayed = Replayed()
     every_ns = int(every_s * NS_PER_S)
     due_ns = 0
     for time_ns, together in groupby(rows, key=attrgetter("time_ns")):
         points = list(together)
-        if found.first_ns is None:
-            found.first_ns = due_ns = time_ns
+        if replayed.first_ns is None:
+            replayed.first_ns = due_ns = time_ns
         for tick_ns in _ticks(due_ns, time_ns, every_ns):
-            _collect(found, engine, tick_ns)
+            _collect(replayed, engine, tick_ns)
             due_ns = tick_ns + every_ns
-        found.rows += len(points)
-        found.last_ns = time_ns
-        _feed(found, engine, monitor, points)
-    if found.last_ns is not None:
-        _collect(found, engine, found.last_ns)
-    return found
+        replayed.rows += len(points)
+        replayed.last_ns = time_ns
+        _feed(replayed, engine, monitor, points)
+    if replayed.last_ns is not None:
+        _collect(replayed, engine, replayed.last_ns)
+    return replayed
 
 
 def _feed(
-    found: Replayed, engine: AlertEngine, monitor: DriftMonitor, points: Sequence[Point]
+    replayed: Replayed, engine: AlertEngine, monitor: DriftMonitor, points: Sequence[Point]
 ) -> None:
     for point in points:
         engine.observe(point)
     for event in monitor.update(points):
-        found.events.append(event)
+        replayed.events.append(event)
         engine.observe_event(event)
 
 
@@ -82,6 +82,6 @@ def _ticks(due_ns: int, until_ns: int, every_ns: int) -> Iterator[int]:
     yield from range(due_ns, until_ns, step_ns)
 
 
-def _collect(found: Replayed, engine: AlertEngine, time_ns: int) -> None:
+def _collect(replayed: Replayed, engine: AlertEngine, time_ns: int) -> None:
     for notice in engine.tick(time_ns, ()).notices:
-        found.incidents[notice.alert.id] = notice.alert
+        replayed.incidents[notice.alert.id] = notice.alert

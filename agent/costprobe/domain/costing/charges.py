@@ -112,16 +112,16 @@ def _spans(
     """Return the spans of constant terms: start, end and terms of each."""
     step_ns = max(STEP_NS, (end_ns - start_ns) // MAX_STEPS)
     looked = [*range(start_ns, end_ns, step_ns), end_ns]
-    found: list[tuple[int, int, Terms | None]] = []
+    spans: list[tuple[int, int, Terms | None]] = []
     last, since_ns = terms_at(start_ns), start_ns
     for low_ns, high_ns in pairwise(looked):
         after = terms_at(high_ns)
         if not _same(last, after):
             change_ns = _change_ns(terms_at, last, low_ns, high_ns)
-            found.append((since_ns, change_ns, last))
+            spans.append((since_ns, change_ns, last))
             last, since_ns = after, change_ns
-    found.append((since_ns, end_ns, last))
-    return [span for span in found if span[1] > span[0]] or found
+    spans.append((since_ns, end_ns, last))
+    return [span for span in spans if span[1] > span[0]] or spans
 
 
 def _same(one: Terms | None, other: Terms | None) -> bool:

@@ -189,15 +189,15 @@ def explain(
         The name of the first cause, or "unknown"; and the sentence.
     """
     head = f"{change_pct:+.1f} % since {since}"
-    found = causes(before, after)
+    candidates = causes(before, after)
     if split is not None:
         factor, share = split.largest
         head = f"{split.change_pct:+.1f} % since {since}: {share * 100:.0f} % of it is {factor}"
-        if factor in _PRICES and not found:
+        if factor in _PRICES and not candidates:
             return _PRICES[factor], head
-    if not found:
+    if not candidates:
         return "unknown", f"{head}; no other monitored signal changed"
-    return found[0].name, f"{head}; {', '.join(cause.text for cause in found)}"
+    return candidates[0].name, f"{head}; {', '.join(cause.text for cause in candidates)}"
 
 
 def _rise(before: float | None, after: float | None) -> float | None:

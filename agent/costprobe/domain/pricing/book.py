@@ -105,17 +105,17 @@ class PriceBook:
             KeyError: No device of that name.
         """
         terms = [self._terms(name, time_ns) for name in device.split(TOGETHER)]
-        known = [found for found in terms if found is not None]
+        known = [one for one in terms if one is not None]
         if len(known) < len(terms):
             return None
         return known[0] if len(known) == 1 else _sum_of(known)
 
     def _terms(self, device: str, time_ns: int) -> Terms | None:
-        found = self._devices[device]
-        rate = self._own_rate(found, time_ns)
+        priced = self._devices[device]
+        rate = self._own_rate(priced, time_ns)
         if rate is None:
             return None
-        share = float(self._electricity_share(found))
+        share = float(self._electricity_share(priced))
         return Terms(rate, share * self._electricity_per_j(rate, time_ns))
 
     def _electricity_share(self, device: Device) -> Fraction:
@@ -155,9 +155,9 @@ class PriceBook:
 
     def _rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a whole device."""
-        found = self._planned(device, time_ns)
-        if found is not None:
-            return found
+        planned = self._planned(device, time_ns)
+        if planned is not None:
+            return planned
         return None if self._plans else assumed_rate(device, self._logical_cpus)
 
     def _planned(self, device: Device, time_ns: int) -> Rate | None:
@@ -187,7 +187,7 @@ class PriceBook:
 
 def _sum_of(terms: Sequence[Terms]) -> Terms:
     """Return the terms of a group of devices; energy is assumed to be shared equally."""
-    rates = [found.rate for found in terms]
+    rates = [one.rate for one in terms]
     plans = dict.fromkeys(rate.plan for rate in rates)
     rate = Rate(
         plan="+".join(plans),
@@ -200,7 +200,7 @@ def _sum_of(terms: Sequence[Terms]) -> Terms:
         origins=tuple(origin for rate in rates for origin in rate.origins),
         is_lapsed=any(rate.is_lapsed for rate in rates),
     )
-    return Terms(rate, sum(found.electricity_per_j for found in terms) / len(terms))
+    return Terms(rate, sum(one.electricity_per_j for one in terms) / len(terms))
 
 
 def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:

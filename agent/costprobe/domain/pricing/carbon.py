@@ -175,12 +175,12 @@ class CarbonBook:
         self, carbon: CarbonConfig, pue: Decimal, share: float, time_ns: int
     ) -> Intensity | None:
         known = self._known()
-        found = known.at(time_ns)
-        if found is None:
+        intensity = known.at(time_ns)
+        if intensity is None:
             return None
         is_stale = known.is_stale(time_ns, carbon.stale_after_s)
         method: CarbonMethod = "stale" if is_stale else "series"
-        return Intensity(found.value, pue, method, share, found.time_ns)
+        return Intensity(intensity.value, pue, method, share, intensity.time_ns)
 
 
 def parse_carbon(text: str, now_ns: int) -> list[TimedValue]:

@@ -150,13 +150,13 @@ def parse_timed(text: str, now_ns: int, format_: FigureFormat) -> list[TimedValu
 
 def _json_rows(text: str, format_: FigureFormat) -> list[tuple[Any, Any]]:
     try:
-        found = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+        document = json.loads(text, parse_float=Decimal, parse_int=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({error})") from error
-    if isinstance(found, dict):
-        lists = (found[key] for key in format_.list_keys if isinstance(found.get(key), list))
-        found = next(lists, found)
-    entries = found if isinstance(found, list) else [found]
+    if isinstance(document, dict):
+        lists = (document[key] for key in format_.list_keys if isinstance(document.get(key), list))
+        document = next(lists, document)
+    entries = document if isinstance(document, list) else [document]
     if not entries:
         raise ValueError(f"contains no {format_.noun}")
     return [_json_row(entry, format_) for entry in entries]

@@ -70,10 +70,10 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List the incidents of a time range, oldest first."""
     with reader_of(LoadedConfig(config)) as reader:
-        found = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
-    for incident in found:
+        incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
+    for incident in incidents:
         click.echo(json.dumps(incident) if as_json else _history_line(incident))
-    if not found and not as_json:
+    if not incidents and not as_json:
         click.echo("no incident in that time")
 
 

@@ -41,12 +41,12 @@ class Finite(click.ParamType[float]):
     ) -> float:
         """Return the number."""
         try:
-            found = float(value)
+            number = float(value)
         except ValueError:
-            found = math.nan
-        if not math.isfinite(found):
+            number = math.nan
+        if not math.isfinite(number):
             self.fail(f"{value!r} is not a number", param, ctx)
-        return found
+        return number
 
 
 @click.command(

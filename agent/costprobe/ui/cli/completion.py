@@ -25,7 +25,7 @@ def command(context: click.Context, shell: str) -> None:
     costprobe completion zsh > "${fpath[1]}/_costprobe"
     costprobe completion fish > ~/.config/fish/completions/costprobe.fish
     """  # noqa: D301 - click's mark of lines that are not wrapped
-    found = get_completion_class(shell)
-    if found is None:
+    completion = get_completion_class(shell)
+    if completion is None:
         raise click.ClickException(f"this version of click has no completion for {shell}")
-    click.echo(found(context.find_root().command, {}, PROGRAM, VARIABLE).source())
+    click.echo(completion(context.find_root().command, {}, PROGRAM, VARIABLE).source())

@@ -35,16 +35,16 @@ _ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
 @click.pass_obj
 def command(config: str | None, *, as_json: bool) -> None:
     """Check every prerequisite, with a fix for each that fails; exit code 1 if one does."""
-    found = []
+    checks = []
     for check in _checks(LoadedConfig(config)):
-        found.append(check)
+        checks.append(check)
         if not as_json:
             fix = f"\n          fix: {check.fix}" if check.fix else ""
             mark = paint(_MARKS[check.state], _ROLES[check.state])
             click.echo(f"{mark}  {check.name}: {check.detail}{fix}")
     if as_json:
-        click.echo(json.dumps([check._asdict() for check in found]))
-    sys.exit(any(check.state == "bad" for check in found))
+        click.echo(json.dumps([check._asdict() for check in checks]))
+    sys.exit(any(check.state == "bad" for check in checks))
 
 
 def _checks(settings: LoadedConfig) -> Iterator[Check]:

@@ -59,14 +59,14 @@ def command(
             overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
         except (MissingLibraryError, UnfitError) as error:
             raise click.ClickException(str(error)) from error
-    found = [(one.status, one.book, one.document()) for one in overviews]
+    outlooks = [(one.status, one.book, one.document()) for one in overviews]
     if as_json:
-        click.echo(json.dumps([document for *_, document in found]))
+        click.echo(json.dumps([document for *_, document in outlooks]))
         return
-    click.echo(_table([document for *_, document in found]))
-    for *_, document in found:
+    click.echo(_table([document for *_, document in outlooks]))
+    for *_, document in outlooks:
         click.echo("\n".join(painted(line, _PAINTED) for line in _remarks(document)))
-    for status, book, _ in found[: MAX_PLOTS if plot else 0]:
+    for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
         click.echo(_plot(status, book))
 
 

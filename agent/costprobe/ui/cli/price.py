@@ -54,7 +54,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     book, carbon = price_book(settings, devices), carbon_book(settings, devices)
     # The current time is read after the spot prices.
     time_ns = at_ns or time.time_ns()
-    found = [
+    prices = [
         {
             **_priced(book, device, settings.config.electricity, time_ns),
             "carbon": _emitting(carbon, device, time_ns),
@@ -62,9 +62,9 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
         for device in devices
     ]
     if as_json:
-        click.echo(json.dumps({"time": iso(time_ns), "devices": found}))
+        click.echo(json.dumps({"time": iso(time_ns), "devices": prices}))
         return
-    click.echo("\n".join(line for entry in found for line in _lines(entry)))
+    click.echo("\n".join(line for entry in prices for line in _lines(entry)))
 
 
 @command.command(
@@ -119,16 +119,16 @@ def _priced(
 
 def _emitting(carbon: CarbonBook, device: Device, time_ns: int) -> dict[str, Any] | None:
     """Return the carbon intensity of a device's electricity as JSON."""
-    found: Intensity | None = carbon.intensity(device.name, time_ns)
-    if found is None:
+    intensity: Intensity | None = carbon.intensity(device.name, time_ns)
+    if intensity is None:
         return None
     return {
-        "g_per_kwh": str(found.g_per_kwh),
-        "pue": str(found.pue),
-        "g_per_kwh_with_pue": str(found.g_per_kwh * found.pue),
-        "share": found.share,
-        "method": found.method,
-        "source": found.words,
+        "g_per_kwh": str(intensity.g_per_kwh),
+        "pue": str(intensity.pue),
+        "g_per_kwh_with_pue": str(intensity.g_per_kwh * intensity.pue),
+        "share": intensity.share,
+        "method": intensity.method,
+        "source": intensity.words,
     }
 
 

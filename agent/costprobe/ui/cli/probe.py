@@ -88,11 +88,11 @@ def command(
 def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
     """Search the batch size, then measure every batch size of the search in full."""
     alone = {"keep_alive": True, "batch": "auto", "energy": False}
-    found = bench.run(probe.model_copy(update=alone), search_anew=True)
-    peaks = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in found.curve}
+    curve = bench.run(probe.model_copy(update=alone), search_anew=True)
+    peaks = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in curve.curve}
     reports = [
         bench.measured(probe.model_copy(update={"keep_alive": True, "batch": batch}))
-        for batch in sorted(peaks or {found.result.batch: 0})
+        for batch in sorted(peaks or {curve.result.batch: 0})
     ]
     return sweeps.curve_of(reports, peaks, probe, bench.tags)
 
@@ -181,10 +181,10 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
 
 def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
     if name is None:
-        found = targets(probe, devices)
-        if not found:
+        all_targets = targets(probe, devices)
+        if not all_targets:
             raise click.ClickException("no device was found; see costprobe doctor")
-        return found[0]
+        return all_targets[0]
     for device in devices:
         if name in (device.name, device.uuid):
             return ProbeTarget((device,))

@@ -85,16 +85,16 @@ def command(
         if csv_path is not None:
             rows = rows_of_csv(csv_path)
             history: History = _history_of_rows(rows)
-            found = _replayed(changed, iter(rows), history)
+            replayed = _replayed(changed, iter(rows), history)
         else:
             reader = stack.enter_context(reader_of(settings))
-            found = _replayed(
+            replayed = _replayed(
                 changed, _stored(reader, since_ns, until_ns), _history_of_store(reader)
             )
     if as_json:
-        click.echo(json.dumps(_document(found)))
+        click.echo(json.dumps(_document(replayed)))
     else:
-        click.echo("\n".join(_lines(found, with_events=events)))
+        click.echo("\n".join(_lines(replayed, with_events=events)))
 
 
 def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replayed:
@@ -144,21 +144,23 @@ def _history_of_rows(rows: Sequence[Point]) -> History:
     return history
 
 
-def _lines(found: Replayed, *, with_events: bool) -> list[str]:
-    if found.first_ns is None or found.last_ns is None:
+def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
+    if replayed.first_ns is None or replayed.last_ns is None:
         return ["no rows in that time range"]
-    days = (found.last_ns - found.first_ns) / NS_PER_S / 86_400
-    lines = [f"{counted(found.rows, 'row')}, {local(found.first_ns)} to {local(found.last_ns)}"]
+    days = (replayed.last_ns - replayed.first_ns) / NS_PER_S / 86_400
+    lines = [
+        f"{counted(replayed.rows, 'row')}, {local(replayed.first_ns)} to {local(replayed.last_ns)}"
+    ]
     if with_events:
         lines += [
             f"{local(event.time_ns)}  {event.kind:8s}  {event.detail or event.title}"
-            for event in found.events
+            for event in replayed.events
         ]
-    for alert in found.incidents.values():
+    for alert in replayed.incidents.values():
         lines.append(_alert_line(alert))
-    kinds = Counter(event.kind for event in found.events)
+    kinds = Counter(event.kind for event in replayed.events)
     lines.append(
-        f"{counted(len(found.incidents), 'incident')} would have fired in {days:.1f} days;"
+        f"{counted(len(replayed.incidents), 'incident')} would have fired in {days:.1f} days;"
         f" {kinds['drift']} drifts, {kinds['anomaly']} anomalies"
     )
     return lines
@@ -178,12 +180,12 @@ def _alert_line(alert: Alert) -> str:
     )
 
 
-def _document(found: Replayed) -> dict[str, Any]:
+def _document(replayed: Replayed) -> dict[str, Any]:
     return {
-        "rows": found.rows,
-        "first_ns": found.first_ns,
-        "last_ns": found.last_ns,
-        "incidents": [alert.to_document() for alert in found.incidents.values()],
+        "rows": replayed.rows,
+        "first_ns": replayed.first_ns,
+        "last_ns": replayed.last_ns,
+        "incidents": [alert.to_document() for alert in replayed.incidents.values()],
         "events": [
             {
                 "time_ns": event.time_ns,
@@ -195,6 +197,6 @@ def _document(found: Replayed) -> dict[str, Any]:
                 "cause": event.cause,
                 "text": event.detail or event.title,
             }
-            for event in found.events
+            for event in replayed.events
         ],
     }

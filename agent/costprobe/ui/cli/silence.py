@@ -92,13 +92,13 @@ def command(
 @click.pass_obj
 def list_(config: str | None, *, as_json: bool) -> None:
     """List current and future silences."""
-    found = ask(LoadedConfig(config), {"do": "silences"})
+    silences = ask(LoadedConfig(config), {"do": "silences"})
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(silences))
         return
-    if not found:
+    if not silences:
         click.echo("no silence is active")
-    for silence in found:
+    for silence in silences:
         click.echo(silence_line(silence, time.time_ns()))
 
 

@@ -95,7 +95,7 @@ def command(
     tags = {name: value for name, value in selected.items() if value}
     now_ns = time.time_ns()
     with reader_of(LoadedConfig(config)) as reader:
-        found = reader.values(
+        all_series = reader.values(
             measurement,
             field,
             since_ns,
@@ -103,25 +103,25 @@ def command(
             tags or None,
             sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
         )
-        found = [series for series in found if series.values]
+        all_series = [series for series in all_series if series.values]
         # The newest windows are stored some minutes later: spans end with the last one.
-        until_ns = max((series.ends[-1].end_ns for series in found), default=now_ns)
+        until_ns = max((series.ends[-1].end_ns for series in all_series), default=now_ns)
         changes = [
-            _change(reader, measurement, field, series, since_ns, until_ns) for series in found
+            _change(reader, measurement, field, series, since_ns, until_ns) for series in all_series
         ]
     if as_json:
-        click.echo(json.dumps(_document(measurement, field, found)))
+        click.echo(json.dumps(_document(measurement, field, all_series)))
     elif as_csv:
-        _write_csv(field, found)
-    elif not found:
+        _write_csv(field, all_series)
+    elif not all_series:
         click.echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
-        click.echo(_table(found, changes))
-        if any(_is_served(measurement, field, series) for series in found):
+        click.echo(_table(all_series, changes))
+        if any(_is_served(measurement, field, series) for series in all_series):
             click.echo(_compared(since_ns, until_ns))
-        if any(series.is_sampled for series in found):
-            click.echo(_sampling(found))
-        for words, group in _comparable(found).items() if plot else ():
+        if any(series.is_sampled for series in all_series):
+            click.echo(_sampling(all_series))
+        for words, group in _comparable(all_series).items() if plot else ():
             click.echo(_plot(f"{field} {words}".rstrip(), group))
 
 
@@ -167,8 +167,8 @@ def _change(
         for row in reader.points(measurement, first_ns, until_ns + 1, series.tags)
         if row.tags.get("served_model") == model
     ]
-    found = change_of(rows, field, spans)
-    return None if found is None else found.pct
+    change = change_of(rows, field, spans)
+    return None if change is None else change.pct
 
 
 def _compared(since_ns: int, until_ns: int) -> str:
@@ -183,7 +183,7 @@ def _name(series: SeriesValues) -> str:
     return " ".join(series.tags[tag] for tag in _TELLING if tag in series.tags)
 
 
-def _document(measurement: str, field: str, found: Sequence[SeriesValues]) -> dict[str, Any]:
+def _document(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> dict[str, Any]:
     return {
         "measurement": measurement,
         "field": field,
@@ -193,26 +193,26 @@ def _document(measurement: str, field: str, found: Sequence[SeriesValues]) -> di
                 "times": [iso(time_ns) for time_ns in series.times_ns],
                 "values": list(series.values),
             }
-            for series in found
+            for series in all_series
         ],
     }
 
 
-def _write_csv(field: str, found: Sequence[SeriesValues]) -> None:
-    tags = sorted({tag for series in found for tag in series.tags})
+def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
+    tags = sorted({tag for series in all_series for tag in series.tags})
     writer = csv.writer(sys.stdout)
     writer.writerow(["time", *tags, field])
-    for series in found:
+    for series in all_series:
         own = [series.tags.get(tag, "") for tag in tags]
         for time_ns, value in zip(series.times_ns, series.values, strict=True):
             writer.writerow([iso(time_ns), *own, value])
 
 
-def _table(found: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
+def _table(all_series: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
     rows: list[tuple[str, ...]] = [
         ("series", "samples", "first", "last", "change", "median", "min", "max")
     ]
-    for series, change_pct in zip(found, changes, strict=True):
+    for series, change_pct in zip(all_series, changes, strict=True):
         values = list(series.values)
         change = "-" if change_pct is None else f"{change_pct:+.1f} %"
         figures = (values[0], values[-1])
@@ -236,18 +236,18 @@ def _table(found: Sequence[SeriesValues], changes: Sequence[float | None]) -> st
     )
 
 
-def _comparable(found: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+def _comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
     """Group the series by basis and currency, which cannot share an axis."""
     groups: dict[str, list[SeriesValues]] = {}
-    for series in found:
+    for series in all_series:
         words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
         groups.setdefault(words, []).append(series)
     return groups
 
 
-def _plot(title: str, found: Sequence[SeriesValues]) -> str:
+def _plot(title: str, all_series: Sequence[SeriesValues]) -> str:
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    shown = found[:MAX_PLOTTED_SERIES]
+    shown = all_series[:MAX_PLOTTED_SERIES]
     drawn = [
         PlotCurve(series.times_ns, series.values, marker, colour)
         for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True)
@@ -256,9 +256,9 @@ def _plot(title: str, found: Sequence[SeriesValues]) -> str:
     return f"{picture}\n{legend([_name(series) for series in shown])}"
 
 
-def _sampling(found: Sequence[SeriesValues]) -> str:
+def _sampling(all_series: Sequence[SeriesValues]) -> str:
     """Describe the sample, if not every value was read."""
-    read = sum(len(series.values) for series in found)
+    read = sum(len(series.values) for series in all_series)
     return (
         f"sampled: {read:,} values, evenly spaced in time; first and last are exact; median,"
         " min and max are of the sample. --exact reads every value."

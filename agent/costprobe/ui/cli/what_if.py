@@ -157,16 +157,18 @@ class _Plans:
     def alternatives(self, file: Path | None, reservations: Sequence[str]) -> list[Alternative]:
         """Return the plans in force, then every plan on its own, then the list price."""
         plans = [*self._config.price, *(plans_of(file) if file else [])]
-        found = [Alternative(ACTUAL, self.actual)]
+        alternatives = [Alternative(ACTUAL, self.actual)]
         for plan in plans:
             always = plan.plan in ("reserved", "owned")
-            found.append(Alternative(name_of_plan(plan), self._book([plan]), is_always_paid=always))
+            alternatives.append(
+                Alternative(name_of_plan(plan), self._book([plan]), is_always_paid=always)
+            )
         for text in reservations:
             term, discount = _reservation(text)
             book = self._book(self._reserved(plans, term, discount))
             name = f"reserved {term} at {(discount * PERCENT).normalize():f} % off"
-            found.append(Alternative(name, book, is_always_paid=True))
-        return [*found, Alternative(LISTED, self.listed)]
+            alternatives.append(Alternative(name, book, is_always_paid=True))
+        return [*alternatives, Alternative(LISTED, self.listed)]
 
     def _book(self, plans: Sequence[Plan]) -> PriceBook:
         electricity = self._config.electricity
@@ -199,7 +201,7 @@ def _other_ways(group: Group, measured: MeasuredSamples, plans: _Plans) -> list[
     """Return other batch sizes on the same device, and devices of another kind."""
     device, probe = group
     samples = measured.groups[group]
-    found = [
+    alternatives = [
         Alternative(f"batch {other.batch}", plans.actual, samples=as_if(samples, other))
         for other in other_batches(samples, measured.swept.get(group, []))
     ]
@@ -209,8 +211,8 @@ def _other_ways(group: Group, measured: MeasuredSamples, plans: _Plans) -> list[
         taken = as_if(samples, typical(others))
         is_priced = plans.actual.terms(other_device, samples[-1].time_ns) is not None
         book, words = (plans.actual, "") if is_priced else (plans.listed, f", {LISTED}")
-        found.append(Alternative(f"on {other_device}{words}", book, samples=taken))
-    return found
+        alternatives.append(Alternative(f"on {other_device}{words}", book, samples=taken))
+    return alternatives
 
 
 def _reservation(text: str) -> tuple[str, Decimal]:

@@ -84,10 +84,10 @@ class DashboardBudgets:
                 self._config = load(self._path)
         now_ns = self._clock.time_ns()
         planned = self._config.budget
-        found = budget_overviews(self._config, reader, planned, now_ns, books=self._books)
+        overviews = budget_overviews(self._config, reader, planned, now_ns, books=self._books)
         return {
             "time_ms": now_ns // NS_PER_MS,
-            "budgets": [_entry(overview) for overview in found],
+            "budgets": [_entry(overview) for overview in overviews],
         }
 
 

@@ -30,15 +30,15 @@ SPEND_RANGE_S = 86_400.0
 USUAL_S = 10.0
 
 
-def trend_document(query: TrendQuery, found: ThinnedAnswer) -> dict[str, Any]:
+def trend_document(query: TrendQuery, answer: ThinnedAnswer) -> dict[str, Any]:
     """Return the response of `/api/trend`."""
     return {
         "measurement": query.measurement,
         "field": query.field,
         "since_ms": query.time.since_ns // NS_PER_MS,
         "until_ms": query.time.until_ns // NS_PER_MS,
-        "sampled": found.is_sampled,
-        "left_out": found.left_out,
+        "sampled": answer.is_sampled,
+        "left_out": answer.left_out,
         "series": [
             {
                 "tags": series.tags,
@@ -48,7 +48,7 @@ def trend_document(query: TrendQuery, found: ThinnedAnswer) -> dict[str, Any]:
                 "lows": series.lows,
                 "highs": series.highs,
             }
-            for series in found.series
+            for series in answer.series
         ],
     }
 
@@ -83,11 +83,11 @@ def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
         StoreError: The store cannot be read.
     """
     rows = deque(reader.points("alert", time.since_ns, time.until_ns), maxlen=ALERT_ROWS_MAX)
-    found = incidents_of(rows)
-    found.sort(key=lambda incident: incident["fired_ns"], reverse=True)
+    incidents = incidents_of(rows)
+    incidents.sort(key=lambda incident: incident["fired_ns"], reverse=True)
     return {
-        "left_out": max(0, len(found) - INCIDENTS_MAX),
-        "incidents": [_incident(incident) for incident in found[:INCIDENTS_MAX]],
+        "left_out": max(0, len(incidents) - INCIDENTS_MAX),
+        "incidents": [_incident(incident) for incident in incidents[:INCIDENTS_MAX]],
     }
 
 
@@ -154,7 +154,7 @@ def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
     day = TimeSpan(now_ns - int(SPEND_RANGE_S * NS_PER_S), now_ns)
     span = (day.start_ns - LATE_NS, day.end_ns + 1)
     used = {_key(s): s for s in reader.values("device", "util_pct", *span)}
-    found = [
+    spend = [
         _spend(series, used.get(_key(series)), day)
         for series in reader.values("device", "cost", *span)
         if series.times_ns[-1] >= day.start_ns
@@ -163,7 +163,7 @@ def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
         "since_ms": day.start_ns // NS_PER_MS,
         "until_ms": now_ns // NS_PER_MS,
         "idle_below_pct": IDLE_BELOW_PCT,
-        "devices": found,
+        "devices": spend,
     }
 
 

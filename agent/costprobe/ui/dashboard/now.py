@@ -75,13 +75,13 @@ def _runs(status: Mapping[str, Any], written_ns: int, now_ns: int) -> bool:
 
 def _newest(rows: Iterable[Point], identity: Sequence[str], now_ns: int) -> list[Point]:
     """Return the newest row of each identity, by name; earlier plans and batches are omitted."""
-    found: dict[tuple[str, ...], Point] = {}
+    newest: dict[tuple[str, ...], Point] = {}
     oldest_ns = now_ns - int(FORGOTTEN_S * NS_PER_S)
     for row in rows:
         key = tuple(row.tags.get(tag, "") for tag in identity)
-        if row.time_ns >= oldest_ns and (key not in found or found[key].time_ns < row.time_ns):
-            found[key] = row
-    return [found[key] for key in sorted(found)]
+        if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
+            newest[key] = row
+    return [newest[key] for key in sorted(newest)]
 
 
 def _row(row: Point, now_ns: int) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def _faults(
 
 def _job_faults(status: Mapping[str, Any]) -> list[dict[str, str]]:
     jobs: Mapping[str, Any] = status.get("jobs", {})
-    found = ((name, job.get("last_error")) for name, job in list(jobs.items())[:ENTRIES_MAX])
-    return [_fault("job_failing", f"{name}: {error}", name) for name, error in found if error]
+    errors = ((name, job.get("last_error")) for name, job in list(jobs.items())[:ENTRIES_MAX])
+    return [_fault("job_failing", f"{name}: {error}", name) for name, error in errors if error]
 
 
 def _fault(name: str, text: str, subject: str = "") -> dict[str, str]:

@@ -67,17 +67,17 @@ def known(pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, s
     Raises:
         ParameterError: A parameter is unknown, repeated, or too long.
     """
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
         if name not in names:
             allowed = ", ".join(names) or "none"
             raise ParameterError(f"{name[:40]!r}: no such parameter; there are: {allowed}")
-        if name in found:
+        if name in parameters:
             raise ParameterError(f"{name}: given twice")
         if len(value) > VALUE_CHARS_MAX:
             raise ParameterError(f"{name}: longer than {VALUE_CHARS_MAX} characters")
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def time_range(given: Mapping[str, str], default: str, now_ns: int) -> TimeRange:

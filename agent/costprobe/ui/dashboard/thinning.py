@@ -56,7 +56,7 @@ def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
         StoreError: The store cannot be read.
     """
     time = query.time
-    found = reader.values(
+    all_series = reader.values(
         query.measurement,
         query.field,
         time.since_ns,
@@ -64,12 +64,12 @@ def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
         query.tags or None,
         sample=query.rows,
     )
-    is_sampled = any(series.is_sampled for series in found)
+    is_sampled = any(series.is_sampled for series in all_series)
     # Prefer the most recently written series.
-    found.sort(key=lambda series: series.times_ns[-1], reverse=True)
-    kept = sorted(found[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
+    all_series.sort(key=lambda series: series.times_ns[-1], reverse=True)
+    kept = sorted(all_series[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
     return ThinnedAnswer(
-        [thin(series, query) for series in kept], max(0, len(found) - SERIES_MAX), is_sampled
+        [thin(series, query) for series in kept], max(0, len(all_series) - SERIES_MAX), is_sampled
     )
 
 
@@ -79,18 +79,18 @@ def thin(series: SeriesValues, query: TrendQuery) -> ThinnedSeries:
     Each interval has its median, minimum and maximum: a mean would be distorted by an outlier, and a
     median alone would hide it.
     """
-    found = ThinnedSeries(dict(series.tags), len(series.values))
+    thinned = ThinnedSeries(dict(series.tags), len(series.values))
     if len(series.values) <= query.points:
-        found.times_ns, found.values = series.times_ns, series.values
-        found.lows = found.highs = series.values
-        return found
+        thinned.times_ns, thinned.values = series.times_ns, series.values
+        thinned.lows = thinned.highs = series.values
+        return thinned
     since_ns, length_ns = query.time.since_ns, query.time.until_ns - query.time.since_ns
     rows = zip(series.times_ns, series.values, strict=True)
     for _, group in groupby(rows, lambda row: (row[0] - since_ns) * query.points // length_ns):
         together = list(group)
         values = [value for _, value in together]
-        found.times_ns.append(together[len(together) // 2][0])
-        found.values.append(statistics.median(values))
-        found.lows.append(min(values))
-        found.highs.append(max(values))
-    return found
+        thinned.times_ns.append(together[len(together) // 2][0])
+        thinned.values.append(statistics.median(values))
+        thinned.lows.append(min(values))
+        thinned.highs.append(max(values))
+    return thinned

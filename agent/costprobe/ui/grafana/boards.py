@@ -9,5 +9,5 @@ from importlib import resources
 def boards() -> Mapping[str, str]:
     """Return the dashboards' JSON by file name."""
     folder = resources.files("costprobe.ui.grafana") / "dashboards"
-    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
-    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    return {name: files[name].read_text(encoding="utf-8") for name in sorted(files)}

@@ -28,12 +28,12 @@ class HourlySeries(NamedTuple):
 
         Ratios of production are left out: they are divided from the sums of an hour.
         """
-        found: dict[Kind, list[str]] = {}
+        fields: dict[Kind, list[str]] = {}
         for name, kind in SCHEMA[self.measurement].fields.items():
             if kind in (int, float) and not (self.basis == "serving" and name in SERVING_RATIOS):
                 how = kind_of(self.measurement, name, kind(0))
-                found.setdefault(how, []).append(name)
-        return found
+                fields.setdefault(how, []).append(name)
+        return fields
 
 
 # Series that change rarely are not aggregated.

@@ -58,12 +58,12 @@ class InfluxV1Setup:
             SetupError: The server cannot be read.
         """
         hourly = self._database + HOURLY
-        found = [
+        steps = [
             *self._database_steps(self._database, self._policy, self._options.keep_s),
             *self._database_steps(hourly, DEFAULT_POLICY, self._options.keep_hourly_s),
             *self._query_steps(hourly),
         ]
-        return found + (self._writer_steps(self._user) if self._user else [])
+        return steps + (self._writer_steps(self._user) if self._user else [])
 
     def _run(self, text: str, *hidden: str) -> None:
         self._api.query(text, *hidden)
@@ -105,7 +105,7 @@ class InfluxV1Setup:
             if series["name"] == self._database
             for row in series.get("values", [])
         }
-        found = []
+        steps = []
         for rolled in ROLLED:
             name = influxql.query_name(rolled)
             what = f"continuous query {name}"
@@ -116,12 +116,12 @@ class InfluxV1Setup:
                 self._options.late_s,
             )
             if name not in existing:
-                found.append(SetupStep(what, partial(self._run, text)))
+                steps.append(SetupStep(what, partial(self._run, text)))
             elif influxql.is_same(text, existing[name]):
-                found.append(SetupStep(what))
+                steps.append(SetupStep(what))
             else:
-                found.append(SetupStep(f"{what}, replaced", partial(self._replace, name, text)))
-        return found
+                steps.append(SetupStep(f"{what}, replaced", partial(self._replace, name, text)))
+        return steps
 
     def _replace(self, name: str, text: str) -> None:
         drop = f"DROP CONTINUOUS QUERY {influxql.name(name)} ON {influxql.name(self._database)}"

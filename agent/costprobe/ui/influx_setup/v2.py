@@ -64,7 +64,7 @@ class InfluxV2Setup:
         self._org_id = self._organization()
         hourly = self._bucket + HOURLY
         options = self._options
-        found = [
+        steps = [
             self._bucket_step(self._bucket, options.keep_s),
             self._bucket_step(hourly, options.keep_hourly_s),
             self._mapping_step(self._bucket),
@@ -76,16 +76,16 @@ class InfluxV2Setup:
                 flux.DEADMAN_TASK, flux.deadman_task(self._bucket, options.dead_after_s)
             ),
         ]
-        return found + ([self._token_step(self._secret_file)] if self._secret_file else [])
+        return steps + ([self._token_step(self._secret_file)] if self._secret_file else [])
 
     def _organization(self) -> str:
         api = self._library.organizations_api()
         try:
-            found = self._call(api.find_organizations, org=self._org)
+            organizations = self._call(api.find_organizations, org=self._org)
         except SetupError as error:
             hint = "InfluxDB 3.x needs only a token: see docs/grafana.md"
             raise SetupError(f"organization {self._org}: {error}; {hint}") from None
-        for org in found or []:
+        for org in organizations or []:
             if org.name == self._org:
                 return str(org.id)
         raise SetupError(
@@ -94,8 +94,8 @@ class InfluxV2Setup:
 
     def _bucket_step(self, bucket: str, keep_s: float) -> SetupStep:
         api = self._library.buckets_api()
-        found = self._call(api.find_buckets, org_id=self._org_id, name=bucket, limit=1)
-        for one in found.buckets or []:
+        buckets = self._call(api.find_buckets, org_id=self._org_id, name=bucket, limit=1)
+        for one in buckets.buckets or []:
             if one.name == bucket:
                 self._bucket_ids[bucket] = str(one.id)
                 is_s = sum(rule.every_seconds or 0 for rule in one.retention_rules or [])
@@ -122,8 +122,8 @@ class InfluxV2Setup:
         what = f"DBRP mapping from InfluxQL's database {bucket} to the bucket"
         if bucket in self._bucket_ids:
             api = self._models.DBRPsService(self._library.api_client)
-            found = self._call(api.get_dbr_ps, org_id=self._org_id, db=bucket)
-            for one in found.content or []:
+            mappings = self._call(api.get_dbr_ps, org_id=self._org_id, db=bucket)
+            for one in mappings.content or []:
                 if one.bucket_id == self._bucket_ids[bucket] and one.default:
                     return SetupStep(what)
         return SetupStep(what, partial(self._create_mapping, bucket))

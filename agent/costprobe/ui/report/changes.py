@@ -23,13 +23,13 @@ def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
     Args:
         events: Rows of `event` in time order.
     """
-    found: dict[tuple[str, str, str], ReportedChange] = {}
+    by_key: dict[tuple[str, str, str], ReportedChange] = {}
     for row in events:
         change = _change(row, 1)
         key = (change.kind, change.subject, change.title)
-        known = found.get(key)
-        found[key] = change if known is None else _change(row, known.times + 1)
-    ranked = sorted(found.values(), key=_rank)
+        known = by_key.get(key)
+        by_key[key] = change if known is None else _change(row, known.times + 1)
+    ranked = sorted(by_key.values(), key=_rank)
     kept = sorted(ranked[:MAX_CHANGES], key=lambda one: -one.time_ns)
     return kept, len(ranked) - len(kept)
 

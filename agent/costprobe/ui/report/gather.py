@@ -137,8 +137,10 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
     amounts: dict[str, float] = {}
     covered_s: dict[str, dict[str, float]] = {}
     for field in ("energy_j", "carbon_g"):
-        found = reader.values("device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS)
-        boards = [one for one in found if not is_slice_kind(one.tags.get("kind", ""))]
+        all_series = reader.values(
+            "device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS
+        )
+        boards = [one for one in all_series if not is_slice_kind(one.tags.get("kind", ""))]
         for device in {one.tags.get("device", "") for one in boards}:
             rows = cost_rows(one for one in boards if one.tags.get("device", "") == device)
             for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
@@ -159,7 +161,7 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
 def _prices(
     past: ReportSources, electricity: ElectricityConfig | None, time_ns: int
 ) -> Sequence[Price]:
-    found = []
+    prices = []
     for name, history in past.history.devices.items():
         terms = _terms(past, name, time_ns)
         if terms is None:
@@ -167,7 +169,7 @@ def _prices(
         rate, per_kwh = terms.rate, None
         if electricity is not None and not rate.electricity_included:
             per_kwh = tariff_per_kwh(electricity, time_ns) * electricity.pue
-        found.append(
+        prices.append(
             Price(
                 device=name,
                 model=history.device.model,
@@ -181,4 +183,4 @@ def _prices(
                 electricity_per_kwh=per_kwh,
             )
         )
-    return found
+    return prices

@@ -86,12 +86,12 @@ def _trend_chart(report: Report, index: int, trend: Trend, numbers: dict[int, in
 
 
 def _marks(report: Report, trend: Trend, numbers: dict[int, int]) -> list[Mark]:
-    found = [
+    marks = [
         Mark(numbers[id(change)], change.since_ns, change.kind, change.title)
         for change in report.changes
         if change.kind in _MARKED and change.since_ns >= report.since_ns and _is_of(change, trend)
     ]
-    return found[:MAX_MARKS]
+    return marks[:MAX_MARKS]
 
 
 def _is_of(change: ReportedChange, trend: Trend) -> bool:

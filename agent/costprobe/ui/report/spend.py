@@ -64,22 +64,22 @@ def spent(
     )
     uses = _uses(allocations)
     return [
-        _spend(currency, found, before.get(currency), period, uses.get(currency, ()))
-        for currency, found in sorted(now.items())
+        _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
+        for currency, spend in sorted(now.items())
     ]
 
 
 def _spend(
-    currency: str, found: SpanSpend, before: SpanSpend | None, period: Period, uses: Sequence[Use]
+    currency: str, spend: SpanSpend, before: SpanSpend | None, period: Period, uses: Sequence[Use]
 ) -> Spend:
-    amounts = [Amount(name, rounded(one.cost)) for name, one in found.by_device.items()]
+    amounts = [Amount(name, rounded(one.cost)) for name, one in spend.by_device.items()]
     amounts.sort(key=lambda one: (-one.amount, one.name))
     length_s = period.hours * HOUR_S
-    per_hour = before and hourly_change(before.by_device, found.by_device, length_s, length_s)
+    per_hour = before and hourly_change(before.by_device, spend.by_device, length_s, length_s)
     return Spend(
         currency,
         total=total_of([one.amount for one in amounts]),
-        coverage=found.coverage,
+        coverage=spend.coverage,
         before=None
         if before is None
         else total_of([rounded(one.cost) for one in before.by_device.values()]),
@@ -89,7 +89,7 @@ def _spend(
         by_device=amounts,
         by_day=[
             Bucket(day * DAY_NS, round(cost, _DIGITS))
-            for day, cost in sorted(found.by_step.items())
+            for day, cost in sorted(spend.by_step.items())
         ],
         by_use=uses,
     )

@@ -51,16 +51,16 @@ def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
     for row in costs:
         groups[_key(row)].append(row)
     named = {key for key in groups if key[3]}
-    found = []
+    trends = []
     for key, rows in groups.items():
         if key[0] == "serving" and not key[3] and any(_is_of(one, key) for one in named):
             continue  # the row of several models together
         trend = _trend(key, rows, period)
         if trend is not None:
-            found.append((len(rows), trend))
-    found.sort(key=lambda pair: (-pair[0], pair[1].name))
+            trends.append((len(rows), trend))
+    trends.sort(key=lambda pair: (-pair[0], pair[1].name))
     return sorted(
-        (trend for _, trend in found[:MAX_TRENDS]), key=lambda one: (one.currency, one.name)
+        (trend for _, trend in trends[:MAX_TRENDS]), key=lambda one: (one.currency, one.name)
     )
 
 

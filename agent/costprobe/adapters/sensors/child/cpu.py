@@ -68,13 +68,13 @@ def parse_meminfo(text: str) -> tuple[int, int]:
     Raises:
         ValueError: It lacks MemTotal or MemAvailable.
     """
-    found = {
+    amounts = {
         match[1]: int(match[2]) * 1024
         for match in re.finditer(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", text, re.MULTILINE)
     }
-    if len(found) != 2:  # noqa: PLR2004 - the two that the pattern names
+    if len(amounts) != 2:  # noqa: PLR2004 - the two that the pattern names
         raise ValueError("/proc/meminfo lacks MemTotal or MemAvailable")
-    return found["MemTotal"] - found["MemAvailable"], found["MemTotal"]
+    return amounts["MemTotal"] - amounts["MemAvailable"], amounts["MemTotal"]
 
 
 def parse_cpu_model(text: str) -> str:

@@ -232,8 +232,10 @@ class SensorChild:
         }
         while flushing and (wait_s := (until_ns - self._clock.monotonic_ns()) / NS_PER_S) > 0:
             messages = self._writer.gather(wait_s)
-            self._writer.write(*(found for found in messages if found["type"] not in INTERNAL))
-            flushing -= {found["device"] for found in messages if found["type"] == "flushed"}
+            self._writer.write(
+                *(message for message in messages if message["type"] not in INTERNAL)
+            )
+            flushing -= {message["device"] for message in messages if message["type"] == "flushed"}
         self._writer.write({"type": "exit", "reason": reason, "device": device})
         os._exit(0)
 

@@ -40,15 +40,15 @@ class MessageWriter:
     def gather(self, timeout_s: float) -> list[Message]:
         """Wait for a message, and return it with those that follow within GATHER_S; none at the timeout."""
         try:
-            found = [self._messages.get(timeout=timeout_s)]
+            gathered = [self._messages.get(timeout=timeout_s)]
         except queue.Empty:
             return []
         time.sleep(GATHER_S)
         try:
             while True:
-                found.append(self._messages.get_nowait())
+                gathered.append(self._messages.get_nowait())
         except queue.Empty:
-            return found
+            return gathered
 
     def write(self, *messages: dict[str, Any] | Message) -> None:
         """Write messages at once; end the process if the daemon is gone."""

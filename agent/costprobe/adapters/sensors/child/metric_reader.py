@@ -35,7 +35,7 @@ class MetricReader:
 
     def support(self, ways: Mapping[str, Sequence[Way]]) -> None:
         """Try all of these ways from now on."""
-        self._ways = {metric: list(found) for metric, found in ways.items()}
+        self._ways = {metric: list(supported) for metric, supported in ways.items()}
 
     def has_any(self) -> bool:
         """Whether the device has a way left to read anything."""

@@ -269,12 +269,12 @@ class NvmlDevice(Sensor):
             if fault.reaction is Reaction.TRANSIENT:
                 return None
             raise
-        found = process_util_pct(samples)
-        if not self._listed.have_all(found):
+        by_pid = process_util_pct(samples)
+        if not self._listed.have_all(by_pid):
             lists = [self._read(metric) for metric in PROCESSES]
             pids = {pid for values in lists for listed in values.values() for pid in listed}
             self._listed.add(self._clock.monotonic_ns(), pids)
-        return self._listed.known(found)
+        return self._listed.known(by_pid)
 
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""

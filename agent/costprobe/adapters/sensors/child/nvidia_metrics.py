@@ -88,8 +88,8 @@ def _mem_clock(call: Call, handle: object) -> Values:
 
 def _violated_s(call: Call, handle: object, policy: int) -> float | None:
     # nvmlViolationTime_t.violationTime is in ns (nvml.h), cumulative since the driver was loaded.
-    found = call("nvmlDeviceGetViolationStatus", handle, policy)
-    time_ns = known(found.violationTime, bits=64)
+    status = call("nvmlDeviceGetViolationStatus", handle, policy)
+    time_ns = known(status.violationTime, bits=64)
     return None if time_ns is None else time_ns / NS_PER_S
 
 

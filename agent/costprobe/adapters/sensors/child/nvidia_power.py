@@ -63,13 +63,13 @@ class FieldReader:
             SensorFault: The call failed.
         """
         call("nvmlDeviceGetFieldValues", handle, self._memory)
-        found: list[float | None] = []
+        values: list[float | None] = []
         self.worst_code = 0
         for field, value in zip(self._fields, self._values, strict=True):
             code = number(field, "nvmlReturn")
             self.worst_code = code or self.worst_code
-            found.append(value_of(number(field, "valueType"), code, value.ullVal))
-        return found
+            values.append(value_of(number(field, "valueType"), code, value.ullVal))
+        return values
 
 
 def value_of(value_type: int, code: int, value: int) -> float | None:
@@ -169,9 +169,11 @@ def scopes_of(call: Call, handle: object) -> list[PowerScope]:
     """
     fields = (FIELD_POWER_INSTANT, FIELD_POWER_AVERAGE, FIELD_ENERGY)
     scopes = (SCOPE_GPU, SCOPE_MODULE)
-    found = FieldReader([(field, scope) for field in fields for scope in scopes]).read(call, handle)
-    gpu_w, module_w = found[0] or found[2], found[1] or found[3]
-    gpu_j, module_j = found[4:]
+    powers = FieldReader([(field, scope) for field in fields for scope in scopes]).read(
+        call, handle
+    )
+    gpu_w, module_w = powers[0] or powers[2], powers[1] or powers[3]
+    gpu_j, module_j = powers[4:]
     if module_w is None or module_w - (gpu_w or 0.0) < MODULE_LEAST_W:
         return [WHOLE_GPU]
     module = PowerScope("module", SCOPE_MODULE, None if module_j is None else SCOPE_MODULE)
@@ -192,12 +194,12 @@ def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list
         samples: The result of nvmlDeviceGetSamples.
         seen_us: UTC us of the last one read before; 0 for none.
     """
-    found = []
+    powers = []
     for sample in samples:
         value = sample.sampleValue
         unsigned_int = value_type == VALUE_TYPE_UNSIGNED_INT
         milliwatts = known(value.uiVal) if unsigned_int else known(value.ullVal, bits=64)
         # An unused slot holds zeros.
         if int(sample.timeStamp) > seen_us and milliwatts:
-            found.append((int(sample.timeStamp), milliwatts / 1000))
-    return sorted(found)
+            powers.append((int(sample.timeStamp), milliwatts / 1000))
+    return sorted(powers)

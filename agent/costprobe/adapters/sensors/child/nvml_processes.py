@@ -87,12 +87,12 @@ def process_util_pct(samples: Iterable[Any]) -> dict[int, float]:
     Args:
         samples: The result of nvmlDeviceGetProcessUtilization.
     """
-    found: dict[int, list[float]] = {}
+    by_pid: dict[int, list[float]] = {}
     for sample in samples:
         pid, util_pct = int(sample.pid), int(sample.smUtil)
         if pid and util_pct <= WHOLE_PCT:
-            found.setdefault(pid, []).append(float(util_pct))
-    return {pid: sum(values) / len(values) for pid, values in found.items()}
+            by_pid.setdefault(pid, []).append(float(util_pct))
+    return {pid: sum(values) / len(values) for pid, values in by_pid.items()}
 
 
 class ListedProcesses:

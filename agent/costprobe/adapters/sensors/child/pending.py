@@ -77,16 +77,16 @@ class PendingRequests:
         Returns:
             Their answers.
         """
-        found: list[Message] = []
+        answers: list[Message] = []
         waiting: list[_Request] = []
         for request in self._requests:
             answer = self._answer(request, opened=opened)
             if answer is None:
                 waiting.append(request)
             else:
-                found.append(answer)
+                answers.append(answer)
         self._requests = waiting
-        return found
+        return answers
 
     def _answer(self, request: _Request, *, opened: bool) -> Message | None:
         is_energy = request.message["cmd"] == "energy"

@@ -45,6 +45,6 @@ class ProcessTime:
 
     def close(self) -> dict[int, float] | None:
         """End the interval; return its seconds by process, None if unknown."""
-        found = self._busy_s if self._is_known else None
+        busy_s = self._busy_s if self._is_known else None
         self._busy_s, self._is_known = {}, True
-        return found
+        return busy_s

@@ -175,11 +175,11 @@ class SelfTest:
             return False
         stretches = int(AGAIN_FIRST_S * NS_PER_S) // self._length_ns
         ends_ns = [powers[-1][0] - i * self._length_ns for i in range(max(1, stretches))]
-        found = [
+        usable = [
             [(t, w) for t, w in powers if end_ns - self._length_ns <= t <= end_ns]
             for end_ns in ends_ns
         ]
-        steady = [is_steady(stretch) for stretch in found if len(stretch) >= MIN_READINGS]
+        steady = [is_steady(stretch) for stretch in usable if len(stretch) >= MIN_READINGS]
         return sum(steady) < len(steady) / 2
 
     def postpone(self, now_ns: int) -> None:

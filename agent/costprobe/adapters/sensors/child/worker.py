@@ -256,12 +256,12 @@ class DeviceWorker:
     def _find_slices(self) -> None:
         """Hand over the board's slices where they changed; the main thread keeps their workers."""
         self._slices_ns = self._clock.monotonic_ns()
-        if self.sensor.parent or (found := self.sensor.slices()) is None:
+        if self.sensor.parent or (slices := self.sensor.slices()) is None:
             return
-        names = frozenset(sensor.name for sensor in found)
+        names = frozenset(sensor.name for sensor in slices)
         if names != self._slices:
             self._slices = names
-            self._emit({"type": "slices", "device": self.sensor.name, "sensors": found})
+            self._emit({"type": "slices", "device": self.sensor.name, "sensors": slices})
 
     def _start_scope(self, counter: EnergyReading) -> None:
         """Start again with power and energy of another scope than so far."""
@@ -286,16 +286,16 @@ class DeviceWorker:
             self._emit(answer)
 
     def _read_busy_pids(self, since_ns: int) -> frozenset[int] | None:
-        found: list[frozenset[int]] = []
+        pid_sets: list[frozenset[int]] = []
 
         def read() -> None:
             shares = self.sensor.util_by_pid_pct(since_ns)
             if shares is not None:
-                found.append(frozenset(pid for pid, pct in shares.items() if pct > 0))
+                pid_sets.append(frozenset(pid for pid, pct in shares.items() if pct > 0))
 
         if self.opened:
             self._guard(read)
-        return found[0] if found else None
+        return pid_sets[0] if pid_sets else None
 
     def _react(self, fault: SensorFault) -> None:
         if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:

@@ -85,15 +85,15 @@ def of_selftest(device: str, ratio: float, time_ns: int, *, suspect: bool) -> Ev
         time_ns: UTC in ns since 1970.
         suspect: Whether they disagree.
     """
-    found = f"the energy counter counts {ratio * 100:.0f} % of the integrated power"
+    detail = f"the energy counter counts {ratio * 100:.0f} % of the integrated power"
     if not suspect:
-        return Event("fault", "info", f"{device}: the energy sensors agree again", time_ns, found)
+        return Event("fault", "info", f"{device}: the energy sensors agree again", time_ns, detail)
     return Event(
         kind="fault",
         severity="warning",
         title=f"{device}: its energy is suspect",
         time_ns=time_ns,
-        detail=f"{found}: one of the two is wrong, so every energy of this device is marked and"
+        detail=f"{detail}: one of the two is wrong, so every energy of this device is marked and"
         " its uncertainty grows by as much. Compare with a meter at the plug; a driver update may"
         " fix it.",
         device=device,

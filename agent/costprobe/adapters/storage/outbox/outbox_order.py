@@ -165,11 +165,11 @@ def count_of(connection: sqlite3.Connection, span: RowRange) -> int:
     if span.kind == "all" and not span.thinned:
         # Called for each acknowledgement; needs no join with the series.
         query = "SELECT count(*) FROM points WHERE seq > ? AND seq <= ?"
-        (found,) = connection.execute(query, (span.after, span.until)).fetchone()
-        return int(found)
+        (count,) = connection.execute(query, (span.after, span.until)).fetchone()
+        return int(count)
     where, ends = _where(span)
-    (found,) = connection.execute(f"SELECT count(*){where}", ends).fetchone()
-    return int(found)
+    (count,) = connection.execute(f"SELECT count(*){where}", ends).fetchone()
+    return int(count)
 
 
 def nth_seq(connection: sqlite3.Connection, span: RowRange, number: int) -> int | None:

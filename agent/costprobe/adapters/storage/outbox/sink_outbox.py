@@ -99,9 +99,9 @@ class BacklogRows:
         for _ in range(_LOOKS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
-                looked, found = self._look(connection, progress, limit)
-            if looked is None or found is not None:
-                return found
+                looked, rows = self._look(connection, progress, limit)
+            if looked is None or rows is not None:
+                return rows
             self._remove(looked, 0, ())
         return None
 

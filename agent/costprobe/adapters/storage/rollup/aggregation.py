@@ -249,17 +249,17 @@ def _spread(middle: float, count: int, low: float, high: float) -> Cell:
 
 def _with_ratios(measurement: str, cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Return the cells that a file can hold, with ratios of production as ratios of sums."""
-    found = {name: cell for name, cell in cells.items() if _is_finite(cell)}
-    if measurement != "cost" or "cost_total" not in found:
-        return found
-    sums = {name: float(found[name].value) for name in SERVING_SUMS if name in found}
+    finite = {name: cell for name, cell in cells.items() if _is_finite(cell)}
+    if measurement != "cost" or "cost_total" not in finite:
+        return finite
+    sums = {name: float(finite[name].value) for name in SERVING_SUMS if name in finite}
     for name, ratio in SERVING_RATIOS.items():
         value = ratio.of(sums)
         # Sums over different windows, such as those with a known energy, make no ratio.
-        is_whole = value is not None and found[ratio.over].rows == found[ratio.per].rows
-        if name in found and value is not None and is_whole:
-            found[name] = found[name]._replace(value=_short(value, _DIGITS))
-    return found
+        is_whole = value is not None and finite[ratio.over].rows == finite[ratio.per].rows
+        if name in finite and value is not None and is_whole:
+            finite[name] = finite[name]._replace(value=_short(value, _DIGITS))
+    return finite
 
 
 def _short(value: float, digits: int) -> float:

@@ -59,18 +59,18 @@ class FoundRow(NamedTuple):
 
 
 def rolled_point(
-    measurement: str, tags: Mapping[str, str], found: FoundRow, names: Sequence[str]
+    measurement: str, tags: Mapping[str, str], row: FoundRow, names: Sequence[str]
 ) -> RolledPoint:
     """Decode an aggregated row."""
-    cells = decoded(found.text, names, found.rows)
+    cells = decoded(row.text, names, row.rows)
     return RolledPoint(
         measurement,
         tags,
         {name: cell.value for name, cell in cells.items()},
-        found.time_ns,
-        found.period_s,
-        found.rows,
-        found.newest_ns,
+        row.time_ns,
+        row.period_s,
+        row.rows,
+        row.newest_ns,
         cells,
     )
 

@@ -245,8 +245,8 @@ class Layouts:
         text = json.dumps(list(names), ensure_ascii=False)
         if text not in self._ids:
             self._connection.execute("INSERT OR IGNORE INTO layouts (names) VALUES (?)", (text,))
-            (found,) = self._connection.execute(
+            (layout_id,) = self._connection.execute(
                 "SELECT id FROM layouts WHERE names = ?", (text,)
             ).fetchone()
-            self._ids[text] = int(found)
+            self._ids[text] = int(layout_id)
         return self._ids[text]

@@ -104,15 +104,15 @@ def count_rows(connection: sqlite3.Connection, range_: SeriesRange, limit: int) 
         range_: The rows.
         limit: Greater than 0.
     """
-    found = 0
+    total = 0
     for table in _TABLES:
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM {table.name}"  # noqa: S608 - literals
             f" WHERE {_WITHIN} LIMIT :limit)"
         )
         (count,) = connection.execute(sql, range_.parameters(limit=limit)).fetchone()
-        found += count
-    return found
+        total += count
+    return total
 
 
 def spread_rows(connection: sqlite3.Connection, range_: SeriesRange, count: int) -> list[FoundRow]:
@@ -139,11 +139,11 @@ def spread_rows(connection: sqlite3.Connection, range_: SeriesRange, count: int)
     nearest: dict[int, FoundRow] = {}
     for table, first, last in held:
         near = [time_ns for time_ns in times_ns if first - step_ns <= time_ns <= last]
-        for time_ns, found in zip(near, _at_or_after(connection, range_, table, near), strict=True):
+        for time_ns, row in zip(near, _at_or_after(connection, range_, table, near), strict=True):
             known = nearest.get(time_ns)
-            if known is None or found.time_ns < known.time_ns:
-                nearest[time_ns] = found
-    rows = {(found.time_ns, found.period_s): found for found in nearest.values()}
+            if known is None or row.time_ns < known.time_ns:
+                nearest[time_ns] = row
+    rows = {(row.time_ns, row.period_s): row for row in nearest.values()}
     return [rows[key] for key in sorted(rows)]
 
 

@@ -95,7 +95,7 @@ class AbsenceRule(Rule):
         if self._is_resumed:
             self._is_resumed, self._resumed_ns = False, time_ns
         forget_ns = int(config.forget_after_s * NS_PER_S)
-        found = []
+        symptoms = []
         for labels, seen in list(self._seen.items()):
             last_ns = seen.last_at_ns
             if time_ns - last_ns > forget_ns:
@@ -105,8 +105,8 @@ class AbsenceRule(Rule):
                 longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * usual_ns)
                 if seen.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
                     self._seen[labels] = replace(seen, is_silent=True)
-                    found.append(self._symptom(labels, last_ns, usual_ns, time_ns))
-        return found
+                    symptoms.append(self._symptom(labels, last_ns, usual_ns, time_ns))
+        return symptoms
 
     def forget_device(self, device: str) -> None:
         """Drop the series of a device that was removed: no rows of it are expected."""

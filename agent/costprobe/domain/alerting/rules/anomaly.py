@@ -65,13 +65,13 @@ class AnomalyRule(Rule):
         """Return each series with enough outliers in the window."""
         config = self._config
         since_ns = time_ns - int(config.within_s * NS_PER_S)
-        found = []
+        symptoms = []
         for series, seen in list(self._seen.items()):
             seen["times_at_ns"] = [at_ns for at_ns in seen["times_at_ns"] if at_ns >= since_ns]
             if not seen["times_at_ns"]:
                 del self._seen[series]
             elif len(seen["times_at_ns"]) >= config.at_least:
-                found.append(
+                symptoms.append(
                     Symptom(
                         rule=config.name,
                         series=series,
@@ -83,7 +83,7 @@ class AnomalyRule(Rule):
                         labels=seen["labels"],
                     )
                 )
-        return found
+        return symptoms
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the outliers in the window."""

@@ -76,12 +76,12 @@ class CalendarBudgetRule(Rule):
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each budget whose flag is set."""
-        found = []
+        symptoms = []
         for labels, seen in self._seen.items():
             if not seen.is_next_period and time_ns < seen.ends_ns + GRACE_NS:
-                found.append(self._symptom(labels, seen))
+                symptoms.append(self._symptom(labels, seen))
             seen.is_next_period = False
-        return found
+        return symptoms
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the budgets whose flag is set."""

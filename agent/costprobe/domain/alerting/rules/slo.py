@@ -63,7 +63,7 @@ class SloRule(Rule):
         """Return each series that misses its objective."""
         config = self._config
         oldest = time_ns // self._bucket_ns - BUCKETS
-        found = []
+        symptoms = []
         since_ns: dict[str, int] = {}
         for labels, buckets in list(self._runs.items()):
             kept = {bucket: counts for bucket, counts in buckets.items() if bucket > oldest}
@@ -76,7 +76,7 @@ class SloRule(Rule):
                 continue
             series = f"objective {config.name}{where(labels)}"
             since_ns[series] = self._since_ns.get(series, time_ns)
-            found.append(
+            symptoms.append(
                 Symptom(
                     rule=config.name,
                     series=series,
@@ -94,7 +94,7 @@ class SloRule(Rule):
                 )
             )
         self._since_ns = since_ns
-        return found
+        return symptoms
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the counts with the bucket length: a changed window starts from zero."""

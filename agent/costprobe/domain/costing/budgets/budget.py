@@ -104,12 +104,12 @@ def budget_status(
         for device in devices
     }
     history = hours_before(own, book, time_ns)
-    found, note = None, ""
+    forecast, note = None, ""
     if len(history) < MIN_HOURS:
         note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
     else:
         rest = rest_of(time_ns, period.end_ns, book.phase_ns)
-        found = forecaster(history, rest, budget.timezone)
+        forecast = forecaster(history, rest, budget.timezone)
     foreign: dict[str, float] = {}
     for payer, hour in paid.items():
         if payer.currency != budget.currency and hour.cost > 0:
@@ -121,7 +121,7 @@ def budget_status(
         spent=sum(paid[payer].cost for payer in own),
         coverage=coverage_of(covered_s, elapsed_s),
         missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
-        rest=found,
+        rest=forecast,
         note=note,
         foreign=foreign,
     )

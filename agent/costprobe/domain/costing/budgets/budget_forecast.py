@@ -100,14 +100,14 @@ def rest_of(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[Rest]:
         end_ns: UTC in ns.
         phase_ns: Offset of the hours from UTC's full hours, in ns.
     """
-    found = []
+    rests = []
     start_ns = now_ns
     while start_ns < end_ns:
         next_ns = ((start_ns - phase_ns) // HOUR_NS + 1) * HOUR_NS + phase_ns
         until_ns = min(next_ns, end_ns)
-        found.append(Rest(start_ns, (until_ns - start_ns) / HOUR_NS))
+        rests.append(Rest(start_ns, (until_ns - start_ns) / HOUR_NS))
         start_ns = until_ns
-    return found
+    return rests
 
 
 def robust_forecast(
@@ -183,12 +183,12 @@ class _Seasons:
 
     def differences(self) -> list[float]:
         """Return the difference of each hour from its estimate from the others."""
-        found = []
+        differences = []
         for at, value in self._history:
             others = list(self._peers(at, at_least=2))
             others.remove(value)
-            found.append(value - statistics.median(others))
-        return found
+            differences.append(value - statistics.median(others))
+        return differences
 
     def _peers(self, at: int, at_least: int = 1) -> Sequence[float]:
         for values in (self._weekly.get(at, ()), self._daily.get(at % 24, ())):
@@ -249,10 +249,12 @@ def _correlation(values: Sequence[float]) -> float:
     total = math.fsum((value - mean) ** 2 for value in values)
     if total == 0 or len(values) < MIN_BLOCKS:
         return 0.0
-    found = math.fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
+    correlation = (
+        math.fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
+    )
     # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
-    found += (1 + 3 * found) / len(values)
-    return min(MAX_CORRELATION, max(0.0, found))
+    correlation += (1 + 3 * correlation) / len(values)
+    return min(MAX_CORRELATION, max(0.0, correlation))
 
 
 def _student(degrees: int) -> float:

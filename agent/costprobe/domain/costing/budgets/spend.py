@@ -168,12 +168,12 @@ class SpendBook:
         """Return a payer's cost in a span; of an hour at its edge, the part that lies in it."""
         cost = covered_s = 0.0
         for hour in range(self.hour_of(span.start_ns), self.hour_of(span.end_ns - 1) + 1):
-            found = self.at(payer, hour)
+            spend = self.at(payer, hour)
             begins_ns = self.start_ns(hour)
             outside_ns = max(0, span.start_ns - begins_ns)
             part = 1 - outside_ns / HOUR_NS
-            cost += found.cost * part
-            covered_s += found.covered_s * part
+            cost += spend.cost * part
+            covered_s += spend.covered_s * part
         return SpendHour(cost, covered_s)
 
     def to_document(self) -> dict[str, Any]:

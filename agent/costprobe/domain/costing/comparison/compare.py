@@ -269,13 +269,13 @@ def cheapest(
 def _not_good_enough(one: Candidate, p99_ms: float | None, quality: float | None) -> str | None:
     reasons = []
     if p99_ms is not None:
-        found = one.latency_p99_ms
-        if found is None:
+        latency_ms = one.latency_p99_ms
+        if latency_ms is None:
             reasons.append("its p99 latency is unknown")
-        elif found.samples < MIN_SAMPLES:
-            reasons.append(f"its p99 latency has only {found.samples} samples")
-        elif found.value > p99_ms:
-            reasons.append(f"its p99 latency is {found.value:.4g} ms")
+        elif latency_ms.samples < MIN_SAMPLES:
+            reasons.append(f"its p99 latency has only {latency_ms.samples} samples")
+        elif latency_ms.value > p99_ms:
+            reasons.append(f"its p99 latency is {latency_ms.value:.4g} ms")
     if quality is not None:
         if one.quality is None:
             reasons.append("it has no quality; set quality in its table")

@@ -69,7 +69,7 @@ def probe_candidates(
     groups: dict[Key, list[Point]] = {}
     for row in probes:
         groups.setdefault(tuple(row.tags.get(tag, "") for tag in _TELLING), []).append(row)
-    found = []
+    candidates = []
     for rows in groups.values():
         counted = sifted(rows)
         own: dict[str, list[Point]] = {}
@@ -78,8 +78,8 @@ def probe_candidates(
                 own.setdefault(cost.tags.get("currency", ""), []).append(cost)
         quality = qualities.get(rows[0].tags.get("probe", ""))
         for currency, paid in sorted(own.items()) or [("", [])]:
-            found.append(_probe_candidate(rows[0], counted, currency, paid, quality))
-    return sorted(found, key=lambda one: (one.name, one.currency))
+            candidates.append(_probe_candidate(rows[0], counted, currency, paid, quality))
+    return sorted(candidates, key=lambda one: (one.name, one.currency))
 
 
 def _at(row: Point) -> At:

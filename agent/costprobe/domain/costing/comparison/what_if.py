@@ -64,14 +64,14 @@ def samples_of(rows: Iterable[Point]) -> list[WhatIfSample]:
 
     Contended samples are excluded, because another process used part of the device.
     """
-    found = []
+    samples = []
     for row in rows:
         throughput = row.fields.get("throughput_per_s")
         energy_j = row.fields.get("energy_per_inference_j")
         latency_ms = row.fields.get("latency_p50_ms")
         if not isinstance(throughput, float) or throughput <= 0 or row.fields.get("contended"):
             continue
-        found.append(
+        samples.append(
             WhatIfSample(
                 device=row.tags["device"],
                 probe=row.tags["probe"],
@@ -83,7 +83,7 @@ def samples_of(rows: Iterable[Point]) -> list[WhatIfSample]:
                 fingerprint=str(row.fields.get("fingerprint", "")),
             )
         )
-    return sorted(found, key=lambda sample: sample.time_ns)
+    return sorted(samples, key=lambda sample: sample.time_ns)
 
 
 def typical(samples: Sequence[WhatIfSample]) -> WhatIfSample:
@@ -115,14 +115,14 @@ def other_batches(
         swept: Points of its sweeps, oldest first.
     """
     newest = samples[-1]
-    found: dict[str, WhatIfSample] = {}
+    by_batch: dict[str, WhatIfSample] = {}
     runs: dict[str, list[WhatIfSample]] = {}
     for sample in samples:
         if sample.fingerprint == newest.fingerprint:
             runs.setdefault(sample.batch, []).append(sample)
-    found |= {batch: typical(of) for batch, of in runs.items()}
-    found |= {s.batch: s for s in swept if s.fingerprint == newest.fingerprint}
-    others = [sample for batch, sample in found.items() if batch.isdecimal()]
+    by_batch |= {batch: typical(of) for batch, of in runs.items()}
+    by_batch |= {s.batch: s for s in swept if s.fingerprint == newest.fingerprint}
+    others = [sample for batch, sample in by_batch.items() if batch.isdecimal()]
     return sorted(
         (sample for sample in others if sample.batch != newest.batch),
         key=lambda sample: int(sample.batch),

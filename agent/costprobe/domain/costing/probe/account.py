@@ -159,7 +159,7 @@ def account_run(
         tuple(points),
         time_ns,
         emitted,
-        contended=None if (found := run.activity.get("contended")) is None else bool(found),
+        contended=None if (contended := run.activity.get("contended")) is None else bool(contended),
     )
     state = replace(
         before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows

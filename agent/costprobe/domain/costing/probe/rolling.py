@@ -57,16 +57,16 @@ class RollingWindows:
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
         """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
         samples = sorted(self.samples)
-        found: dict[str, Rolled] = {}
+        summaries: dict[str, Rolled] = {}
         for name, window_s in WINDOWS_S.items():
             first = bisect_left(samples, (now_ns - window_s * NS_PER_S + 1, -1e308))
             values = sorted(value for time_ns, value in samples[first:] if time_ns <= now_ns)
             if values:
                 expected = max(1.0, min(window_s / self.every_s, MAX_SAMPLES))
-                found[name] = Rolled(
+                summaries[name] = Rolled(
                     median=quantile(values, 0.5),
                     iqr=quantile(values, 0.75) - quantile(values, 0.25),
                     coverage=min(1.0, len(values) / expected),
                     samples=len(values),
                 )
-        return found
+        return summaries

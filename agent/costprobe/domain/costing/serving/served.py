@@ -123,10 +123,10 @@ class ServedWindow:
 
 def summed(counts: Sequence[Counts]) -> Counts:
     """Return the sum of counts; None for counts that are unknown for all."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for measure in MEASURES:
         values = [getattr(one, measure) for one in counts]
         known = [value for value in values if value is not None]
         if known:
-            found[measure] = sum(known)
-    return Counts(**found)
+            sums[measure] = sum(known)
+    return Counts(**sums)

@@ -149,11 +149,11 @@ def service_cost(
     """
     problems = list(window.problems)
     for device in devices:
-        found = allocations.get(device)
-        if found is None:
+        allocation = allocations.get(device)
+        if allocation is None:
             problems.append(f"the cost of {device} is unknown")
-        elif window.service in found.problems:
-            problems.append(found.problems[window.service])
+        elif window.service in allocation.problems:
+            problems.append(allocation.problems[window.service])
     named = tuple(devices)
     if window.total.requests is None:
         problems += window.missing or ("its requests are not counted",)

@@ -43,9 +43,9 @@ def served_emission(
     parts = [shares.get(name, {}).get(cost.window.service) for name in cost.devices]
     known = [emitted.get(name) for name in cost.devices]
     borne = [
-        Emission(found.g * float(part), found.method)
-        for found, part in zip(known, parts, strict=True)
-        if found is not None and part is not None
+        Emission(emission.g * float(part), emission.method)
+        for emission, part in zip(known, parts, strict=True)
+        if emission is not None and part is not None
     ]
     if len(borne) < len(cost.devices):
         return None

@@ -91,7 +91,7 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
     Returns:
         None where windows cover less than nine tenths of a span, or nothing was counted.
     """
-    found: list[float] = []
+    sums: list[float] = []
     for span in spans:
         own = [row for row in rows if span.start_ns < _middle_ns(row) <= span.end_ns]
         window_s = math.fsum(_window_s(row) for row in own)
@@ -104,8 +104,8 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
             value = math.fsum(totals) / window_s if totals else None
         if value is None:
             return None
-        found.append(value)
-    return ServingChange(*found)
+        sums.append(value)
+    return ServingChange(*sums)
 
 
 def _number(row: Point, field: str) -> float | None:

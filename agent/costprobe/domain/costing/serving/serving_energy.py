@@ -122,11 +122,11 @@ def energy_shares(use: DeviceUse, energy_j: float, probing_j: float | None) -> E
     """
     whole = exact(max(energy_j, 0.0)) or Decimal(1)
     probing = None if probing_j is None or energy_j <= 0 else exact(max(probing_j, 0.0))
-    found = allocate(
+    allocation = allocate(
         replace(use, hardware=Decimal(0), energy=whole, probing_energy=probing, idle_energy=None)
     )
     shares: dict[str, Fraction] = {}
-    for line in found.lines:
+    for line in allocation.lines:
         share = Fraction(line.energy) / Fraction(whole)
         shares[line.service] = shares.get(line.service, Fraction(0)) + share
     return shares

@@ -49,7 +49,7 @@ class RollingRatio:
 
     def summaries(self, now_ns: int) -> dict[str, RolledRatio]:
         """Return each rolling window that ends at UTC now_ns and contains a window, by its name."""
-        found: dict[str, RolledRatio] = {}
+        summaries: dict[str, RolledRatio] = {}
         for name, window_s in WINDOWS_S.items():
             since_ns = now_ns - window_s * NS_PER_S
             inside = [window for window in self._windows if since_ns < window[0] <= now_ns]
@@ -57,8 +57,8 @@ class RollingRatio:
                 continue
             cost = sum(window[2] for window in inside)
             inferred = sum(window[3] for window in inside)
-            found[name] = RolledRatio(
+            summaries[name] = RolledRatio(
                 per_inference=cost / inferred if inferred > 0 else None,
                 coverage=min(1.0, sum(window[1] for window in inside) / window_s),
             )
-        return found
+        return summaries

@@ -146,10 +146,10 @@ def _highest(row: Point, field: str) -> float | None:
 
 def _probe_ends(probes: Iterable[Point]) -> dict[str, list[int]]:
     """Return the end times of probe runs by device name."""
-    found: dict[str, list[int]] = {}
+    ends: dict[str, list[int]] = {}
     for row in probes:
-        found.setdefault(row.tags.get("device", ""), []).append(row.time_ns)
-    return found
+        ends.setdefault(row.tags.get("device", ""), []).append(row.time_ns)
+    return ends
 
 
 def _is_on(names: str, device: Device) -> bool:
@@ -222,12 +222,12 @@ def _offers(
 ) -> list[Offer]:
     """Return the reservations among the plans, as if they started today."""
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
-    found = []
+    offers = []
     for plan in plans:
         if plan.plan != "reserved":
             continue
         book = book_of_plans([plan], config.electricity, devices, day, {})
         terms_by_device = {device.name: book.terms(device.name, now_ns) for device in devices}
         rates = {name: terms.rate for name, terms in terms_by_device.items() if terms is not None}
-        found.append(Offer(name_of_plan(plan), rates))
-    return found
+        offers.append(Offer(name_of_plan(plan), rates))
+    return offers

@@ -119,7 +119,7 @@ def gathered(
 
 def _versions() -> str:
     driver = Path("/proc/driver/nvidia/version")
-    found = {
+    versions = {
         "costprobe": costprobe.__version__,
         "python": sys.version,
         "executable": sys.executable,
@@ -130,11 +130,11 @@ def _versions() -> str:
         "logical_cpus": os.cpu_count(),
         "nvidia_driver": driver.read_text()[:500] if driver.exists() else None,
         "packages": {
-            found.metadata["Name"]: found.version
-            for found in sorted(metadata.distributions(), key=lambda each: each.metadata["Name"])
+            versions.metadata["Name"]: versions.version
+            for versions in sorted(metadata.distributions(), key=lambda each: each.metadata["Name"])
         },
     }
-    return _json(found)
+    return _json(versions)
 
 
 def _config(host: Host) -> str:
@@ -200,7 +200,7 @@ def _store(store: Path) -> str:
             )
         ]
         tables = {name: _one(connection, f'SELECT count(*) FROM "{name}"') for name in names}  # noqa: S608 - names of the schema's own tables
-        found = {
+        contents = {
             "path": str(store),
             "files": {
                 file.name: file.stat().st_size
@@ -220,7 +220,7 @@ def _store(store: Path) -> str:
             ),
             "table_bytes": _table_bytes(connection),
         }
-    return _json(found)
+    return _json(contents)
 
 
 def _table_bytes(connection: sqlite3.Connection) -> Mapping[str, int] | None:

@@ -27,7 +27,7 @@ def known_secrets(config: Config | None, environ: Mapping[str, str]) -> list[str
         config: The configuration; None if it has errors.
         environ: The environment.
     """
-    found = secrets_of(environ)
+    secrets = secrets_of(environ)
     folders = [SERVICE_CREDENTIALS]
     if environ.get("CREDENTIALS_DIRECTORY"):
         folders.insert(0, Path(environ["CREDENTIALS_DIRECTORY"]))
@@ -36,10 +36,10 @@ def known_secrets(config: Config | None, environ: Mapping[str, str]) -> list[str
             secret = read_secret(path, "secret")
         except ValueError:
             continue  # costprobe cannot read it, so no text contains it
-        found.append(secret)
+        secrets.append(secret)
         if is_address:
-            found += _pieces(secret)
-    return found
+            secrets += _pieces(secret)
+    return secrets
 
 
 def _pieces(address: str) -> Iterator[str]:

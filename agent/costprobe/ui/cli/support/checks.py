@@ -143,13 +143,13 @@ def _torch_check(python: str) -> Check:
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return Check(name, "bad", words, f"{python} -m pip install torch")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    if found["cuda"]:
-        return Check(name, "good", f"{found['torch']}, CUDA on {', '.join(found['names'])}", "")
+    facts = json.loads(done.stdout.strip().splitlines()[-1])
+    if facts["cuda"]:
+        return Check(name, "good", f"{facts['torch']}, CUDA on {', '.join(facts['names'])}", "")
     if Path("/dev/nvidiactl").exists():
         fix = "install a CUDA build of torch that the driver supports"
-        return Check(name, "bad", f"{found['torch']} finds no CUDA device", fix)
-    return Check(name, "good", f"{found['torch']}, CPU only", "")
+        return Check(name, "bad", f"{facts['torch']} finds no CUDA device", fix)
+    return Check(name, "good", f"{facts['torch']}, CPU only", "")
 
 
 def store_checks(store: Path) -> Iterator[Check]:

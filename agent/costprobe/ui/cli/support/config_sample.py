@@ -104,14 +104,14 @@ def host_sample(devices: Sequence[Device], logical_cpus: int) -> str:
     priced = accelerators or rated
     total = sum((rate.per_hour for _, rate in priced), Decimal(0)) or Decimal(1)
     source = "; ".join(sorted({rate.source for _, rate in priced})) or "no device was found"
-    found = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
+    comments = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
     probe = _PROBE._replace(values={"dtype": "bf16" if accelerators else "fp32"})
     price = _PRICE._replace(
         values={"per_hour": total.normalize()},
         note=f"Price of the whole host, an assumption until you enter your own. Source: {source}.",
     )
     tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
-    return _joined(_HEAD + found, (*tables, _SINK, _V1_SINK, *_ALERTING, _STORE))
+    return _joined(_HEAD + comments, (*tables, _SINK, _V1_SINK, *_ALERTING, _STORE))
 
 
 def service_sample() -> str:

@@ -19,10 +19,10 @@ def _offering(names: _Names) -> Offer:
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         del param
         try:
-            found = sorted(set(names(ctx.find_root().params.get("config_path"))))
+            sorted_names = sorted(set(names(ctx.find_root().params.get("config_path"))))
         except Exception:  # noqa: BLE001 - see the docstring
             return []
-        return [name for name in found if name.startswith(incomplete)][:MAX_OFFERED]
+        return [name for name in sorted_names if name.startswith(incomplete)][:MAX_OFFERED]
 
     return offer
 

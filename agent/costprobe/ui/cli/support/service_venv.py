@@ -72,10 +72,10 @@ def chosen_python(wanted: str | None, steps: Steps) -> Python:
     ours = str(getattr(sys, "_base_executable", sys.executable))
     reasons = []
     for path in dict.fromkeys([wanted] if wanted else [ours, *USUAL]):
-        found = _inspected(path, steps)
-        if isinstance(found, Python):
-            return found
-        reasons.append(f"  {path}: {found}")
+        inspected = _inspected(path, steps)
+        if isinstance(inspected, Python):
+            return inspected
+        reasons.append(f"  {path}: {inspected}")
     listed = "\n".join(reasons)
     raise StepError(f"no Python that the service can use:\n{listed}\nspecify one with --python")
 
@@ -83,19 +83,19 @@ def chosen_python(wanted: str | None, steps: Steps) -> Python:
 def _inspected(path: str, steps: Steps) -> Python | str:
     """Return an interpreter, or the reason why the service cannot use it."""
     try:
-        found = json.loads(
+        facts = json.loads(
             steps.ask([path, "-I", "-c", _PROGRAM], "check that it is a Python interpreter")
         )
     except (StepError, ValueError):
         return "does not exist, or is not Python"
-    if tuple(found["version"]) < OLDEST:
+    if tuple(facts["version"]) < OLDEST:
         return f"is older than {OLDEST[0]}.{OLDEST[1]}"
-    if any(Path(place).is_relative_to(hidden) for place in found["places"] for hidden in HIDDEN):
+    if any(Path(place).is_relative_to(hidden) for place in facts["places"] for hidden in HIDDEN):
         return "is in a home directory, which is hidden from the service"
-    if not found["has_venv"]:
+    if not facts["has_venv"]:
         return "has no ensurepip; on Debian: apt-get install python3-venv"
-    major, minor = found["version"]
-    return Python(path, (major, minor), found["places"][1])
+    major, minor = facts["version"]
+    return Python(path, (major, minor), facts["places"][1])
 
 
 def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:

@@ -50,19 +50,19 @@ def _files(dist: Distribution) -> dict[str, Path]:
         StepError: The installation has no record of its files.
     """
     site, data = Path(str(dist.locate_file(""))).resolve(), Path(sysconfig.get_path("data"))
-    found = {}
+    files = {}
     for entry in dist.files or ():
         path = Path(str(entry.locate())).resolve()
         if path.is_relative_to(site):
             name = path.relative_to(site)
             if _is_shipped(PurePosixPath(name)):
-                found[name.as_posix()] = path
+                files[name.as_posix()] = path
         elif path.is_relative_to(data.resolve() / "share"):
             name = path.relative_to(data.resolve())
-            found[f"{NAME}-{dist.version}.data/data/{name.as_posix()}"] = path
-    if not any(name.startswith(f"{NAME}/") for name in found):
+            files[f"{NAME}-{dist.version}.data/data/{name.as_posix()}"] = path
+    if not any(name.startswith(f"{NAME}/") for name in files):
         raise StepError(f"{site}: {NAME} has no record of its files; specify a wheel with --from")
-    return found
+    return files
 
 
 def _is_shipped(name: PurePosixPath) -> bool:

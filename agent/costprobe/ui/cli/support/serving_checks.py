@@ -39,9 +39,9 @@ def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]
     except ScrapeError as error:
         fix = "see docs/serving.md for the address, and the option that enables it"
         return Check(name, "bad", f"{url}: {error}", fix)
-    found = ", ".join(sorted(reading.measures)) or "nothing"
+    measures = ", ".join(sorted(reading.measures)) or "nothing"
     if reading.missing:
         fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'
         lacks = "; ".join(reading.missing)
-        return Check(name, "bad", f"{url}: counts {found}; missing: {lacks}", fix)
-    return Check(name, "good", f"{url}: counts {found}", "")
+        return Check(name, "bad", f"{url}: counts {measures}; missing: {lacks}", fix)
+    return Check(name, "good", f"{url}: counts {measures}", "")

@@ -44,17 +44,17 @@ def _exported(
 ) -> Iterable[Point]:
     """Join the lines of an export, with one value each, to rows."""
     del header
-    found: dict[tuple[str, str, str], dict[str, FieldValue]] = {}
+    rows: dict[tuple[str, str, str], dict[str, FieldValue]] = {}
     for number, line in lines:
-        if len(found) > MAX_ROWS:
+        if len(rows) > MAX_ROWS:
             raise bad_input(f"{path}: more than {MAX_ROWS} rows; split the file")
         measurement, field = line["measurement"], line["field"]
         kind = SCHEMA[measurement].fields.get(field) if measurement in SCHEMA else None
         if kind is None:
             raise bad_input(f"{path}:{number}: no field {measurement}.{field}")
-        values = found.setdefault((line["time"], measurement, line["tags"]), {})
+        values = rows.setdefault((line["time"], measurement, line["tags"]), {})
         values[field] = _value(path, number, line["value"], kind)
-    for (time, measurement, tags), values in found.items():
+    for (time, measurement, tags), values in rows.items():
         named = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
         # Rows of a minute are close enough to the measurements; between hourly rows all
         # series would count as absent.

@@ -106,11 +106,11 @@ def _budget(row: Point, now_ns: int) -> dict[str, Any]:
 def _sinks(reader: StoreReader, status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each sink's progress from the store, and its last reported state."""
     states = status.get("sinks", {})
-    found = []
+    sinks = []
     for sink in reader.sinks():
         outbox = outbox_document(sink)
         now = states.get(sink.sink, {})
-        found.append(
+        sinks.append(
             {
                 "sink": sink.sink,
                 "state": now.get("state"),
@@ -122,7 +122,7 @@ def _sinks(reader: StoreReader, status: Mapping[str, Any]) -> list[dict[str, Any
                 "last_error": now.get("last_error"),
             }
         )
-    return found
+    return sinks
 
 
 def _faults(

@@ -37,8 +37,8 @@ class TopView:
         is_live: Whether the q key quits.
     """
 
-    def __init__(self, found: Mapping[str, Any], *, is_live: bool) -> None:
-        self._found = found
+    def __init__(self, snapshot: Mapping[str, Any], *, is_live: bool) -> None:
+        self._found = snapshot
         self._is_live = is_live
 
     def __rich_console__(
@@ -46,14 +46,14 @@ class TopView:
     ) -> Iterator[RenderableType]:
         """Yield faults first, because a short terminal shows only the beginning."""
         del console
-        found = self._found
-        yield _head(found)
-        yield from _wrong(found)
+        snapshot = self._found
+        yield _head(snapshot)
+        yield from _wrong(snapshot)
         for title, columns, rows in (
-            ("Devices", DEVICE, found["devices"]),
-            ("Cost per 1,000 inferences", COST, found["costs"]),
-            ("Sinks", SINK, found["sinks"]),
-            ("Budgets", BUDGET, found["budgets"]),
+            ("Devices", DEVICE, snapshot["devices"]),
+            ("Cost per 1,000 inferences", COST, snapshot["costs"]),
+            ("Sinks", SINK, snapshot["sinks"]),
+            ("Budgets", BUDGET, snapshot["budgets"]),
         ):
             if rows:
                 yield _table(title, columns, rows, options.max_width)
@@ -61,19 +61,19 @@ class TopView:
             yield Text("q quits", style="dim")
 
 
-def _head(found: Mapping[str, Any]) -> Text:
-    if found["state"] is None:
+def _head(snapshot: Mapping[str, Any]) -> Text:
+    if snapshot["state"] is None:
         return Text("costprobe: no daemon has written a status yet", style="bold")
-    seen = f"seen {ago(found['age_s'])} ago"
-    if found["running"]:
-        words = f"costprobe on {found['host']}: {found['state']}, {seen}"
+    seen = f"seen {ago(snapshot['age_s'])} ago"
+    if snapshot["running"]:
+        words = f"costprobe on {snapshot['host']}: {snapshot['state']}, {seen}"
         return Text(printable(words), style="bold")
-    words = f"costprobe on {found['host']}: NOT RUNNING, {seen} as {found['state']}"
+    words = f"costprobe on {snapshot['host']}: NOT RUNNING, {seen} as {snapshot['state']}"
     return Text(printable(words), style="bold red")
 
 
-def _wrong(found: Mapping[str, Any]) -> Iterator[Text]:
-    faults, alerts = found["faults"], found["alerts"]
+def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
+    faults, alerts = snapshot["faults"], snapshot["alerts"]
     for text in faults[:MAX_LINES]:
         yield Text(printable(f"FAULT {text}"), style="bold red")
     if len(faults) > MAX_LINES:
