@@ -16,7 +16,7 @@ from costprobe.adapters.system.signal_event import SignalFlag
 flag = SignalFlag()
 signal.signal(signal.SIGALRM, lambda *_: flag.set())
 signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
-for _ in range(10_000):
+for _ in range(4_000):
     while not flag.wait(1):
         pass
     flag.clear()
