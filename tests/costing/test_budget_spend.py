@@ -69,6 +69,38 @@ def test_rolled_up_rows_cover_what_their_rows_did():
     assert all(one.end_ns == other.start_ns for one, other in pairwise(spans))
 
 
+def rolled(ends, period_s):
+    """Return rows as a roll-up to that period has them."""
+    groups = {}
+    for end_ns in ends:
+        groups.setdefault(end_ns // (period_s * S), []).append(end_ns)
+    return [RowEnd(max(own), len(own)) for _, own in sorted(groups.items())]
+
+
+def test_coverage_of_a_host_that_is_often_off_survives_any_roll_up():
+    """Four days with rows missing, hours off, and rows that were split at a price change."""
+    wrong = {}
+    for seed in range(12):
+        chance, ends, at_ns = random.Random(seed), set(), 0
+        step_s = chance.choice([10, 60, 300])
+        while at_ns < 4 * 24 * HOUR_NS:
+            at_ns += step_s * S
+            at_ns += int(chance.uniform(1, 6) * HOUR_NS) * (chance.random() < 0.001)
+            at_ns += step_s * S * chance.randint(1, 4) * (chance.random() < 0.01)
+            ends |= {at_ns, at_ns + step_s * S // 3} if chance.random() < 0.002 else {at_ns}
+        hours, minutes = rolled(ends, 3600), rolled(ends, 60)
+        older = hours[: len(hours) // 2]
+        mixed = [*older, *(RowEnd(each) for each in sorted(ends) if each > older[-1].end_ns)]
+        raw = [RowEnd(each) for each in sorted(ends)]
+        covered = [
+            sum(span.covered_s for span in row_spans(rows, 10))
+            for rows in (raw, minutes, hours, mixed)
+        ]
+        if covered != pytest.approx([covered[0]] * 4, rel=0.02):
+            wrong[seed] = covered
+    assert not wrong
+
+
 def test_span_excludes_hours_outside_it():
     rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
     book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))

@@ -16,6 +16,8 @@ from costprobe.core.records import NS_PER_S
 
 # A distance of more than this many usual intervals is a gap.
 GAP_STEPS = 2.5
+# At least so many of the rolled-up rows follow another and lack no row, as one in this number.
+_FULL_ONE_IN = 10
 
 
 class RowEnd(NamedTuple):
@@ -68,5 +70,13 @@ def row_spans(ends: Sequence[RowEnd], usual_s: float) -> list[RowSpan]:
 
 
 def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
-    steps = [(after.end_ns - before.end_ns) // after.rows for before, after in pairwise(ends)]
-    return int(statistics.median(steps)) if len(steps) > 1 else max(1, int(usual_s * NS_PER_S))
+    """Return the usual length of a raw row, by those that are raw or by the rolled-up ones."""
+    steps = [(after.end_ns - before.end_ns, after.rows) for before, after in pairwise(ends)]
+    raw = [step_ns for step_ns, rows in steps if rows == 1]
+    # Rows are missing in many rolled-up rows of a host that is often off: the full ones tell.
+    rolled = sorted(step_ns // rows for step_ns, rows in steps if rows > 1)
+    if len(raw) > max(1, len(rolled)):
+        return int(statistics.median(raw))
+    if len(rolled) > 1:
+        return rolled[len(rolled) // _FULL_ONE_IN]
+    return max(1, int(usual_s * NS_PER_S))
