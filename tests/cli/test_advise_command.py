@@ -30,7 +30,7 @@ device = "gpu0"
 per_hour = 3.6
 discount = 0.4
 term = "1y"
-valid_from = 2999-01-01
+valid_from = 2099-01-01
 [electricity]
 tariff_per_kwh = 0.3
 timezone = "UTC"
