@@ -86,6 +86,21 @@ def test_fully_cached_tokens_still_have_a_cost():
     assert cost_of(window(m=counts)).total.per_million_tokens_in == pytest.approx(50_000)
 
 
+def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
+    found = cost_of(window(m=Counts(tokens_in=500_000, tokens_out=250_000)))
+    # 500,000 x 1 and 250,000 x 4: 1/3 and 2/3 of 5.
+    assert found.total.per_million_tokens_in == pytest.approx(5 / 3 / 0.5)
+    assert found.total.per_million_tokens_out == pytest.approx(5 * 2 / 3 / 0.25)
+    assert found.total.per_request is None
+    cost, served = (
+        serving_cost_points(found, "owned", "EUR", {}, {}, 1)[0],
+        serving_points(found, 0.5, {}, 1)[0],
+    )
+    assert "cost_per_request" not in cost.fields
+    assert served.fields["complete"] is True
+    assert served.fields.get("requests") is None
+
+
 def test_batch_server_has_cost_per_inference_and_per_request():
     total = cost_of(window(m=Counts(requests=100, inferences=400, compute_s=3.0))).total
     assert total.per_request == pytest.approx(0.05)
@@ -175,6 +190,7 @@ def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
             (Claim("chat"),),
             "x_total (requests)",
         ),
+        (window(m=Counts(errors=5.0)), ("gpu0",), (Claim("chat"),), "neither its requests nor"),
     ],
 )
 def test_incomplete_window_has_no_cost(served, devices, claims, words):

@@ -33,7 +33,8 @@ def test_only_wanted_counters_are_parsed():
     assert (hits["c"].value, hits["c"].created_s) == (300, 1.7e9)
     assert found.samples["time_seconds_sum"][0].value == 1.5
     assert found.started_s == 1.6e9
-    assert found.types == {"hits": "counter"}
+    assert found.types == {"hits_total": "counter"}
+    assert found.type_of("hits_total") == "counter"
     assert found.names == {"hi"}
 
 

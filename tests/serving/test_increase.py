@@ -47,9 +47,10 @@ def test_restarted_process_with_higher_counts_counts_from_zero():
     assert step.restarted
 
 
-def test_small_change_of_the_start_time_is_not_a_restart():
-    _, step = steps(reading(started_s=50.0, a=10), reading(started_s=50.4, a=25))
-    assert grown(step) == {"a": 15}
+@pytest.mark.parametrize("started_s", [50.01, 51.0])
+def test_start_time_by_another_wall_clock_is_not_a_restart(started_s):
+    _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
+    assert (grown(step), step.problems) == ({"a": 15}, ())
     assert not step.restarted
 
 
@@ -115,14 +116,45 @@ def test_several_processes_at_one_url_are_detected():
         reading(started_s=50, a=12),
         reading(started_s=90, a=6),
         reading(started_s=90, a=8),
-        reading(started_s=120, a=3),
+        reading(started_s=450, a=3),
     )
     assert newer.restarted
-    for step in (older, again):
+    # Also while the same one answers twice.
+    for step in (older, again, same):
         assert "give each replica its own url" in step.problems[0]
         assert grown(step) == {}
-    assert (grown(same), same.problems) == ({"a": 2}, ())
     assert (grown(later), later.restarted) == ({"a": 3}, True)
+
+
+def created(at_s, count):
+    return reading(a=count, created={"a": at_s})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Workers that were forked at nearly the same time, before the first reading.
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.96, a=n)),
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.0, a=n)),
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-47.0, a=n)),
+        # Without a start time: by the creation times of their series.
+        (lambda n: created(-50.0, n), lambda n: created(-49.96, n)),
+    ],
+)
+def test_forked_workers_are_detected_with_the_first_change(one, other):
+    changes = steps(one(300), other(100), one(300), other(100))[1:]
+    for step in changes:
+        assert "let the server run with one worker" in step.problems[0]
+        assert grown(step) == {}
+
+
+def test_processes_that_no_longer_alternate_are_read_again():
+    both = [reading(started_s=-50, a=300), reading(started_s=-47, a=100)]
+    alone = [reading(started_s=-47, a=100 + n) for n in range(1, 40)]
+    found = steps(*both, *alone)
+    assert sum(bool(step.problems) for step in found) == 20
+    assert not found[-1].problems
+    assert grown(found[-1]) == {"a": 1}
 
 
 @given(

@@ -101,7 +101,7 @@ def test_repeated_resets_make_the_window_incomplete():
     )
     reader = ServiceMeter(service, lambda _: bodies.pop(0), time.now_ns, time.now_ns)
     # Two processes behind one address, both without a start time.
-    bodies += [b"request_predict_seconds_count %d\n" % n for n in (900, 50) * 5]
+    bodies += [b"request_postprocess_seconds_count %d\n" % n for n in (900, 50) * 5]
     for _ in range(9):
         reader.scrape()
     window = reader.close_window()

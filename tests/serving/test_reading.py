@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import parse_exposition
 from costprobe.adapters.serving.reading import engine_of, read_counters, wanted_names
@@ -93,7 +94,95 @@ EXPECTED = {
     },
     "torchserve": {"mnist": {"requests": 400, "compute_request_s": 25}, "": {"errors": 3}},
     "kserve": {"sklearn-iris": {"requests": 250, "compute_request_s": 4.25}},
+    "tensorrt_llm": {
+        "Qwen/Qwen3-0.6B": {
+            "requests": 155,
+            # 3 were cancelled, 4 refused.
+            "errors": 7,
+            "tokens_in": 31600,
+            "tokens_out": 15800,
+            "cached_tokens": 6400,
+            "decode_request_s": 41.5,
+        }
+    },
+    "dynamo": {
+        "qwen/qwen3-0.6b": {
+            "requests": 1,
+            "errors": 2,
+            "tokens_in": 33,
+            "tokens_out": 300,
+            "cached_tokens": 16,
+            "decode_request_s": 0.6126917290000005,
+        }
+    },
+    "llamacpp": {
+        # 1,200 computed and 800 cached.
+        "": {
+            "tokens_in": 2000,
+            "tokens_out": 3400,
+            "cached_tokens": 800,
+            "decode_request_s": 70.5,
+        }
+    },
+    "lmdeploy": {
+        "internlm3-8b": {
+            "requests": 310,
+            "errors": 7,
+            "tokens_in": 93000,
+            "tokens_out": 46500,
+            "cached_tokens": 12000,
+            "decode_request_s": 812.5,
+        }
+    },
+    "nim": {
+        "meta/llama-3.1-8b-instruct": {
+            "requests": 5,
+            "errors": 0,
+            "tokens_in": 109,
+            "tokens_out": 174,
+            "decode_request_s": 1.856855869293213,
+        }
+    },
+    "litellm": {
+        "mock-basic": {"requests": 10, "tokens_in": 100, "tokens_out": 200},
+        "mock-cache-read": {
+            "requests": 3,
+            "tokens_in": 6000,
+            "tokens_out": 60,
+            "cached_tokens": 4800,
+        },
+        "mock-fail": {"errors": 2},
+    },
+    # Two workers of one node; the gauges repeat the counters.
+    "ray_vllm": {
+        "qwen": {
+            "requests": 500,
+            "errors": 6,
+            "tokens_in": 100000,
+            "tokens_out": 50000,
+            "cached_tokens": 16000,
+            "decode_request_s": 512.5,
+        }
+    },
 }
+
+
+def test_an_exposition_of_every_engine_is_read():
+    assert EXPECTED.keys() == ENGINES.keys()
+
+
+def test_predictions_of_kserve_that_failed_are_no_answers():
+    text = (
+        'request_predict_seconds_count{model_name="a"} 9\n'
+        'request_postprocess_seconds_count{model_name="a"} 7\n'
+    )
+    assert by_model(read(text, "kserve"))["a"]["requests"] == 7
+
+
+def test_prompts_of_llamacpp_before_it_counted_the_cache():
+    text = "llamacpp:prompt_tokens_total 12\nllamacpp:tokens_predicted_total 3\n"
+    found = read(text, "llamacpp")
+    assert (by_model(found), found.missing) == ({"": {"tokens_in": 12, "tokens_out": 3}}, ())
 
 
 @pytest.mark.parametrize("engine", EXPECTED)
@@ -218,6 +307,8 @@ def test_generic_engine_reads_configured_counters():
     }
     counters["tokens_in"] = "tokens_read_total"
     assert read(text, "generic", counters=counters).missing == ("tokens_read_total (tokens_in)",)
+    tokens = read("read_total 3\n", "generic", counters={"tokens_in": "read_total"})
+    assert (by_model(tokens), tokens.missing) == ({"": {"tokens_in": 3}}, ())
 
 
 def test_only_configured_models_are_counted():

@@ -3,99 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from costprobe.domain.costing.serving.served import Measure
-
-_NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A cumulative counter, or a part of one.
-
-    Attributes:
-        name: As the engine exposes it; also matched with or without `_total`, and with "_" for ":".
-        only: For each label, the values of which a series must have one.
-        without: For each label, the values of which a series must have none.
-        scale: Unit of a count in the measure's unit: 1e-6 for microseconds.
-        one_of: Labels of ranks that each report the same count: the lowest rank is read.
-        plus: Counters that are added, because this one leaves something out.
-    """
-
-    name: str
-    only: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
-    without: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
-    scale: float = 1.0
-    one_of: tuple[str, ...] = ()
-    plus: tuple[Counter, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A serving engine.
-
-    Attributes:
-        name: Its name in the configuration.
-        counters: The counters of each measure in order of preference: the first one that is
-            exposed is read.
-        required: Measures without which a scrape reports missing counters.
-        model_label: Label that names the served model; "" if there is none.
-        prefix: Prefix of its metric names; "" if there is none.
-        counts_begin_at_zero: Whether a series is created by its first count, so that the whole
-            value of a new series was counted since the last reading.
-    """
-
-    name: str
-    counters: Mapping[Measure, tuple[Counter, ...]]
-    required: tuple[Measure, ...] = ("requests",)
-    model_label: str = ""
-    prefix: str = ""
-    counts_begin_at_zero: bool = False
-
+from costprobe.adapters.serving.counters import Counter, Engine
 
 # Finish reasons of requests without a complete response.
 _UNANSWERED = ("abort", "error")
+# TensorRT-LLM's.
+_TRT_UNANSWERED = ("cancelled", "timeout")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
 _SGLANG_HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
 _SGLANG_DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
 _MICRO = 1e-6
 
+
+def _vllm(name: str, prefix: str) -> Engine:
+    """Return the counters of vLLM under a prefix."""
+    return Engine(
+        name=name,
+        counters={
+            # Sequences: each prompt of a list and each of `n` answers is one. Requests that the
+            # client aborted are in none of its series.
+            "requests": (
+                Counter(f"{prefix}request_success_total", without={"finished_reason": _UNANSWERED}),
+            ),
+            "errors": (
+                Counter(f"{prefix}request_success_total", only={"finished_reason": _UNANSWERED}),
+            ),
+            "tokens_in": (Counter(f"{prefix}prompt_tokens_total"),),
+            "tokens_out": (Counter(f"{prefix}generation_tokens_total"),),
+            # The hits are counted again with each retry to schedule a request.
+            "cached_tokens": (
+                Counter(f"{prefix}prompt_tokens_cached_total"),
+                Counter(f"{prefix}prefix_cache_hits_total"),
+                Counter(f"{prefix}gpu_prefix_cache_hits_total"),
+            ),
+            # Updated with each token, the last one only when a request ends.
+            "decode_request_s": (
+                Counter(f"{prefix}inter_token_latency_seconds_sum"),
+                Counter(f"{prefix}time_per_output_token_seconds_sum"),
+                Counter(f"{prefix}request_decode_time_seconds_sum"),
+            ),
+        },
+        required=("requests", "tokens_in", "tokens_out"),
+        model_label="model_name",
+        prefix=prefix,
+        counts_begin_at_zero=True,
+    )
+
+
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
-        Engine(
-            name="vllm",
-            counters={
-                # Requests that the client aborted are in none of its series.
-                "requests": (
-                    Counter("vllm:request_success_total", without={"finished_reason": _UNANSWERED}),
-                ),
-                "errors": (
-                    Counter("vllm:request_success_total", only={"finished_reason": _UNANSWERED}),
-                ),
-                "tokens_in": (Counter("vllm:prompt_tokens_total"),),
-                "tokens_out": (Counter("vllm:generation_tokens_total"),),
-                # The hits are counted again with each retry to schedule a request.
-                "cached_tokens": (
-                    Counter("vllm:prompt_tokens_cached_total"),
-                    Counter("vllm:prefix_cache_hits_total"),
-                    Counter("vllm:gpu_prefix_cache_hits_total"),
-                ),
-                # Updated with each token, the last one only when a request ends.
-                "decode_request_s": (
-                    Counter("vllm:inter_token_latency_seconds_sum"),
-                    Counter("vllm:time_per_output_token_seconds_sum"),
-                    Counter("vllm:request_decode_time_seconds_sum"),
-                ),
-            },
-            required=("requests", "tokens_in", "tokens_out"),
-            model_label="model_name",
-            prefix="vllm:",
-            counts_begin_at_zero=True,
-        ),
+        _vllm("vllm", "vllm:"),
+        # Ray's agent exposes the counters of all vLLM processes of its node.
+        _vllm("ray_vllm", "ray_vllm_"),
         Engine(
             name="sglang",
             counters={
@@ -217,11 +179,121 @@ ENGINES: Mapping[str, Engine] = {
         Engine(
             name="kserve",
             counters={
-                "requests": (Counter("request_predict_seconds_count"),),
+                # A failed prediction has a prediction time and no postprocessing.
+                "requests": (Counter("request_postprocess_seconds_count"),),
                 "compute_request_s": (Counter("request_predict_seconds_sum"),),
             },
             model_label="model_name",
             prefix="request_",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="tensorrt_llm",
+            counters={
+                "requests": (
+                    Counter(
+                        "trtllm_request_success_total", without={"finished_reason": _TRT_UNANSWERED}
+                    ),
+                ),
+                "errors": (
+                    Counter(
+                        "trtllm_request_success_total",
+                        only={"finished_reason": _TRT_UNANSWERED},
+                        plus=(Counter("trtllm_request_error_total"),),
+                    ),
+                ),
+                "tokens_in": (Counter("trtllm_prompt_tokens_total"),),
+                "tokens_out": (Counter("trtllm_generation_tokens_total"),),
+                "cached_tokens": (Counter("trtllm_prompt_cached_tokens_total"),),
+                "decode_request_s": (Counter("trtllm_request_decode_time_seconds_sum"),),
+            },
+            model_label="model_name",
+            prefix="trtllm_",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="dynamo",
+            counters={
+                "requests": (
+                    Counter("dynamo_frontend_requests_total", only={"status": ("success",)}),
+                ),
+                "errors": (Counter("dynamo_frontend_requests_total", only={"status": ("error",)}),),
+                "tokens_in": (Counter("dynamo_frontend_input_sequence_tokens_sum"),),
+                "tokens_out": (Counter("dynamo_frontend_output_tokens_total"),),
+                "cached_tokens": (Counter("dynamo_frontend_cached_tokens_sum"),),
+                "decode_request_s": (Counter("dynamo_frontend_inter_token_latency_seconds_sum"),),
+            },
+            required=("requests", "tokens_in", "tokens_out"),
+            model_label="model",
+            prefix="dynamo_frontend_",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="llamacpp",
+            # It counts no requests.
+            counters={
+                # Without what is in the cache, which versions before August 2026 do not count.
+                "tokens_in": (
+                    Counter(
+                        "llamacpp:prompt_tokens_total",
+                        plus=(Counter("llamacpp:prompt_tokens_cached_total"),),
+                    ),
+                ),
+                "tokens_out": (Counter("llamacpp:tokens_predicted_total"),),
+                "cached_tokens": (Counter("llamacpp:prompt_tokens_cached_total"),),
+                # The time of prompts is not read: a batch decodes other requests meanwhile.
+                "decode_request_s": (Counter("llamacpp:tokens_predicted_seconds_total"),),
+            },
+            required=("tokens_in", "tokens_out"),
+            prefix="llamacpp:",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="lmdeploy",
+            counters={
+                "requests": (Counter("lmdeploy:request_success_total"),),
+                # Cancelled, aborted and failed ones; a gauge that only increases.
+                "errors": (Counter("lmdeploy:num_requests_failed"),),
+                "tokens_in": (Counter("lmdeploy:prompt_tokens_total"),),
+                "tokens_out": (Counter("lmdeploy:generation_tokens_total"),),
+                "cached_tokens": (Counter("lmdeploy:cached_tokens_total"),),
+                "decode_request_s": (
+                    Counter("lmdeploy:iter_token_latency_sum"),
+                    Counter("lmdeploy:request_decode_time_seconds_sum"),
+                ),
+            },
+            required=("requests", "tokens_in", "tokens_out"),
+            model_label="model_name",
+            prefix="lmdeploy:",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="nim",
+            counters={
+                "requests": (Counter("request_success_total"),),
+                "errors": (Counter("request_failure_total"),),
+                "tokens_in": (Counter("prompt_tokens_total"),),
+                "tokens_out": (Counter("generation_tokens_total"),),
+                "decode_request_s": (Counter("time_per_output_token_seconds_sum"),),
+            },
+            required=("requests", "tokens_in", "tokens_out"),
+            model_label="model_name",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="litellm",
+            counters={
+                "requests": (
+                    Counter("litellm_proxy_total_requests_metric", only={"status_code": ("200",)}),
+                ),
+                "errors": (Counter("litellm_proxy_failed_requests_metric"),),
+                "tokens_in": (Counter("litellm_input_tokens_metric"),),
+                "tokens_out": (Counter("litellm_output_tokens_metric"),),
+                "cached_tokens": (Counter("litellm_input_cached_tokens_metric"),),
+            },
+            required=("requests", "tokens_in", "tokens_out"),
+            model_label="requested_model",
+            prefix="litellm_",
             counts_begin_at_zero=True,
         ),
     )

@@ -48,7 +48,7 @@ class Exposition:
 
     Attributes:
         samples: Their values, by metric name as written.
-        types: Declared types of the wanted metrics, by metric name without a suffix.
+        types: Declared types of the wanted metrics, by name as declared.
         started_s: UTC in s at which the process started; None if it is not exposed.
         names: The requested prefix, if a metric's name begins with it; else empty.
     """
@@ -57,6 +57,13 @@ class Exposition:
     types: Mapping[str, str]
     started_s: float | None
     names: frozenset[str]
+
+    def type_of(self, name: str) -> str | None:
+        """The declared type of a metric: by its name, or by the name without its suffix.
+
+        Ray declares a counter with `_total`, and without it a gauge.
+        """
+        return self.types.get(name, self.types.get(family_of(name)))
 
 
 def family_of(name: str) -> str:
@@ -109,7 +116,7 @@ class _Collected:
             name, kind = declared
             self._look(name)
             if family_of(name) in self._families:
-                self._types[family_of(name)] = kind
+                self._types[name] = kind
 
     def add(self, line: str, number: int) -> None:
         """Parse a line with a value."""

@@ -1,7 +1,8 @@
 """The increase of a server's counters between two readings: per series, then summed.
 
 A series whose value fell, or whose creation time moved, was reset: its whole value was counted
-since. A series that is new counts from zero if the process restarted, if its creation time is after
+since. A process or series that began before the last reading of another was read in its place:
+several processes share the address, of which each reading shows one, and nothing is counted. A series that is new counts from zero if the process restarted, if its creation time is after
 the last reading, or if the engine creates series with their first count; otherwise its first value
 is the baseline, because what it counted before is unknown. What is unknown makes a window
 incomplete and is never counted as work.
@@ -17,8 +18,15 @@ from costprobe.adapters.serving.reading import CounterReading, MeasureSeries, Se
 from costprobe.domain.costing.serving.served import Measure
 
 MAX_GONE = 2000
-# Start times are derived from ticks since boot (1/100 s) and a wall clock that is adjusted.
-_SAME_START_S = 1.0
+# Start times are derived from ticks since boot (1/100 s) and a wall clock in whole s.
+_TICK_S = 0.02
+_WALL_CLOCK_S = 1.0
+# Readings in which one of several processes may answer alone by chance.
+_SHARED_READINGS = 20
+_SHARED = (
+    "several processes share this address, and each reading shows the counters of one: give each"
+    " replica its own url, or let the server run with one worker"
+)
 
 Increases = dict[tuple[Measure, str], float]
 _Key = tuple[Measure, str, Labels]
@@ -52,6 +60,7 @@ class CounterHistory:
         self._last_utc_s = 0.0
         self._newest_s = 0.0
         self._gone: dict[_Key, SeriesValue] = {}
+        self._doubtful_readings = 0
 
     def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
         """Take a successful reading; the first one is the baseline.
@@ -66,13 +75,16 @@ class CounterHistory:
             self._newest_s = reading.started_s or 0.0
             return CounterStep()
         newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
-        is_new_process = _started_apart(reading, last)
-        if is_new_process and (reading.started_s or 0.0) <= newest_s:
-            # Two processes alternate at the same address; the process did not restart.
-            self._gone.clear()
-            problem = "several processes share this address; give each replica its own url"
-            return CounterStep({}, (problem,), restarted=False)
         resets = _reset_series(reading, last)
+        is_new_process = _started_apart(reading, last, is_reset=resets != "none")
+        if _is_shared(reading, last, newest_s, last_utc_s, is_new_process=is_new_process):
+            self._doubtful_readings = _SHARED_READINGS
+        elif is_new_process:
+            self._doubtful_readings = 0
+        if self._doubtful_readings > 0:
+            self._doubtful_readings -= 1
+            self._gone.clear()
+            return CounterStep({}, (_SHARED,), restarted=False)
         restarted = is_new_process or resets == "all"
         if restarted:
             self._gone.clear()
@@ -143,11 +155,49 @@ class _Counting:
         return value.value if self.from_zero or is_young else 0.0
 
 
-def _started_apart(reading: CounterReading, last: CounterReading) -> bool:
+def _started_apart(reading: CounterReading, last: CounterReading, *, is_reset: bool) -> bool:
     """Return whether two readings have different process start times."""
     if reading.started_s is None or last.started_s is None:
         return False
-    return abs(reading.started_s - last.started_s) > _SAME_START_S
+    apart_s = abs(reading.started_s - last.started_s)
+    # A wall clock in whole seconds flips by one.
+    may_be_same = abs(apart_s - _WALL_CLOCK_S) <= _TICK_S and not is_reset
+    return apart_s > _TICK_S and not may_be_same
+
+
+def _is_shared(
+    reading: CounterReading,
+    last: CounterReading,
+    newest_s: float,
+    since_s: float,
+    *,
+    is_new_process: bool,
+) -> bool:
+    """Return whether another process answered that ran already at the last reading.
+
+    Args:
+        reading: The counters.
+        last: Those of the last reading.
+        newest_s: UTC in s of the latest start of a process that was read.
+        since_s: UTC in s of the last reading.
+        is_new_process: Whether the start times differ.
+    """
+    if is_new_process:
+        return (reading.started_s or 0.0) <= max(newest_s, since_s)
+    return any(
+        _began_earlier(value, counted.series[labels], since_s)
+        for measure, before in last.measures.items()
+        if (counted := reading.measures.get(measure)) and counted.counter == before.counter
+        for labels, value in before.series.items()
+        if labels in counted.series
+    )
+
+
+def _began_earlier(before: SeriesValue, value: SeriesValue, since_s: float) -> bool:
+    """Return whether a series is another one, which existed at the last reading already."""
+    if value.created_s is None or before.created_s is None:
+        return False
+    return value.created_s != before.created_s and value.created_s <= since_s
 
 
 def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from costprobe.adapters.serving.engines import ENGINES, Counter, Engine
+from costprobe.adapters.serving.counters import Counter, Engine
+from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels, family_of
+from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels
 from costprobe.adapters.serving.settings import SELECTOR, CountersConfig, ServiceConfig
 from costprobe.domain.costing.serving.served import MEASURES, Measure
 
@@ -147,7 +148,7 @@ def _counted(
                 return MeasureSeries(name, series)
     for counter in counters:
         for name in aliases(counter.name):
-            if family_of(name) in exposition.types:
+            if exposition.type_of(name) is not None:
                 return MeasureSeries(name, {})
     return None
 
@@ -232,8 +233,7 @@ def _has_counted_nothing(
 
 
 def _check_type(exposition: Exposition, name: str, is_required: bool) -> None:  # noqa: FBT001 - both callers name it
-    declared = exposition.types.get(family_of(name), "counter")
-    if declared == "gauge" and is_required:
+    if exposition.type_of(name) == "gauge" and is_required:
         raise ScrapeError(f"{name} is a gauge; name a counter")
 
 

@@ -59,8 +59,10 @@ TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 class CountersConfig(Section):
     """The counters of a server for which costprobe has no engine, by metric name."""
 
-    requests: Selector = Field(
-        description="Counter of completed requests.", examples=["my_requests_total"]
+    requests: Selector | None = Field(
+        None,
+        description="Counter of completed requests; not needed where tokens are counted.",
+        examples=["my_requests_total"],
     )
     errors: Selector | None = Field(
         None, description="Counter of failed requests.", examples=["my_errors_total"]
@@ -122,6 +124,15 @@ class CountersConfig(Section):
         description="Label with the model's name; empty if there is none.",
         examples=["model_name"],
     )
+
+    @model_validator(mode="after")
+    def _counts_answers(self) -> CountersConfig:
+        if self.requests is None and self.tokens_in is None and self.tokens_out is None:
+            raise ValueError(
+                "nothing to divide the cost by: name requests, tokens_in or tokens_out, such as"
+                ' counters = { requests = "my_requests_total" }'
+            )
+        return self
 
 
 class ServiceConfig(Section):

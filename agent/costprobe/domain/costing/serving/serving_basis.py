@@ -155,8 +155,8 @@ def service_cost(
         elif window.service in allocation.problems:
             problems.append(allocation.problems[window.service])
     named = tuple(devices)
-    if window.total.requests is None:
-        problems += window.missing or ("its requests are not counted",)
+    if window.total.requests is None and (window.missing or not _counts_tokens(window.total)):
+        problems += window.missing or ("neither its requests nor its tokens are counted",)
     if problems:
         return ServiceCost(window, named, None, problems=tuple(dict.fromkeys(problems)))
     lines = [
@@ -168,6 +168,10 @@ def service_cost(
     total = _served_cost(window, lines, weighing)
     models, split = _divided_among_models(total, window.models, weighing)
     return ServiceCost(window, named, total, models, split)
+
+
+def _counts_tokens(counts: Counts) -> bool:
+    return counts.tokens_in is not None or counts.tokens_out is not None
 
 
 def _served_cost(

@@ -179,11 +179,13 @@ def _add_services(
         start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
         if isinstance(row, RolledPoint):
             start_ns = max(start_ns, row.time_ns)
-        requests = number(row, "requests")
+        # llama.cpp counts no requests; whether there were any is all that matters here.
+        answered = number(row, "requests")
+        answered = number(row, "tokens_out") if answered is None else answered
         is_complete = row.fields.get("complete") is not False
         for name in held.get(row.tags.get("service", ""), ()):
             if name in devices:
-                devices[name].add_service(start_ns, end_ns, requests, is_complete=is_complete)
+                devices[name].add_service(start_ns, end_ns, answered, is_complete=is_complete)
 
 
 def _known(config: Config) -> dict[str, Known]:
