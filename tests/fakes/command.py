@@ -16,7 +16,7 @@ def called(config, *words, code=0, env=None):
         code: The expected exit code; None for any. An unhandled exception has no exit code.
         env: Added to this process's environment while it runs.
     """
-    done = CliRunner().invoke(main, ["--config", str(config), *words], env=env)
+    done = CliRunner().invoke(main, ["--config", str(config), *map(str, words)], env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert code in (None, done.exit_code), (words, done.exit_code, done.output)
