@@ -35,7 +35,7 @@ PLAIN: dict[object, str] = {
 }
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
 # The limits of types that are text in the file are not shown.
-_WITHOUT_LIMITS = frozenset({"duration", "share", "size", "text", "path", "name"})
+_WITHOUT_LIMITS = frozenset({"duration", "share", "size", "text", "path", "name", "date"})
 
 
 class UnknownKindError(Exception):

@@ -21,8 +21,9 @@ def test_budget_is_exact_and_covers_the_host_by_default():
     (budget,) = parse(DAY.replace("12.345678901", "12.34567890"), Path("f")).budget
     assert budget.amount == Decimal("12.34567890")
     assert (budget.scope, budget.currency, budget.timezone) == ("host", "USD", "UTC")
+    service = '[[service]]\nname = "x"\nurl = "http://h"\nengine = "vllm"\ndevices = ["cpu"]\n'
     for key, scope in (("device", "x"), ("service", "service x")):
-        (budget,) = parse(f'{DAY}{key} = "x"\n', Path("f")).budget
+        (budget,) = parse(f'{DAY}{key} = "x"\n{service}', Path("f")).budget
         assert budget.scope == scope
 
 

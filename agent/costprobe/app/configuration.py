@@ -21,6 +21,7 @@ from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.app.configuration_checks import (
     budget_problems,
     currency_problems,
+    label_problems,
     notifier_problems,
     plan_problems,
 )
@@ -87,6 +88,7 @@ class Config(RootSection):
         yield from budget_problems(self.budget, self.rule, self.price, self.service)
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
+        yield from label_problems(self.host, self.rule, self.notifier, self.maintenance)
 
 
 # The configuration of `costprobe run` on a host without a configuration file.

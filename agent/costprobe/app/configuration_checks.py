@@ -5,12 +5,17 @@ For a file with other errors the tables contain only the valid keys: a required 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.config.suggest import nearest
+from costprobe.core.host import HostConfig
+from costprobe.core.schema import SCHEMA
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.budget import BudgetRuleConfig
-from costprobe.domain.alerting.rules.rule import RuleConfig
+from costprobe.domain.alerting.rules.registry import RULES
+from costprobe.domain.alerting.rules.rule import SERIES_TAGS, RuleConfig
+from costprobe.domain.alerting.settings import MaintenanceConfig
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.tariff import ElectricityConfig
@@ -65,12 +70,10 @@ def budget_problems(
                 " is never added to them; use the same currency"
             )
     names = sorted(service.name for service in services if service.name)
+    fix = f"write one of {', '.join(names)}" if names else "add it as [[service]]"
     for index, budget in enumerate(budgets):
-        if names and budget.service is not None and budget.service not in names:
-            yield (
-                f"budget[{index}].service: unknown service {budget.service!r}; write one of"
-                f" {', '.join(names)}"
-            )
+        if budget.service is not None and budget.service not in names:
+            yield f"budget[{index}].service: unknown service {budget.service!r}; {fix}"
 
 
 def notifier_problems(
@@ -83,3 +86,40 @@ def notifier_problems(
         for name in rule.notify or ():
             if name not in names:
                 yield f"rule[{index}].notify: unknown notifier {name!r}; {known}"
+
+
+def label_problems(
+    host: HostConfig | None,
+    rules: Sequence[RuleConfig],
+    notifiers: Sequence[NotifierConfig],
+    maintenance: Sequence[MaintenanceConfig],
+) -> Iterator[str]:
+    """A pattern for a label that no series or incident has would never match."""
+    own = {"host", *((host.labels if host else None) or ())}
+    of_incidents = own | {"rule", "severity", *SERIES_TAGS}
+    for rule in rules:
+        of_incidents |= set(rule.labels or ())
+    for index, rule in enumerate(rules):
+        yield from _unknown(f"rule[{index}].match", rule.match, own | _tags_of(rule))
+        yield from _unknown(f"rule[{index}].group_by", rule.group_by, own | set(SERIES_TAGS))
+    tables = [(f"notifier[{index}]", table.match) for index, table in enumerate(notifiers)]
+    tables += [(f"maintenance[{index}]", table.match) for index, table in enumerate(maintenance)]
+    for key, match in tables:
+        yield from _unknown(f"{key}.match", match, of_incidents)
+
+
+def _tags_of(rule: RuleConfig) -> set[str]:
+    """Return the tags of the rows or events that a rule receives."""
+    kind = RULES.get(str(rule.kind))
+    measurement = getattr(rule, "measurement", None) or getattr(
+        kind and kind.rule, "measurement", ""
+    )
+    return set(SCHEMA[measurement].tags) if measurement in SCHEMA else {*SERIES_TAGS, "metric"}
+
+
+def _unknown(key: str, names: Iterable[str] | None, known: Collection[str]) -> Iterator[str]:
+    for name in names or ():
+        if name not in known:
+            near = nearest(name, known)
+            hint = f'did you mean "{near}"?' if near else f"known here: {', '.join(sorted(known))}"
+            yield f"{key}.{name}: unknown label; {hint}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from costprobe.core.config.fields import Name, Section
+from costprobe.core.config.fields import Label, Name, Section
 from costprobe.core.schema import SCHEMA
 
 _OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
@@ -22,10 +22,10 @@ def _label(name: str) -> str:
 class HostConfig(Section):
     """Tags of this host in the series."""
 
-    name: str | None = Field(
+    name: Annotated[Label, Field(min_length=1)] | None = Field(
         None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
     )
-    labels: dict[Annotated[Name, AfterValidator(_label)], str] = Field(
+    labels: dict[Annotated[Name, AfterValidator(_label)], Label] = Field(
         default_factory=dict,
         description="Further tags on every row, such as rack or team.",
         examples=[{"rack": "a1"}],

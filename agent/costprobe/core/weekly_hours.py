@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, get_args
 from zoneinfo import ZoneInfo
@@ -14,12 +14,16 @@ from costprobe.core.records import NS_PER_S
 
 WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
 
+DAY_MINUTES: Final = 24 * 60
+WEEK_MINUTES: Final = 7 * DAY_MINUTES
+
 
 class WeeklyHoursConfig(Section):
     """Hours of the week with a figure of their own; they may end on the next day."""
 
     days: tuple[Weekday, ...] = Field(
         WEEKDAYS,
+        min_length=1,
         description="Days on which the hours start.",
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )
@@ -29,6 +33,13 @@ class WeeklyHoursConfig(Section):
         examples=["20:00"],
     )
 
+    def minutes(self) -> set[int]:
+        """Return the minutes of the week, from Monday's midnight, that these hours contain."""
+        start, end = _minute_of_day(self.start), _minute_of_day(self.end)
+        end += DAY_MINUTES if end <= start else 0
+        first = (DAY_MINUTES * WEEKDAYS.index(day) for day in self.days)
+        return {minute % WEEK_MINUTES for day in first for minute in range(day + start, day + end)}
+
     def contains(self, time_ns: int, timezone: str) -> bool:
         """Return whether an instant lies in these hours.
 
@@ -37,6 +48,28 @@ class WeeklyHoursConfig(Section):
             timezone: IANA name.
         """
         return is_within(self.days, self.start, self.end, timezone, time_ns)
+
+
+def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
+    """Check that each of some hours, of which the first match applies, has a minute of its own.
+
+    Raises:
+        ValueError: Earlier ones contain all minutes of one; the message names its index.
+    """
+    taken: set[int] = set()
+    for index, one in enumerate(hours):
+        minutes = one.minutes()
+        if minutes <= taken:
+            raise ValueError(
+                f"hours[{index}] never apply: earlier hours contain them; remove them, or write"
+                " them first"
+            )
+        taken |= minutes
+
+
+def _minute_of_day(text: str) -> int:
+    hour, minute = text.split(":")
+    return 60 * int(hour) + int(minute)
 
 
 def is_within(days: Collection[str], start: str, end: str, timezone: str, time_ns: int) -> bool:

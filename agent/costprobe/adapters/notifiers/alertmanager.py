@@ -20,7 +20,7 @@ from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.notifiers.notifier import Notifier
 from costprobe.adapters.notifiers.wording import one_line, rfc3339, symptom_lines
-from costprobe.core.config.fields import IS_URL, Duration, Name, key, matching
+from costprobe.core.config.fields import IS_URL, Duration, Name, key, url_matching
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
@@ -67,7 +67,9 @@ class AlertmanagerConfig(NotifierConfig):
             "four times that."
         ),
     )
-    generator_url: Annotated[str, matching(r"^https?://\S+$")] | None = Field(
+    generator_url: (
+        Annotated[str, url_matching(r"https?://\S+", "an http:// or https:// URL")] | None
+    ) = Field(
         None,
         description="Link that Alertmanager shows with each alert.",
         examples=["http://gpu-01:9102/"],
@@ -77,7 +79,9 @@ class AlertmanagerConfig(NotifierConfig):
     def _one_identity(self) -> AlertmanagerConfig:
         has_password = self.password_file is not None or self.password_credential is not None
         if has_password != (self.user is not None):
-            raise ValueError("user goes with password_file or password_credential")
+            raise ValueError(
+                "user and password_file or password_credential go together; add what is missing"
+            )
         if has_password and (self.token_file is not None or self.token_credential is not None):
             raise ValueError("give a password or a token, one of them")
         return self

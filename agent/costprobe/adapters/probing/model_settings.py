@@ -50,7 +50,7 @@ class ProbeConfig(CommonProbeConfig):
         ),
         examples=["transformer"],
     )
-    module: Annotated[str, matching(_MODULE)] | None = Field(
+    module: Annotated[str, matching(_MODULE, "write package.module:function")] | None = Field(
         None,
         description=(
             "Factory that returns (torch module, example inputs), as package.module:function."

@@ -120,7 +120,9 @@ class TensorConfig(Section):
         if size > MAX_ELEMENTS:
             raise ValueError(f"shape has more than {MAX_ELEMENTS} elements")
         if self.data is not None and len(self.data) != size:
-            raise ValueError(f"data has {len(self.data)} values where shape has {size}")
+            raise ValueError(
+                f"data has {len(self.data)} values where shape has {size}; write {size}"
+            )
         return self
 
 
@@ -131,10 +133,19 @@ class KserveProbeConfig(_ServedProbeConfig):
     """A server with the Open Inference Protocol v2, such as Triton or KServe."""
 
     kind: Literal["kserve"] = Field(description="Kind of probe.", examples=["kserve"])
-    model: Annotated[str, Field(min_length=1, max_length=200), matching(r"^[\w.:@+-]+$")] = Field(
-        description="Name of the model on the server.", examples=["ranker"]
-    )
-    version: Annotated[str, Field(max_length=50), matching(r"^[\w.-]+$")] | None = Field(
+    model: Annotated[
+        str,
+        Field(min_length=1, max_length=200),
+        matching(r"[\w.:@+-]+", "a model's name has letters, digits and _ . : @ + -"),
+    ] = Field(description="Name of the model on the server.", examples=["ranker"])
+    version: (
+        Annotated[
+            str,
+            Field(max_length=50),
+            matching(r"[\w.-]+", "a version has letters, digits and _ . -"),
+        ]
+        | None
+    ) = Field(
         None, description="Version of the model; by default the server chooses.", examples=["1"]
     )
     inputs: tuple[TensorConfig, ...] = Field(

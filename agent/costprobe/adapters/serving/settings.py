@@ -9,7 +9,16 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.serving.engines import ENGINES
-from costprobe.core.config.fields import Duration, Name, Qualities, Section, Share, key, matching
+from costprobe.core.config.fields import (
+    Duration,
+    Name,
+    Qualities,
+    Section,
+    Share,
+    has_port,
+    key,
+    matching,
+)
 from costprobe.domain.costing.serving.token_weights import size_of
 
 METRICS_PATH = "/metrics"
@@ -32,9 +41,10 @@ def _urls(value: object) -> object:
 
 def _with_path(url: str) -> str:
     match = _URL.fullmatch(url)
-    if match is None or len(url) > 500:  # noqa: PLR2004 - no real one is longer
+    if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
-            "a URL is http(s)://host:port/path, without user, query or fragment; a token"
+            "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
+            " fragment; a token"
             " goes into token_file"
         )
     return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
@@ -119,7 +129,11 @@ class CountersConfig(Section):
     executions: Selector | None = Field(
         None, description="Counter of executed batches.", examples=["my_batches_total"]
     )
-    model_label: Annotated[str, Field(max_length=100), matching(r"^([A-Za-z_]\w*)?$")] = Field(
+    model_label: Annotated[
+        str,
+        Field(max_length=100),
+        matching(r"([A-Za-z_]\w*)?", "a label has letters, digits and _"),
+    ] = Field(
         "",
         description="Label with the model's name; empty if there is none.",
         examples=["model_name"],

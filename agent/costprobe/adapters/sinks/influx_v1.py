@@ -58,7 +58,7 @@ class InfluxV1Config(HttpSinkConfig):
         if self.password_file and self.password_credential:
             raise ValueError("give password_file or password_credential, not both")
         if (self.password_file or self.password_credential) and self.user is None:
-            raise ValueError("a password needs its user; add user")
+            raise ValueError("password_file and password_credential need a user; add user")
         return self
 
 

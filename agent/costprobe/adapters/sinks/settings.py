@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from costprobe.adapters.net.settings import CaFile
-from costprobe.core.config.fields import IS_BARE_URL, Duration, Name, Section, key, matching
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Name, Section, key, url_matching
 
 
 class SinkConfig(Section):
@@ -68,7 +68,15 @@ class HttpSinkConfig(SinkConfig):
         examples=["http://127.0.0.1:8086"],
     )
     ca_file: CaFile = None
-    proxy: Annotated[str, matching(r"^https?://[^/@\s]+/?$")] | None = Field(
+    proxy: (
+        Annotated[
+            str,
+            url_matching(
+                r"https?://[^/@\s]+/?", "an http:// or https:// URL without user and path"
+            ),
+        ]
+        | None
+    ) = Field(
         None,
         description="URL of an HTTP proxy; those of the environment are not used.",
         examples=["http://proxy.example.com:3128"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from costprobe.app.accounting.ledger import Ledger
@@ -33,7 +34,7 @@ class SpotFeeds:
     ) -> None:
         self._plans = {plan.name: plan for plan in plans if isinstance(plan, SpotPlan)}
         self._feeds = {
-            name: TimedFeed(kind_of(name), plan, ledger, clock, on_event)
+            name: TimedFeed(kind_of(name, plan.currency), plan, ledger, clock, on_event)
             for name, plan in self._plans.items()
         }
 
@@ -63,10 +64,13 @@ class SpotFeeds:
         return statuses
 
 
-def kind_of(name: str) -> FeedKind:
+def kind_of(name: str, currency: str | None = None) -> FeedKind:
     """Return the feed kind of a spot plan.
 
     Args:
         name: Name of the plan.
+        currency: Its currency, which the source must not contradict.
     """
-    return FeedKind(f"spot price {name}", "price", f"spot {name}", parse_spot)
+    return FeedKind(
+        f"spot price {name}", "price", f"spot {name}", partial(parse_spot, currency=currency)
+    )

@@ -6,6 +6,7 @@ import re
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -74,27 +75,61 @@ def _zone(value: Any) -> Any:
     return value
 
 
-def matching(pattern: str) -> AfterValidator:
-    """Return a check that text matches a pattern, with pydantic's wording.
+def matching(pattern: str, words: str) -> AfterValidator:
+    """Return a check that text matches a pattern.
 
     `re` compiles the pattern on first use; pydantic's own engine compiles all patterns at start,
     at 70 kB each.
+
+    Args:
+        pattern: The pattern of the whole text.
+        words: What the text is, for the error.
     """
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise ValueError(f"String should match pattern '{pattern}'")
+            raise ValueError(words)
         return text
 
     return AfterValidator(check)
 
 
+def has_port(url: str) -> bool:
+    """Whether the port of a URL, if it has one, is from 1 to 65535."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
+def url_matching(pattern: str, words: str) -> AfterValidator:
+    """Return a check that a URL matches a pattern and has a valid port; arguments as of `matching`."""
+
+    def check(url: str) -> str:
+        if not (re.fullmatch(pattern, url) and has_port(url)):
+            raise ValueError(f"write {words}, with a port from 1 to 65535 if any")
+        return url
+
+    return AfterValidator(check)
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("contains a line break or another control character; remove it")
+    return value
+
+
 # An address without a user; and one without a query, too, which may contain a key.
-IS_URL = matching(r"^https?://[^/@\s]+(/\S*)?$")
-IS_BARE_URL = matching(r"^https?://[^/@\s?#]+(/[^\s?#]*)?$")
+IS_URL = url_matching(r"https?://[^/@\s]+(/\S*)?", "an http:// or https:// URL without a user")
+IS_BARE_URL = url_matching(
+    r"https?://[^/@\s?#]+(/[^\s?#]*)?", "an http:// or https:// URL without user and query"
+)
+# Text that becomes a tag or a label.
+Label = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 _AsDuration = PlainSerializer(format_duration, return_type=str, when_used="json")
 _AsSize = PlainSerializer(lambda size_bytes: f"{size_bytes}B", return_type=str, when_used="json")
-Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), _AsDuration]
+# Shorter ones are shorter than any action that they could time.
+Duration = Annotated[float, BeforeValidator(_duration), Field(ge=0.001), _AsDuration]
 Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
 WindowDuration = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]

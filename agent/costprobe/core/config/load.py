@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.config.root import (
@@ -19,17 +20,10 @@ from costprobe.core.config.root import (
     valid_part,
 )
 from costprobe.core.config.suggest import nearest
+from costprobe.core.config.wording import example_of, problem_words
 
 Root = TypeVar("Root", bound=RootSection)
 MAX_INTEGER = 2**63 - 1
-# Replacements for pydantic messages that do not state the fix.
-_WORDS = {
-    "missing": "is missing; add it",
-    "bool_type": "must be true or false",
-    "string_type": "must be text in quotes",
-    "int_type": "must be a whole number",
-    "date_from_datetime_inexact": "must be a date without a time, such as 2026-01-31",
-}
 
 
 class ConfigError(Exception):
@@ -123,34 +117,37 @@ def _cross_field_problems(context: Mapping[str, Any]) -> tuple[str, ...] | None:
     return error.problems if isinstance(error, CrossFieldError) else None
 
 
-def _merged(problems: Iterable[tuple[str, str]]) -> list[str]:
+def _merged(problems: Iterable[tuple[str, str, str]]) -> list[str]:
     """Return one line for each key: a union reports one error for each of its types."""
     by_key: dict[str, list[str]] = {}
-    for key, words in problems:
+    examples: dict[str, str] = {}
+    for key, words, example in problems:
         by_key.setdefault(key, []).append(words)
-    return [f"{key}: {'; or: '.join(words)}" for key, words in by_key.items()]
+        examples.setdefault(key, example)
+    return [_line(key, "; or: ".join(words), examples[key]) for key, words in by_key.items()]
 
 
-def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, str]:
+def _line(key: str, words: str, example: str) -> str:
+    shows_one = not example or "such as" in words or "did you mean" in words
+    return f"{key}: {words}" if shows_one else f"{key}: {words}, such as {example}"
+
+
+def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, str, str]:
+    """Return the key, what is wrong with it, and an example."""
     # The first part is the section's name, which may equal the tag of a branch elsewhere.
     section, *within = detail["loc"]
     location = (section, *(part for part in within if not _is_branch(part, classes)))
     key = _key_path(location) or "(file)"
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return key, f"unknown key; {_suggestion(detail['loc'], classes)}"
+        return key, f"unknown key; {_suggestion(detail['loc'], classes)}", ""
     if kind.startswith("union_tag"):
         name = str(location[0])
-        return (
-            f"{key}.{classes.kind_keys[name]}",
-            f"write one of {', '.join(classes.kinds[name])}",
-        )
-    if kind == "literal_error":
-        return key, f"write one of {detail['ctx']['expected']}"
-    words = _WORDS.get(kind)
-    if words is None:
-        words = str(detail["msg"]).removeprefix("Value error, ")
-    return key, words
+        kinds = ", ".join(classes.kinds[name])
+        return f"{key}.{classes.kind_keys[name]}", f"write one of {kinds}", ""
+    name, field = _field_at(detail["loc"], classes)
+    in_file = name if field is None else field.alias or name
+    return key, problem_words(detail, name), example_of(in_file, field)
 
 
 def _is_branch(part: object, classes: SectionClasses) -> bool:
@@ -158,7 +155,8 @@ def _is_branch(part: object, classes: SectionClasses) -> bool:
     return isinstance(part, str) and (
         classes.of_kind(part) is not None
         or "[" in part
-        or part in {"bool", "int", "list", "str", "constrained-int"}
+        or part.startswith("constrained-")
+        or part in {"bool", "date", "decimal", "dict", "float", "int", "list", "str", "tuple"}
     )
 
 
@@ -170,19 +168,38 @@ def _key_path(location: Iterable[object]) -> str:
 
 
 def _suggestion(location: Sequence[object], classes: SectionClasses) -> str:
-    model: Any = classes.root
-    for depth, part in enumerate(location[:-1]):
-        if isinstance(part, int):
-            continue
+    model = _section_at(location[:-1], classes)[0]
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = nearest(str(location[-1]), known)
+    return f'did you mean "{near}"?' if near else f"known here: {', '.join(known)}"
+
+
+def _field_at(location: Sequence[object], classes: SectionClasses) -> tuple[str, FieldInfo | None]:
+    """Return name and field of a location; without a field for a whole section."""
+    model, rest = _section_at(location, classes)
+    for name, field in model.model_fields.items():
+        if rest and (field.alias or name) == rest[0]:
+            return name, field
+    return "", None
+
+
+def _section_at(
+    location: Sequence[object], classes: SectionClasses
+) -> tuple[type[BaseModel], Sequence[object]]:
+    """Return the innermost section of a location, and the rest of the location within it."""
+    model: type[BaseModel] = classes.root
+    parts = [part for part in location if not isinstance(part, int)]
+    for depth, part in enumerate(parts):
         branch = classes.of_kind(str(part)) if depth else None
         if branch is not None:
             model = branch
             continue
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        model = section_in(fields[str(part)].annotation)
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = nearest(str(location[-1]), known)
-    return f'did you mean "{near}"?' if near else f"known here: {', '.join(known)}"
+        inner = section_in(fields[str(part)].annotation) if part in fields else None
+        if inner is None:
+            return model, parts[depth:]
+        model = inner
+    return model, ()
 
 
 def as_toml_tables(config: BaseModel) -> dict[str, Any]:

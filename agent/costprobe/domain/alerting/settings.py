@@ -53,6 +53,7 @@ class MaintenanceConfig(Section):
     )
     days: tuple[Weekday, ...] = Field(
         WEEKDAYS,
+        min_length=1,
         description="Days on which the window starts.",
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from costprobe.core.config.fields import Zone
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
-from costprobe.core.weekly_hours import WeeklyHoursConfig
+from costprobe.core.weekly_hours import WeeklyHoursConfig, check_each_applies
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
@@ -69,6 +69,7 @@ class CarbonConfig(SourceConfig):
             raise ValueError("give one of g_per_kwh, file, command and url")
         if self.hours and self.g_per_kwh is None:
             raise ValueError("hours need g_per_kwh for the other hours; add it")
+        check_each_applies(self.hours)
         return self
 
 

@@ -21,14 +21,15 @@ Spots = Mapping[str, TimedValues]
 NO_SPOTS: Spots = {}
 
 
-def parse_spot(text: str, now_ns: int) -> list[TimedValue]:
+def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[TimedValue]:
     """Parse prices per hour in any format of `parse_timed`.
 
     Args:
         text: Output of the source.
         now_ns: UTC in ns since 1970.
+        currency: The plan's currency.
 
     Raises:
         ValueError: It contains no price or an invalid one; the message states the expected format.
     """
-    return parse_timed(text, now_ns, FORMAT)
+    return parse_timed(text, now_ns, FORMAT, currency)

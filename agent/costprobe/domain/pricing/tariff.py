@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Currency, Day, Money, Section, Zone
 from costprobe.core.records import NS_PER_S
-from costprobe.core.weekly_hours import WeeklyHoursConfig
+from costprobe.core.weekly_hours import WeeklyHoursConfig, check_each_applies
 
 
 class TariffHoursConfig(WeeklyHoursConfig):
@@ -41,6 +41,11 @@ class TariffConfig(Section):
         description="Hours with their own tariff; the first match applies.",
         examples=[[{"start": "22:00", "end": "06:00", "tariff_per_kwh": Decimal("0.08")}]],
     )
+
+    @model_validator(mode="after")
+    def _all_hours_apply(self) -> Self:
+        check_each_applies(self.hours)
+        return self
 
 
 class EarlierTariffConfig(TariffConfig):

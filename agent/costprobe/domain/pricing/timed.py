@@ -119,7 +119,9 @@ class FigureFormat:
     list_keys: tuple[str, ...]
 
 
-def parse_timed(text: str, now_ns: int, format_: FigureFormat) -> list[TimedValue]:
+def parse_timed(
+    text: str, now_ns: int, format_: FigureFormat, currency: str | None = None
+) -> list[TimedValue]:
     """Parse figures: a single number, CSV with a time and a figure, or JSON.
 
     JSON is a number, an object with a figure and an optional time, a list of these, or an object
@@ -130,15 +132,16 @@ def parse_timed(text: str, now_ns: int, format_: FigureFormat) -> list[TimedValu
         text: Output of the source.
         now_ns: UTC in ns since 1970.
         format_: Names and limits.
+        currency: Currency of the figures; None if they are no money.
 
     Raises:
-        ValueError: It contains no figure or an invalid one; the message states the expected format.
+        ValueError: It names another currency, contains no figure or an invalid one; the message states the expected format.
     """
     stripped = text.strip()
     if not stripped:
         raise ValueError(f"is empty; expected one {format_.noun}, or lines of {format_.example}")
     if stripped[0] in "[{":
-        rows = _json_rows(stripped, format_)
+        rows = _json_rows(stripped, format_, currency)
     elif "," in stripped.splitlines()[0] or len(stripped.splitlines()) > 1:
         rows = _csv_rows(stripped, format_)
     else:
@@ -148,18 +151,30 @@ def parse_timed(text: str, now_ns: int, format_: FigureFormat) -> list[TimedValu
     return [TimedValue(_time_ns(when, now_ns), _figure(value, format_)) for when, value in rows]
 
 
-def _json_rows(text: str, format_: FigureFormat) -> list[tuple[Any, Any]]:
+def _json_rows(text: str, format_: FigureFormat, currency: str | None) -> list[tuple[Any, Any]]:
     try:
         document = json.loads(text, parse_float=Decimal, parse_int=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({error})") from error
+    _check_currency(document, currency)
     if isinstance(document, dict):
         lists = (document[key] for key in format_.list_keys if isinstance(document.get(key), list))
         document = next(lists, document)
     entries = document if isinstance(document, list) else [document]
     if not entries:
         raise ValueError(f"contains no {format_.noun}")
+    for entry in entries:
+        _check_currency(entry, currency)
     return [_json_row(entry, format_) for entry in entries]
+
+
+def _check_currency(entry: Any, currency: str | None) -> None:  # noqa: ANN401 - output of the source
+    """A price in another currency is an error: it would be added to others as if it were in theirs."""
+    named = _named(entry, ("currency", "Currency")) if isinstance(entry, dict) else None
+    if currency is not None and named is not None and str(named).upper() != currency:
+        raise ValueError(
+            f"its prices are in {named}, the plan in {currency}; use the plan's currency in both"
+        )
 
 
 def _json_row(entry: Any, format_: FigureFormat) -> tuple[Any, Any]:  # noqa: ANN401 - output of the source

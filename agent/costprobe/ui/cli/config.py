@@ -12,6 +12,7 @@ import click
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH
 from costprobe.core.units import counted
+from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
@@ -69,7 +70,13 @@ def check(config: str | None, *, as_json: bool) -> None:
         raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init")
-    found = _good(settings)
+    problems, notes = spot_file_findings(settings.config)
+    if problems:
+        refused = ConfigError(settings.path, problems)
+        if as_json:
+            click.echo(json.dumps(_bad(refused)))
+        raise bad_input(str(refused))
+    found = _good(settings, [*notes, *device_notes(settings.config)])
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -82,9 +89,8 @@ def check(config: str | None, *, as_json: bool) -> None:
         click.echo(f"note: {note}")
 
 
-def _good(settings: LoadedConfig) -> dict[str, Any]:
+def _good(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
     config = settings.config
-    notes = []
     if not config.probe:
         notes.append("no [[probe]]: only the devices' telemetry is measured")
     if not config.price:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from costprobe.core.config.fields import Level, Match, Name, Pause, Section, key
+from costprobe.core.config.fields import Label, Level, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import Event, Point
 
@@ -44,7 +44,7 @@ class RuleConfig(Section):
         ("host", "device"), description="Tags that distinguish incidents."
     )
     severity: Level = Field("warning", description="Severity of the incidents.")
-    labels: dict[Name, str] = Field(
+    labels: dict[Name, Label] = Field(
         default_factory=dict,
         description="Labels added to the incidents.",
         examples=[{"team": "ml"}],

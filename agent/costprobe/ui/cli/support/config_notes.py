@@ -1,0 +1,57 @@
+"""What `costprobe config check` finds beside the file: devices of this host, and files of prices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.app.configuration import Config
+from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.domain.pricing.spot_prices import parse_spot
+from costprobe.ui.cli.support.discovery import discovered_devices
+
+
+def device_notes(config: Config) -> Iterator[str]:
+    """Devices that the file names and this host does not have now; a sensor process looks."""
+    named = list(_named_devices(config))
+    if not named:
+        return
+    present = {device.name for device in discovered_devices(config.telemetry)}
+    for key, device in named:
+        if device not in present:
+            there = ", ".join(sorted(present)) or "none"
+            yield f"{key}: this host has no device {device} now; devices: {there}"
+
+
+def _named_devices(config: Config) -> Iterator[tuple[str, str]]:
+    for index, budget in enumerate(config.budget):
+        if budget.device is not None:
+            yield f"budget[{index}].device", budget.device
+    for index, plan in enumerate(config.price):
+        if plan.device is not None:
+            yield f"price[{index}].device", plan.device
+    for key, tables in (("probe", config.probe), ("service", config.service)):
+        for index, table in enumerate(tables):
+            for device in () if table.devices == "all" else table.devices:
+                yield f"{key}[{index}].devices", device
+
+
+def spot_file_findings(config: Config) -> tuple[list[str], list[str]]:
+    """Check the files of spot prices, as the daemon will read them.
+
+    Returns:
+        Errors of files with content that the daemon would refuse, and notes on files that cannot be
+        read now: `key.path: what is wrong`.
+    """
+    problems, notes = [], []
+    for index, plan in enumerate(config.price):
+        if isinstance(plan, SpotPlan) and plan.file is not None:
+            key = f"price[{index}].file"
+            try:
+                parse_spot(read_source(plan), time.time_ns(), plan.currency)
+            except SourceError as error:
+                notes.append(f"{key}: {error}")
+            except ValueError as error:
+                problems.append(f"{key}: {plan.file}: {error}")
+    return problems, notes
