@@ -59,6 +59,7 @@ MORE = {
     "SpotPlan": {"file": "/var/lib/prices/spot.csv"},
     "CarbonConfig": {"g_per_kwh": 380},
     "ThresholdRuleConfig": {"above": 350},
+    "CountersConfig": {"requests": "my_requests_total"},
     "WebhookConfig": {"url": "https://h/hook"},
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }
