@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import main
+from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
 from fakes.clock import FakeClock
 
@@ -52,6 +53,35 @@ LAST = {
         "7d": {"per_inference": None, "coverage": 0.1},
     },
 }
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("usage", "per million tokens out"),
+        ("chunks", "per million tokens out (chunks of the stream counted as tokens)"),
+    ],
+)
+def test_price_by_chunks_of_a_stream_is_marked(source, words):
+    line = probe_line(
+        {
+            "device": "gpu0",
+            "probe": "chat",
+            "tags": {"concurrency": "1"},
+            "fields": {"token_source": source},
+            "latency_ms": {"p50": 1.0},
+            "throughput_per_s": 1.0,
+            "energy": None,
+            "energy_absent": None,
+            "price": None,
+            "cost": {
+                "currency": "USD",
+                "cost_per_inference": 0.1,
+                "cost_per_million_tokens_out": 5.0,
+            },
+        }
+    )
+    assert line.endswith(words)
 
 
 def service(**changes):

@@ -4,6 +4,7 @@ import pytest
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import Summary
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.ui.text import per_million_tokens
 
 S = 10**9
 
@@ -36,6 +37,17 @@ def test_emissions_and_tokens_are_set_if_known():
     (one,) = probe_candidates(probes, costs, {})
     assert (one.carbon_g, one.cost_out) == (Summary(0.5, 0.0, 1), Summary(7.0, 0.0, 1))
     assert one.cost_in is None
+
+
+def test_prices_by_chunks_of_a_stream_are_marked():
+    probes, costs = runs([1.0, 2.0])
+    costs[0].fields["cost_per_million_tokens_out"] = 7.0
+    (counted,) = probe_candidates(probes, costs, {})
+    probes[1].fields["token_source"] = "chunks"  # noqa: S105 - no password
+    (guessed,) = probe_candidates(probes, costs, {})
+    assert (counted.counts_chunks, guessed.counts_chunks) == (False, True)
+    words = per_million_tokens(counted)
+    assert per_million_tokens(guessed) == f"{words} (chunks of the stream counted as tokens)"
 
 
 def test_disturbed_and_older_software_samples_are_excluded():

@@ -31,3 +31,5 @@ def test_guide_names_every_engine_and_request_counter():
         for measure in ("requests", "tokens_in", "compute_s", "prefill_s"):
             for counter in engine.counters.get(measure, ())[:1]:
                 assert f"`{counter.name}`" in GUIDE, (engine.name, counter.name)
+        assert f"| `{engine.name}` |" in GUIDE
+        assert not engine.option or f"`{engine.option}`" in GUIDE, engine.option

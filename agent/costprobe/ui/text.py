@@ -45,9 +45,18 @@ def joules(value: float) -> str:
     return f"{value:,.0f} J" if "e+" in text else f"{text} J"
 
 
+# How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.
+CHUNKS = "chunks of the stream counted as tokens"
+
+
 def per_million_tokens(one: Candidate) -> str:
     """Cost and energy of a million tokens of each kind; empty if neither is known."""
-    parts = [
+    words = "; ".join(part for part in _per_million(one) if part)
+    return f"{words} ({CHUNKS})" if words and one.counts_chunks else words
+
+
+def _per_million(one: Candidate) -> list[str]:
+    return [
         ", ".join(texts)
         for texts in (
             [
@@ -65,4 +74,3 @@ def per_million_tokens(one: Candidate) -> str:
             ],
         )
     ]
-    return "; ".join(part for part in parts if part)

@@ -45,6 +45,7 @@ class Engine:
         prefix: Prefix of its metric names; "" if there is none.
         counts_begin_at_zero: Whether a series is created by its first count, so that the whole
             value of a new series was counted since the last reading.
+        option: What to set at the server for its metrics; "" if they are there by default.
     """
 
     name: str
@@ -53,3 +54,4 @@ class Engine:
     model_label: str = ""
     prefix: str = ""
     counts_begin_at_zero: bool = False
+    option: str = ""

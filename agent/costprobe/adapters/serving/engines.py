@@ -129,6 +129,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model_name",
             prefix="sglang:",
             counts_begin_at_zero=True,
+            option="--enable-metrics",
         ),
         Engine(
             name="tgi",
@@ -175,6 +176,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model_name",
             prefix="ts_",
             counts_begin_at_zero=True,
+            option="metrics_mode=prometheus",
         ),
         Engine(
             name="kserve",
@@ -210,6 +212,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model_name",
             prefix="trtllm_",
             counts_begin_at_zero=True,
+            option="return_perf_metrics: true",
         ),
         Engine(
             name="dynamo",
@@ -247,6 +250,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("tokens_in", "tokens_out"),
             prefix="llamacpp:",
             counts_begin_at_zero=True,
+            option="--metrics",
         ),
         Engine(
             name="lmdeploy",
@@ -295,6 +299,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="requested_model",
             prefix="litellm_",
             counts_begin_at_zero=True,
+            option='callbacks: ["prometheus"]',
         ),
     )
 }

@@ -107,7 +107,7 @@ class LazyGroup(ExampleGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; no file, name or text can contain a NUL."""
-        if any("\0" in arg for arg in args):
+        if any("\0" in str(arg) for arg in args):
             ctx.fail("an argument contains a NUL character; remove it")
         return super().parse_args(ctx, args)
 

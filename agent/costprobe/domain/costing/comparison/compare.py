@@ -63,6 +63,8 @@ class Candidate:
         contended: Samples excluded because another process used the device.
         throttled: Samples excluded because the device was throttled.
         outdated: Samples excluded because they are of older software.
+        counts_chunks: Whether chunks of streams were counted as tokens, because the answers of the
+            server had no token counts.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Candidate:
     contended: int = 0
     throttled: int = 0
     outdated: int = 0
+    counts_chunks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

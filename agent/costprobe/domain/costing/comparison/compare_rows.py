@@ -113,6 +113,7 @@ def _probe_candidate(
         contended=counted.contended,
         throttled=counted.throttled,
         outdated=counted.outdated,
+        counts_chunks=any(row.fields.get("token_source") == "chunks" for row in rows),
     )
 
 

@@ -37,8 +37,12 @@ def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]
         exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
         reading = read_counters(exposition, engine, service.models, service.model or "")
     except ScrapeError as error:
-        fix = "see docs/serving.md for the address, and the option that enables it"
+        enable = f"set {engine.option} at the server; " if engine.option else ""
+        fix = f"{enable}docs/serving.md has the address and the option of each engine"
         return Check(name, "bad", f"{url}: {error}", fix)
+    if not body.strip():
+        fix = f"set {engine.option or 'the option that enables its metrics'} at the server"
+        return Check(name, "bad", f"{url}: the page of metrics is empty", fix)
     measures = ", ".join(sorted(reading.measures)) or "nothing"
     if reading.missing:
         fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'

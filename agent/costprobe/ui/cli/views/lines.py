@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import money
+from costprobe.ui.text import CHUNKS, money
 
 PER_THOUSAND = 1000
 # What an energy covers, in words.
@@ -49,7 +49,9 @@ def _served_line(document: dict[str, Any]) -> str:
     ]
     per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
     if per_million is not None:
-        parts.append(f"{money(per_million, document['cost']['currency'])} per million tokens out")
+        counted = f" ({CHUNKS})" if fields.get("token_source") == "chunks" else ""
+        price = money(per_million, document["cost"]["currency"])
+        parts.append(f"{price} per million tokens out{counted}")
     if fields.get("cached"):
         parts.append("cached: a cache of the server answered")
     if fields.get("errors"):
