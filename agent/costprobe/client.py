@@ -145,12 +145,12 @@ class OpenStore:
             )
         )
         named = sorted({name for row in rows for name in row.tags})
-        had = {name for row in rows for name in row.fields}
-        wanted = [name for name in schema if name in had] if fields is None else list(fields)
+        present = {name for row in rows for name in row.fields}
+        selected = [name for name in schema if name in present] if fields is None else list(fields)
         columns: dict[str, list[Any]] = {"time": [row.time_ns for row in rows]}
         for name in named:
             kinds[name], columns[name] = str, [row.tags.get(name) for row in rows]
-        for name in wanted:
+        for name in selected:
             kinds[name] = schema[name]
             columns[name] = [row.fields.get(name) for row in rows]
         kinds["period_s"] = int

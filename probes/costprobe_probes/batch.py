@@ -161,10 +161,10 @@ def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -
         curve: Measured points, in any order.
         batch: Batch to predict.
     """
-    known = [(0, base_bytes), *sorted((point.batch, point.peak_bytes) for point in curve)]
+    measured = [(0, base_bytes), *sorted((point.batch, point.peak_bytes) for point in curve)]
     slopes = [
         (later_bytes - earlier_bytes) / (later - earlier)
-        for (earlier, earlier_bytes), (later, later_bytes) in zip(known, known[1:])
+        for (earlier, earlier_bytes), (later, later_bytes) in zip(measured, measured[1:])
     ]
-    last, last_bytes = max((point for point in known if point[0] <= batch), default=known[0])
+    last, last_bytes = max((point for point in measured if point[0] <= batch), default=measured[0])
     return int(last_bytes + max(0.0, *slopes) * (batch - last))

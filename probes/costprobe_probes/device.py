@@ -195,8 +195,8 @@ class CudaDevice:
     def headroom_bytes(self) -> int:
         """Return the memory reserved by this process plus free memory less the reserve."""
         free, total = torch.cuda.mem_get_info(self.torch_device)
-        own = torch.cuda.memory_reserved(self.torch_device)
-        return own + free - reserved_bytes(total)
+        reserved = torch.cuda.memory_reserved(self.torch_device)
+        return reserved + free - reserved_bytes(total)
 
 
 def _writer(cache_bytes: int, device: torch.device) -> Runnable:

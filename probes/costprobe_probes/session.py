@@ -57,12 +57,12 @@ class Session:
 
     def _model(self, request: dict[str, Any]) -> LoadedModel:
         spec = Spec.of(request)
-        wanted = (json.dumps(spec), request["seed"], bool(request.get("compile")))
-        if self._loaded is None or self._loaded_as != wanted:
+        key = (json.dumps(spec), request["seed"], bool(request.get("compile")))
+        if self._loaded is None or self._loaded_as != key:
             self._loaded = None  # release the old model before loading the new one
             workload = load(spec, request["seed"])
             facts = model_facts(workload, name=spec.name, dtype=spec.dtype)
             workload = workload.on(self._device.torch_device)
             compiled = CompiledModule(workload.module) if request.get("compile") else None
-            self._loaded, self._loaded_as = LoadedModel(workload, facts, compiled), wanted
+            self._loaded, self._loaded_as = LoadedModel(workload, facts, compiled), key
         return self._loaded

@@ -40,15 +40,15 @@ def summary(latencies_ms: Sequence[float]) -> dict[str, float]:
     ordered = sorted(latencies_ms)
     mean_ms = statistics.fmean(ordered)
     deviation_ms = statistics.stdev(ordered) if len(ordered) > 1 else 0.0
-    found = {
+    figures = {
         "p50": quantile(ordered, 0.5),
         "mean": mean_ms,
         "cv": deviation_ms / mean_ms if mean_ms > 0 else 0.0,
     }
     for name, needed in SAMPLES_NEEDED.items():
         if len(ordered) >= needed:
-            found[name] = quantile(ordered, int(name[1:]) / 100)
-    return found
+            figures[name] = quantile(ordered, int(name[1:]) / 100)
+    return figures
 
 
 def outliers(values: Sequence[float]) -> int:

@@ -81,11 +81,11 @@ def notifier_problems(
 ) -> Iterator[str]:
     """Check that the notifiers of rules exist."""
     names = sorted(notifier.name for notifier in notifiers if notifier.name)
-    known = f"write one of {', '.join(names)}" if names else "add a [[notifier]]"
+    fix = f"write one of {', '.join(names)}" if names else "add a [[notifier]]"
     for index, rule in enumerate(rules):
         for name in rule.notify or ():
             if name not in names:
-                yield f"rule[{index}].notify: unknown notifier {name!r}; {known}"
+                yield f"rule[{index}].notify: unknown notifier {name!r}; {fix}"
 
 
 def label_problems(

@@ -56,8 +56,8 @@ class KserveClient:
             (model, {"platform": "platform", "versions": "model_versions"}),
         ):
             if isinstance(answer, dict):
-                known = {fact: answer.get(name) for name, fact in names.items()}
-                facts.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
+                values = {fact: answer.get(name) for name, fact in names.items()}
+                facts.update((k, connection.excerpt(str(v))) for k, v in values.items() if v)
         return facts
 
     def cache_hits(self, connection: ServerConnection) -> int | None:
@@ -67,8 +67,8 @@ class KserveClient:
         if not isinstance(entries, list):
             return None
         counts = [_cache_hits(entry) for entry in entries]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        known_counts = [count for count in counts if count is not None]
+        return sum(known_counts) if known_counts else None
 
     def model_names(self, connection: ServerConnection) -> list[str]:
         """Return the models in the server's repository, if it supports that extension."""

@@ -154,8 +154,8 @@ class LoadGenerator:
             answered, failed = len(self._replies), len(self._failed)
             if answered + failed + self._in_flight >= MAX_OUTCOMES:
                 raise ServerError(f"more than {MAX_OUTCOMES} requests: set a lower concurrency")
-            wanted = self._quota.answers
-            enough = wanted is not None and answered + self._in_flight >= wanted
+            answers = self._quota.answers
+            enough = answers is not None and answered + self._in_flight >= answers
             if enough or failed >= self._quota.failures:
                 return False
             self._in_flight += 1

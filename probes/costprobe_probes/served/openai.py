@@ -93,8 +93,8 @@ class OpenAiClient:
         }
         for entry in self._listed_models(connection):
             if entry["id"] == self._model:
-                known = {name: entry.get(name) for name in _IDENTITY}
-                facts.update((k, connection.excerpt(str(v))) for k, v in known.items() if v)
+                identity = {name: entry.get(name) for name in _IDENTITY}
+                facts.update((k, connection.excerpt(str(v))) for k, v in identity.items() if v)
         version = query(connection, "GET", f"{self._root}/version")
         if isinstance(version, dict) and isinstance(version.get("version"), str):
             facts["server_version"] = connection.excerpt(version["version"])

@@ -92,5 +92,9 @@ def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:
-    known = [count for count in counts if count is not None]
-    return statistics.fmean(known) if known and len(known) == len(counts) else None
+    known_counts = [count for count in counts if count is not None]
+    return (
+        statistics.fmean(known_counts)
+        if known_counts and len(known_counts) == len(counts)
+        else None
+    )

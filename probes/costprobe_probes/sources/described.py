@@ -44,5 +44,5 @@ def _tensor(given: Mapping[str, Any], batch: int) -> torch.Tensor:
         return torch.randint(0, int(given.get("below", 1000)), shape, dtype=INTEGERS[dtype])
     if dtype == "bool":
         return torch.ones(shape, dtype=torch.bool)
-    known = ", ".join([*FLOATS, *INTEGERS, "bool"])
-    raise ProbeConfigError(f"inputs: no dtype {dtype!r}; known dtypes: {known}")
+    dtypes = ", ".join([*FLOATS, *INTEGERS, "bool"])
+    raise ProbeConfigError(f"inputs: no dtype {dtype!r}; known dtypes: {dtypes}")

@@ -28,10 +28,10 @@ def load(spec: Spec) -> SourcedModel:
         ProbeConfigError: The factory cannot be imported, or returns something else.
     """
     name = str(spec.module)
-    made = _imported(spec.module)()
-    if not (isinstance(made, (tuple, list)) and len(made) == 2):  # noqa: PLR2004 - a pair
+    built = _imported(spec.module)()
+    if not (isinstance(built, (tuple, list)) and len(built) == 2):  # noqa: PLR2004 - a pair
         raise ProbeConfigError(f"{name}: must return (torch module, example inputs)")
-    model, examples = made
+    model, examples = built
     if not isinstance(model, nn.Module):
         raise ProbeConfigError(f"{name}: returned a {type(model).__name__}, not a torch.nn.Module")
     return SourcedModel(model, lambda batch: _batch_of(name, examples, batch))

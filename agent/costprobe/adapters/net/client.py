@@ -71,13 +71,13 @@ class HttpClient:
             Misconfigured: The URL is not valid, or TLS cannot be established with these
                 certificates.
         """
-        own = {"User-Agent": f"costprobe/{__version__}", **(headers or {})}
+        all_headers = {"User-Agent": f"costprobe/{__version__}", **(headers or {})}
         if not self._keep:
-            own["Connection"] = "close"
+            all_headers["Connection"] = "close"
         try:
             pool = self._pool(is_tls=to.is_tls)
             response = pool.request(
-                method, to.url, body=body, headers=own, redirect=False, retries=False
+                method, to.url, body=body, headers=all_headers, redirect=False, retries=False
             )
         except Exception as error:
             failure = self._translated(error, to)

@@ -146,8 +146,8 @@ class ProbeConfig(CommonProbeConfig):
         if kind in SOURCES:
             example = SOURCES[kind].example
             raise ValueError(f'add the model to load, such as "{kind}:{example}"')
-        known = [f"{name}:{of.example}" if of.example else name for name, of in SOURCES.items()]
-        named = ", ".join(f'"{name}"' for name in (*known, *SERVERS))
+        kinds = [f"{name}:{of.example}" if of.example else name for name, of in SOURCES.items()]
+        named = ", ".join(f'"{name}"' for name in (*kinds, *SERVERS))
         raise ValueError(f"unknown probe kind {kind!r}; write one of {named}")
 
     @model_validator(mode="after")

@@ -82,15 +82,15 @@ class ProbeRunner:
                 child does not raise.
         """
         with self._lock:
-            kept = False
+            keep_child = False
             try:
                 outcome = self._run(request, device, on_edge, on_progress)
-                kept = self._keep_alive and isinstance(outcome, ProbeOutcome)
+                keep_child = self._keep_alive and isinstance(outcome, ProbeOutcome)
                 return outcome
             finally:
                 # Also after an error of a callback: otherwise the child would continue, and the next
                 # run would receive its messages.
-                if not kept:
+                if not keep_child:
                     self._end_child()
 
     def close(self) -> None:

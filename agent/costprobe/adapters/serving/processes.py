@@ -31,9 +31,9 @@ def service_pids(
     pids_by_service: dict[str, frozenset[int]] = {}
     for service in services:
         if service.processes:
-            own = {name[:COMM_CHARS] for name in service.processes}
+            comm_names = {name[:COMM_CHARS] for name in service.processes}
             pids_by_service[service.name] = frozenset(
-                pid for pid, name in names.items() if name in own
+                pid for pid, name in names.items() if name in comm_names
             )
     return pids_by_service
 
@@ -52,8 +52,8 @@ def busy_by_service(
         own_pids: Processes of probes, whose time is accounted for separately.
     """
     services: dict[str, float | None] = {
-        name: sum(busy_s.get(pid, 0.0) for pid in sorted(own)) if own else None
-        for name, own in pids.items()
+        name: sum(busy_s.get(pid, 0.0) for pid in sorted(members)) if members else None
+        for name, members in pids.items()
     }
     taken = own_pids.union(*pids.values())
     return services, sum(seconds for pid, seconds in busy_s.items() if pid not in taken)

@@ -253,8 +253,8 @@ def _absent_models(
     requests = measures.get("requests")
     if models is None or requests is None or requests.counter not in exposition.samples:
         return []
-    seen = {value.model for value in requests.series.values()}
-    return [f"{requests.counter} of the model {model}" for model in models if model not in seen]
+    present = {value.model for value in requests.series.values()}
+    return [f"{requests.counter} of the model {model}" for model in models if model not in present]
 
 
 def _generic(config: CountersConfig) -> Engine:

@@ -134,10 +134,10 @@ def missing(
     Raises:
         StoreError: The file belongs to another program or to a newer version of this one.
     """
-    seen = recorded(connection, path)
-    if seen != [migration.name for migration in migrations[: len(seen)]]:
-        raise StoreError("open", path, "newer", f"its last migration is {seen[-1]!r}")
-    return migrations[len(seen) :]
+    applied = recorded(connection, path)
+    if applied != [migration.name for migration in migrations[: len(applied)]]:
+        raise StoreError("open", path, "newer", f"its last migration is {applied[-1]!r}")
+    return migrations[len(applied) :]
 
 
 def migrate(

@@ -78,7 +78,7 @@ class StoreReader:
         self, measurement: str | None = None, tags: Mapping[str, str] | None = None
     ) -> list[StoredSeries]:
         """Return the series of a measurement, or all, in the order of their keys."""
-        wanted = written_tags(tags or {}).items()
+        tag_items = written_tags(tags or {}).items()
         rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
         selected = (
             StoredSeries(number, name, key, json.loads(text)) for number, name, key, text in rows
@@ -86,7 +86,7 @@ class StoreReader:
         return [
             series
             for series in selected
-            if measurement in (None, series.measurement) and wanted <= series.tags.items()
+            if measurement in (None, series.measurement) and tag_items <= series.tags.items()
         ]
 
     def points(
@@ -152,16 +152,16 @@ class StoreReader:
         wanted = self.series(measurement, tags)
         number, results = number_reader(field), []
         for series, is_sampled, rows in self._sample(wanted, since_ns, until_ns, sample):
-            own = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
+            values = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
             for row in rows:
                 if row.period_s:
                     rolled = self._rolled_number(row, field)
                     if rolled is not None:
-                        own.add(row.time_ns, rolled[0], RowEnd(row.newest_ns, rolled[1]))
+                        values.add(row.time_ns, rolled[0], RowEnd(row.newest_ns, rolled[1]))
                 elif (value := number(row.text)) is not None:
-                    own.add(row.time_ns, value)
-            if own.values:
-                results.append(own)
+                    values.add(row.time_ns, value)
+            if values.values:
+                results.append(values)
         return results
 
     def last(

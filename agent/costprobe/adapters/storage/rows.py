@@ -56,9 +56,9 @@ class SeriesIds:
 
     def of(self, connection: sqlite3.Connection, key: str) -> int:
         """Return the id of a series; create it if it is new."""
-        known = self._ids.get(key)
-        if known is not None:
-            return known
+        cached = self._ids.get(key)
+        if cached is not None:
+            return cached
         if len(self._ids) >= CACHED_SERIES_MAX:
             self._ids.clear()
         measurement, tags = parse_series_key(key)

@@ -37,24 +37,24 @@ def kill_marked(mark: dict[str, str], proc: Path = _PROC) -> set[int]:
     Returns:
         Their process ids.
     """
-    wanted = b"%b=%b" % (NAME.encode(), mark[NAME].encode())
+    marking = b"%b=%b" % (NAME.encode(), mark[NAME].encode())
     killed: set[int] = set()
     for _ in range(ROUNDS_MAX):
         pids = [int(path.name) for path in proc.iterdir() if path.name.isdigit()]
-        found = {pid for pid in pids if _killed(pid, wanted, proc)}
-        if not found:
+        killed_pids = {pid for pid in pids if _killed(pid, marking, proc)}
+        if not killed_pids:
             break
-        killed |= found
+        killed |= killed_pids
     return killed
 
 
-def _killed(pid: int, wanted: bytes, proc: Path) -> bool:
+def _killed(pid: int, marking: bytes, proc: Path) -> bool:
     """Return whether a process had the mark and was killed; a zombie has no environment."""
     # It ended, belongs to another user, or the kernel is older than 5.3 and has no pidfd.
     with suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
-            if wanted in (proc / str(pid) / "environ").read_bytes().split(b"\0"):
+            if marking in (proc / str(pid) / "environ").read_bytes().split(b"\0"):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 return True
         finally:

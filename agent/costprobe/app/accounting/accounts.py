@@ -65,9 +65,9 @@ class Accounts:
         of a device that is not in the price book yet are skipped. A reading in which the price
         changed becomes a row for each price.
         """
-        known = [(reading, device) for reading, device in readings if self._book.has(device.name)]
+        priced = [(reading, device) for reading, device in readings if self._book.has(device.name)]
         offset_ns = utc_ns(self._clock, 0)
-        self._store(self._charges.charge(known, offset_ns), offset_ns)
+        self._store(self._charges.charge(priced, offset_ns), offset_ns)
 
     def close(self) -> None:
         """Store the rows of MIG devices that wait for their board's reading."""
@@ -124,8 +124,8 @@ class Accounts:
         name = f"terms {device}"
         with self._lock:
             before = self._last_terms.get(device)
-            if before is None and (kept := self._ledger.state(name)) is not None:
-                before = Terms.from_document(kept)
+            if before is None and (stored := self._ledger.state(name)) is not None:
+                before = Terms.from_document(stored)
             self._last_terms[device] = terms
         if before != terms:
             self._ledger.put_state(name, terms.to_document())
@@ -136,8 +136,8 @@ class Accounts:
         device, probe = run.result.device, run.result.probe
         state = self._states.get((device, probe))
         if state is None:
-            kept = self._ledger.state(_state_name(device, probe))
-            state = ProbeState() if kept is None else ProbeState.from_document(kept)
+            document = self._ledger.state(_state_name(device, probe))
+            state = ProbeState() if document is None else ProbeState.from_document(document)
         if terms is None:
             return state
         currency = terms.rate.currency

@@ -51,5 +51,5 @@ class CarbonFeed:
         """Return the state of the series; empty without a source."""
         if self._feed is None:
             return {}
-        known = self._feed.status()
-        return {"g_per_kwh": known.pop("value"), "intensities": known.pop("values"), **known}
+        status = self._feed.status()
+        return {"g_per_kwh": status.pop("value"), "intensities": status.pop("values"), **status}

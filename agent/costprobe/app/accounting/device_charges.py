@@ -98,11 +98,11 @@ class DeviceCharges:
     def between(self, device: str, start_ns: int, end_ns: int) -> list[Charge]:
         """Return the charges of a device between two CLOCK_MONOTONIC ns, cut at both."""
         with self._lock:
-            kept = self._kept.get(device, deque())
-            first = bisect_right(kept, start_ns, key=lambda charge: charge.end_ns)
+            charged = self._kept.get(device, deque())
+            first = bisect_right(charged, start_ns, key=lambda charge: charge.end_ns)
             return [
                 charge.within(start_ns, end_ns)
-                for charge in islice(kept, first, None)
+                for charge in islice(charged, first, None)
                 if charge.start_ns < end_ns
             ]
 
@@ -114,14 +114,14 @@ class DeviceCharges:
     def first_ns(self, device: str) -> int | None:
         """Return the CLOCK_MONOTONIC ns of the start of the oldest charge kept; None without any."""
         with self._lock:
-            kept = self._kept.get(device)
-            return kept[0].start_ns if kept else None
+            charged = self._kept.get(device)
+            return charged[0].start_ns if charged else None
 
     def seen_ns(self, device: str) -> int:
         """Return the CLOCK_MONOTONIC ns until which a device was charged; 0 before the first."""
         with self._lock:
-            kept = self._kept.get(device)
-            return kept[-1].end_ns if kept else 0
+            charged = self._kept.get(device)
+            return charged[-1].end_ns if charged else 0
 
     def _needs_energy(self, device: Device, reading: Reading, offset_ns: int) -> bool:
         """Whether the device pays for electricity apart, at either end of a reading."""
@@ -150,10 +150,10 @@ class DeviceCharges:
             energy_j,
         )
         if self._keep_ns:
-            kept = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
-            kept.extend(charges)
-            while kept[0].end_ns < reading.end_ns - self._keep_ns:
-                kept.popleft()
+            readings = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
+            readings.extend(charges)
+            while readings[0].end_ns < reading.end_ns - self._keep_ns:
+                readings.popleft()
         return ChargedReading(reading, device, charges)
 
 

@@ -127,10 +127,10 @@ class DeviceLog:
         if energy_j is None or not parts:
             return None
         methods = [interval.method for interval, _ in parts]
-        known = [method for method in methods if method is not None]
-        if len(known) < len(methods):
+        known_methods = [method for method in methods if method is not None]
+        if len(known_methods) < len(methods):
             return None
-        method = min(known, key=TRUST.index)
+        method = min(known_methods, key=TRUST.index)
         length_s = (end_ns - start_ns) / NS_PER_S
         base, step_s = BOARD_REL_ERR, self._poll_s
         if method in ("counter", "rapl", "modelled"):

@@ -113,12 +113,12 @@ class StoreLedger:
         Raises:
             ValueError: A point without a measurement or with a time beyond 64 bits.
         """
-        kept = tuple(points)
-        self._write(rendered(kept))
+        rows = tuple(points)
+        self._write(rendered(rows))
         if self._observer is None:
             return
         try:
-            derived = self._observer(kept)
+            derived = self._observer(rows)
         except Exception:
             logger.exception("detection failed on new rows")
             return

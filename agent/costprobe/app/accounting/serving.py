@@ -204,10 +204,10 @@ def grouped(
         groups = [group for group in groups if not group[1] & boards]
         members = [member for group in joined for member in group[0]]
         groups.append(([*members, service], boards.union(*(group[1] for group in joined))))
-    found = [
+    grouped_services = [
         (together, [device for device in devices if board_of(device.name) in boards])
         for together, boards in groups
     ]
-    claimed = {device.name for _, held in found for device in held}
+    claimed = {device.name for _, held in grouped_services for device in held}
     rest = [device for device in devices if device.name not in claimed]
-    return [*found, ([], rest)] if rest else found
+    return [*grouped_services, ([], rest)] if rest else grouped_services

@@ -96,10 +96,10 @@ class DeviceCosts:
     def charged_ns(self) -> tuple[int, int] | None:
         """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
         firsts = [self._charges.first_ns(device.name) for device in self.devices]
-        known = [first_ns for first_ns in firsts if first_ns is not None]
-        if not known:
+        known_ns = [first_ns for first_ns in firsts if first_ns is not None]
+        if not known_ns:
             return None
-        return min(known), max(self._charges.seen_ns(device.name) for device in self.devices)
+        return min(known_ns), max(self._charges.seen_ns(device.name) for device in self.devices)
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
@@ -134,11 +134,15 @@ class DeviceCosts:
         return DeviceBill(
             allocations=allocations,
             plans={
-                name: "+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(known)))
-                for name, known in charges.items()
-                if _terms_of(known)
+                name: "+".join(
+                    dict.fromkeys(terms.rate.plan for terms in _terms_of(device_charges))
+                )
+                for name, device_charges in charges.items()
+                if _terms_of(device_charges)
             },
-            currencies={name: _currencies(known) for name, known in charges.items()},
+            currencies={
+                name: _currencies(device_charges) for name, device_charges in charges.items()
+            },
             busy_shares=busy_shares,
             emitted={
                 device.name: self._emitted(device, start_ns, end_ns, offset_ns)
@@ -158,8 +162,10 @@ class DeviceCosts:
             return {}
         runs = self._runs.between(device.name, start_ns, end_ns)
         probing = [self._log.energy_j(name, run.start_ns, run.end_ns) for run in runs]
-        known = [each for each in probing if each is not None]
-        return energy_shares(use, energy_j, sum(known) if len(known) == len(probing) else None)
+        known_shares = [each for each in probing if each is not None]
+        return energy_shares(
+            use, energy_j, sum(known_shares) if len(known_shares) == len(probing) else None
+        )
 
     def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
         """Return a device's energy; that of a MIG device is its slices' share of the board's."""
@@ -199,18 +205,18 @@ class DeviceCosts:
         )
         uses = []
         for currency in _currencies(charges):
-            own = [each for each in charges if _currency(each) == currency]
-            known = [each for each in own if each.cost is not None]
-            if not known:
+            in_currency = [each for each in charges if _currency(each) == currency]
+            priced = [each for each in in_currency if each.cost is not None]
+            if not priced:
                 continue
-            probing = [each.within(run.start_ns, run.end_ns) for run in runs for each in known]
+            probing = [each.within(run.start_ns, run.end_ns) for run in runs for each in priced]
             uses.append(
                 replace(
                     use,
-                    hardware=total_of([each.hardware or Decimal(0) for each in known]),
-                    energy=total_of([each.electricity or Decimal(0) for each in known]),
+                    hardware=total_of([each.hardware or Decimal(0) for each in priced]),
+                    energy=total_of([each.electricity or Decimal(0) for each in priced]),
                     probing_energy=total_of([each.electricity or Decimal(0) for each in probing]),
-                    idle_energy=self._idle_energy(use, known),
+                    idle_energy=self._idle_energy(use, priced),
                     currency=currency,
                 )
             )

@@ -183,8 +183,10 @@ class ServingGroup:
     ) -> list[Point]:
         """Return the rows of one service."""
         devices = service.config.devices
-        known = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
-        busy_share = sum(known) / len(known) if len(known) == len(devices) else None
+        known_shares = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
+        busy_share = (
+            sum(known_shares) / len(known_shares) if len(known_shares) == len(devices) else None
+        )
         weighing = service.weighing(window, busy_share)
         cost = service_cost(window, devices, bill.allocations, weighing)
         currency = bill.currency_of(devices)

@@ -34,7 +34,9 @@ class ProcessOwners:
         pids_by_service = service_pids(self._services, pids, self._proc)
         with self._lock:
             for pid in pids:
-                owners = frozenset(name for name, own in pids_by_service.items() if pid in own)
+                owners = frozenset(
+                    name for name, members in pids_by_service.items() if pid in members
+                )
                 if owners or (self._proc / str(pid)).exists():
                     # The most recent is last, so that the oldest are dropped first.
                     self._owners.pop(pid, None)

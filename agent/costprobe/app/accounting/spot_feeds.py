@@ -55,11 +55,11 @@ class SpotFeeds:
         """Return the state of each plan's series."""
         statuses = {}
         for name, feed in self._feeds.items():
-            known = feed.status()
+            status = feed.status()
             statuses[name] = {
-                "per_hour": known.pop("value"),
-                "prices": known.pop("values"),
-                **known,
+                "per_hour": status.pop("value"),
+                "prices": status.pop("values"),
+                **status,
             }
         return statuses
 

@@ -93,22 +93,22 @@ class TimedFeed:
     def status(self) -> dict[str, Any]:
         """Return the feed's state; `value` is None before the first value."""
         now_ns = self._clock.time_ns()
-        known = self.current()
-        value = known.at(now_ns)
+        values = self.current()
+        value = values.at(now_ns)
         return {
             "value": None if value is None else str(value.value),
             "since_ns": None if value is None else value.time_ns,
-            "seen_ns": known.seen_ns,
-            "stale": self._is_stale(known),
-            "values": len(known.values),
+            "seen_ns": values.seen_ns,
+            "stale": self._is_stale(values),
+            "values": len(values.values),
             "last_error": self._error,
         }
 
     def _take(self, news: Sequence[TimedValue], now_ns: int) -> None:
         with self._lock:
-            known = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
-            self._known = known
-        self._ledger.put_state(self.kind.state, known.to_document())
+            values = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
+            self._known = values
+        self._ledger.put_state(self.kind.state, values.to_document())
         if self._error is not None:
             self._error = None
             title = f"{self.kind.title}: its source works again"
@@ -126,8 +126,8 @@ class TimedFeed:
             )
             return TimedValues()
 
-    def _is_stale(self, known: TimedValues) -> bool:
-        return known.is_stale(self._clock.time_ns(), self.source.stale_after_s)
+    def _is_stale(self, values: TimedValues) -> bool:
+        return values.is_stale(self._clock.time_ns(), self.source.stale_after_s)
 
     def _failed(self, reason: str) -> None:
         is_new = self._error is None

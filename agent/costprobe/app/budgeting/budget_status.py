@@ -80,8 +80,8 @@ def budget_overviews(
     for budget in budgets:
         phase_ns = phase_of(budget, now_ns)
         if phase_ns not in books:
-            kept, _ = states.get(book_name(phase_ns), (None, 0))
-            books[phase_ns] = restored_book(kept, phase_ns)
+            stored, _ = states.get(book_name(phase_ns), (None, 0))
+            books[phase_ns] = restored_book(stored, phase_ns)
         if phase_ns not in current:
             read_spend(books[phase_ns], reader, now_ns, usual_of(config))
             current.add(phase_ns)

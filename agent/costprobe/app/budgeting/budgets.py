@@ -110,17 +110,17 @@ class BudgetTracker:
         """Return the spend book of a phase, restored from the ledger if it is not loaded yet."""
         book = self._books.get(phase_ns)
         if book is None:
-            kept = self._ledger.state(book_name(phase_ns))
-            book = self._books[phase_ns] = restored_book(kept, phase_ns)
+            stored = self._ledger.state(book_name(phase_ns))
+            book = self._books[phase_ns] = restored_book(stored, phase_ns)
         return book
 
     def _remembered(self) -> dict[str, BudgetWatch]:
         """Return the stored watch of each budget; a changed budget starts a new one."""
-        kept = self._ledger.state(WATCHES_STATE)
+        stored = self._ledger.state(WATCHES_STATE)
         watches = {}
         for budget in self._budgets:
             watch = BudgetWatch()
-            document = kept.get(budget.name) if isinstance(kept, dict) else None
+            document = stored.get(budget.name) if isinstance(stored, dict) else None
             if isinstance(document, dict) and document.get("budget") == _identity(budget):
                 try:
                     watch = BudgetWatch.restore(document["watch"])
@@ -132,11 +132,11 @@ class BudgetTracker:
         return watches
 
 
-def restored_book(kept: object, phase_ns: int) -> SpendBook:
+def restored_book(stored: object, phase_ns: int) -> SpendBook:
     """Return a stored book; a new one if it is damaged or has another phase."""
-    if isinstance(kept, dict):
+    if isinstance(stored, dict):
         try:
-            book = SpendBook.from_document(kept)
+            book = SpendBook.from_document(stored)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             logger.warning(
                 "the stored hours of the budgets are damaged and will be read again: %s", error

@@ -71,18 +71,18 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
             'statsmodels is not installed; get it with: pip install "costprobe[forecast]"'
         ) from error
     first_ns = history[0].start_ns
-    known = [_regressors(first_ns + at * HOUR_NS, zone) for at in range(len(values))]
+    regressors = [_regressors(first_ns + at * HOUR_NS, zone) for at in range(len(values))]
     to_come = [_regressors(hour.start_ns, zone) for hour in rest]
     with warnings.catch_warnings():
         # A constant cost has no errors to correlate, which causes a harmless division by zero.
         warnings.simplefilter("ignore")
-        model = GLSAR(values, known, rho=1)
+        model = GLSAR(values, regressors, rho=1)
         fitted = model.iterative_fit(maxiter=ITERATIONS)
         weights: list[float] = fitted.params.tolist()
         covariance: list[list[float]] = fitted.cov_params().tolist()
         rho, noise = float(model.rho[0]), float(fitted.scale)
     rho = min(MAX_CORRELATION, max(0.0, rho)) if math.isfinite(rho) else 0.0
-    errors = [value - _dot(weights, row) for value, row in zip(values, known, strict=True)]
+    errors = [value - _dot(weights, row) for value, row in zip(values, regressors, strict=True)]
     _check_level(errors[-WEEK_HOURS:], rho, noise, LEAST_LEVEL_SHARE * statistics.fmean(values))
     skipped = round((rest[0].start_ns - history[-1].start_ns) / HOUR_NS) if rest else 0
     expected = sum(
@@ -147,21 +147,23 @@ def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
     Raises:
         UnfitError: There are less than two weeks, or more than a fifth is missing.
     """
-    known = {hour.start_ns: hour.per_hour for hour in history}
-    wanted = range(history[0].start_ns, history[-1].start_ns + 1, HOUR_NS) if history else range(0)
-    if len(wanted) < MIN_WEEKS * WEEK_HOURS:
+    by_hour = {hour.start_ns: hour.per_hour for hour in history}
+    hours_ns = (
+        range(history[0].start_ns, history[-1].start_ns + 1, HOUR_NS) if history else range(0)
+    )
+    if len(hours_ns) < MIN_WEEKS * WEEK_HOURS:
         raise UnfitError(
-            f"it needs {MIN_WEEKS * WEEK_HOURS} h of cost data; there are {len(wanted)}"
+            f"it needs {MIN_WEEKS * WEEK_HOURS} h of cost data; there are {len(hours_ns)}"
         )
-    if len(known) < (1 - MAX_MISSING_SHARE) * len(wanted):
-        raise UnfitError(f"{len(wanted) - len(known)} of {len(wanted)} h are missing")
+    if len(by_hour) < (1 - MAX_MISSING_SHARE) * len(hours_ns):
+        raise UnfitError(f"{len(hours_ns) - len(by_hour)} of {len(hours_ns)} h are missing")
     usual: dict[int, list[float]] = {}
-    for start_ns, value in known.items():
+    for start_ns, value in by_hour.items():
         usual.setdefault(hour_of_week(start_ns, zone), []).append(value)
-    middle = [statistics.median(known.values())]
+    middle = [statistics.median(by_hour.values())]
     return [
-        known[start_ns]
-        if start_ns in known
+        by_hour[start_ns]
+        if start_ns in by_hour
         else statistics.median(usual.get(hour_of_week(start_ns, zone), middle))
-        for start_ns in wanted
+        for start_ns in hours_ns
     ]

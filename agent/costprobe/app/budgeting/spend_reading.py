@@ -120,9 +120,11 @@ def _book_one(
     measurement, usual_s = (
         ("allocation", usual.service_s) if payer.service else ("device", usual.device_s)
     )
-    found = reader.values(measurement, "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS, tags)
+    all_series = reader.values(
+        measurement, "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS, tags
+    )
     rows = cost_rows(
-        series for series in found if series.tags.get("currency", "") == payer.currency
+        series for series in all_series if series.tags.get("currency", "") == payer.currency
     )
     if rows:
         book.add_rows(payer, rows, span, usual_s)
@@ -178,10 +180,10 @@ def span_spend(
             by_payer.setdefault((currency, device), []).append(part)
     by_device: dict[str, dict[str, SpendHour]] = {}
     by_step: dict[str, dict[int, float]] = {}
-    for (currency, device), own in by_payer.items():
+    for (currency, device), payer_series in by_payer.items():
         cost = covered_s = 0.0
         steps = by_step.setdefault(currency, {})
-        rows = cost_rows(own)
+        rows = cost_rows(payer_series)
         for step, amount, part_s in spend_by_step(rows, usual.device_s, span, step_ns):
             steps[step] = steps.get(step, 0.0) + amount
             cost, covered_s = cost + amount, covered_s + part_s

@@ -76,9 +76,9 @@ class Notifying:
         self._clock = clock
         self._stop = stop
         self._tags = dict(tags)
-        for known in store.notifiers():
-            if known.notifier not in self._configs:
-                store.forget_notifier(known.notifier)
+        for stored in store.notifiers():
+            if stored.notifier not in self._configs:
+                store.forget_notifier(stored.notifier)
         self._notifiers = {name: _build(config) for name, config in self._configs.items()}
         self._workers = {
             name: DeliveryWorker(
@@ -133,12 +133,12 @@ class Notifying:
     def status(self) -> dict[str, Any]:
         """Return the state of each notifier and its queue, for `costprobe status`."""
         try:
-            kept = {status.notifier: status for status in self._store.notifiers()}
+            stored = {status.notifier: status for status in self._store.notifiers()}
         except StoreError:
-            kept = {}  # the store reports its own fault
+            stored = {}  # the store reports its own fault
         statuses: dict[str, Any] = {}
         for name, worker in self._workers.items():
-            queue = kept.get(name)
+            queue = stored.get(name)
             statuses[name] = {
                 **worker.status(),
                 "kind": self._configs[name].kind,

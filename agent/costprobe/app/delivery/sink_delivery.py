@@ -60,9 +60,9 @@ class SinkDelivery:
         self._outboxes: dict[str, SinkOutbox] = {}
         self._workers: dict[str, OutboxWorker] = {}
         configured = {sink.name for sink in sinks}
-        for known in store.sinks():
-            if known.sink not in configured:
-                store.forget_sink(known.sink)
+        for stored in store.sinks():
+            if stored.sink not in configured:
+                store.forget_sink(stored.sink)
         for sink in sinks:
             store.register_sink(sink.name, from_beginning=sink.from_beginning)
             outbox = store.outbox_of(

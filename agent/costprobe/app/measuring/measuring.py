@@ -226,7 +226,7 @@ def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
     Args:
         energies: One for each device, at least one.
     """
-    known = [energy for energy in energies if isinstance(energy, Energy)]
-    if len(known) < len(energies):
+    known_energies = [energy for energy in energies if isinstance(energy, Energy)]
+    if len(known_energies) < len(energies):
         return next(energy for energy in energies if isinstance(energy, Absent))
-    return energy_sum(known)
+    return energy_sum(known_energies)

@@ -41,11 +41,11 @@ def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     A board that is partitioned into MIG devices is not a target, because it cannot run a model.
     """
     divided = {device.parent for device in devices}
-    wanted = [
+    chosen = [
         device
         for device in devices
         if (device.name in probe.devices if probe.devices != "all" else device.name not in divided)
     ]
     if isinstance(probe, ProbeConfig):
-        return [ProbeTarget((device,)) for device in wanted]
-    return [ProbeTarget(tuple(wanted))] if wanted else []
+        return [ProbeTarget((device,)) for device in chosen]
+    return [ProbeTarget(tuple(chosen))] if chosen else []

@@ -183,12 +183,12 @@ class Watching:
 
     def _resume(self) -> None:
         """Continue from the stored state; damaged state is discarded."""
-        kept = self._store.state(ENGINE_STATE)
-        if isinstance(kept, dict):
+        stored = self._store.state(ENGINE_STATE)
+        if isinstance(stored, dict):
             try:
-                self._engine.restore(kept)
+                self._engine.restore(stored)
                 now_ns = self._clock.time_ns()
-                ahead_ns = kept.get("time_ns", 0) - now_ns
+                ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -88,13 +88,13 @@ def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Roo
     except ValidationError as error:
         details = error.errors()
     crossing = [_cross_field_problems(detail["ctx"]) for detail in details if "ctx" in detail]
-    found = next((problems for problems in crossing if problems is not None), None)
-    if found is None:
+    all_problems = next((problems for problems in crossing if problems is not None), None)
+    if all_problems is None:
         # Pydantic runs the checks across tables only if all tables are valid.
         classes = SectionClasses(root)
         single = _merged(_problem(dict(detail), classes) for detail in details)
-        found = (*single, *valid_part(raw, root).cross_field_problems())
-    raise ConfigError(path, found)
+        all_problems = (*single, *valid_part(raw, root).cross_field_problems())
+    raise ConfigError(path, all_problems)
 
 
 def _unusable(value: object, place: tuple[object, ...] = ()) -> Iterator[str]:
@@ -169,9 +169,9 @@ def _key_path(location: Iterable[object]) -> str:
 
 def _suggestion(location: Sequence[object], classes: SectionClasses) -> str:
     model = _section_at(location[:-1], classes)[0]
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = nearest(str(location[-1]), known)
-    return f'did you mean "{near}"?' if near else f"known here: {', '.join(known)}"
+    keys = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = nearest(str(location[-1]), keys)
+    return f'did you mean "{near}"?' if near else f"known here: {', '.join(keys)}"
 
 
 def _field_at(location: Sequence[object], classes: SectionClasses) -> tuple[str, FieldInfo | None]:

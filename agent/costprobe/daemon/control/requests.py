@@ -54,12 +54,12 @@ class ControlRequests:
         return silence_document(added)
 
     def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = str(request.get("id"))
+        silence_id = str(request.get("id"))
         watching = self._parts().watching
         try:
-            return silence_document(watching.end_silence(wanted))
+            return silence_document(watching.end_silence(silence_id))
         except KeyError:
-            raise ValueError(f"there is no silence {wanted}") from None
+            raise ValueError(f"there is no silence {silence_id}") from None
 
     def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [silence_document(silence) for silence in self._parts().watching.silences()]

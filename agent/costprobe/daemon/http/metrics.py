@@ -129,8 +129,8 @@ class Newest:
         """Add a row; rows of one measurement must come in the order of their times."""
         state = _STATE_TAG.get(point.measurement)
         key = tuple((name, value) for name, value in point.tags.items() if name != state)
-        kept = self._series.setdefault(point.measurement, {})
-        tags, values = kept.get(key, (point.tags, {}))
+        by_tags = self._series.setdefault(point.measurement, {})
+        tags, values = by_tags.get(key, (point.tags, {}))
         if tags != point.tags:
             self._count -= len(values)
             values = {}
@@ -144,9 +144,9 @@ class Newest:
                 self._count += 1
             values[field] = float(value)
         if values:
-            kept[key] = (point.tags, values)
+            by_tags[key] = (point.tags, values)
         else:
-            kept.pop(key, None)
+            by_tags.pop(key, None)
 
     def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
         """Return each field of a measurement with tags and value of each series that has it."""

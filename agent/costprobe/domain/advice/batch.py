@@ -69,10 +69,10 @@ def _too_little(probe: ProbeHistory, device: DeviceHistory) -> tuple[str, str] |
 def _hint(
     probe: ProbeHistory,
     device: DeviceHistory,
-    found: tuple[float, float, BatchFigures],
+    optimum: tuple[float, float, BatchFigures],
     had: str,
 ) -> Hint | NoHint:
-    now, cost, best = found
+    now, cost, best = optimum
     terms, present = device.terms, probe.present
     per_month = exact(now - cost) * exact(present.throughput_per_s) * busy_s_per_month(device)
     saving = in_cents(per_month)

@@ -21,7 +21,7 @@ def advise(history: History) -> Iterator[Hint | NoHint]:
     """Compare each model on an accelerator with the same model on this host's CPU."""
     devices = {name: device.device for name, device in history.devices.items()}
     on_cpu = [
-        probe for probe in history.probes if (found := devices.get(probe.device)) and found.is_host
+        probe for probe in history.probes if (host := devices.get(probe.device)) and host.is_host
     ]
     for probe in history.probes:
         device = devices.get(probe.device)

@@ -176,14 +176,14 @@ class DeviceHistory:
     @property
     def busy_days(self) -> float:
         """Days with known utilization, without probes."""
-        known = sum(hour.util_pct is not None for hour in self.hours.values())
-        return known / HOURS_A_DAY
+        hours = sum(hour.util_pct is not None for hour in self.hours.values())
+        return hours / HOURS_A_DAY
 
     @property
     def busy_share(self) -> float | None:
         """Share of the time in which it was busy, without probes; None if unknown."""
-        known = [hour.util_pct for hour in self.hours.values() if hour.util_pct is not None]
-        return sum(known) / len(known) / _PCT if known else None
+        utilization = [hour.util_pct for hour in self.hours.values() if hour.util_pct is not None]
+        return sum(utilization) / len(utilization) / _PCT if utilization else None
 
     @property
     def util_pct_peak(self) -> int | None:

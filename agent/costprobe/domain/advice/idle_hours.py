@@ -35,28 +35,28 @@ def advise(history: History) -> Iterator[Hint | NoHint]:
     for names in units:
         devices = [history.devices[name] for name in names if name in history.devices]
         # A slice cannot be switched off without its board, nor a CPU without its host's boards.
-        own = [device for device in devices if device.device.is_board or only_host]
-        if own and not (len(names) == 1 and names[0] in together):
+        chosen = [device for device in devices if device.device.is_board or only_host]
+        if chosen and not (len(names) == 1 and names[0] in together):
             yield _of_unit(devices, history.zone)
 
 
 def _of_unit(devices: Sequence[DeviceHistory], zone: tzinfo | None) -> Hint | NoHint:
     subject = " and ".join(device.name for device in devices)
-    known = _idle_by_hour(devices)
-    had = f"{days(len(known) / HOURS_A_DAY)} of utilization"
+    idle_by_hour = _idle_by_hour(devices)
+    had = f"{days(len(idle_by_hour) / HOURS_A_DAY)} of utilization"
     if any(device.terms is None for device in devices):
         return NoHint(KIND, subject, "it has no price", had, "a price")
-    span_h = max(known) - min(known) + 1 if known else 0
-    if len(known) < LEAST_DAYS * HOURS_A_DAY:
+    span_h = max(idle_by_hour) - min(idle_by_hour) + 1 if idle_by_hour else 0
+    if len(idle_by_hour) < LEAST_DAYS * HOURS_A_DAY:
         reason = "too little data for the hours of the week"
         return NoHint(KIND, subject, reason, had, f"{days(LEAST_DAYS)} of utilization")
     slots: dict[int, list[int]] = {}
-    for number in known:
+    for number in idle_by_hour:
         slots.setdefault(hour_of_week(number, zone), []).append(number)
     idle = {
         slot
         for slot, numbers in slots.items()
-        if len(numbers) >= LEAST_WEEKS and all(known[number] for number in numbers)
+        if len(numbers) >= LEAST_WEEKS and all(idle_by_hour[number] for number in numbers)
     }
     runs = [run for run in runs_of(idle) if run[1] >= LEAST_RUN_H]
     if not runs:

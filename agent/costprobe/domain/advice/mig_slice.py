@@ -82,7 +82,7 @@ def _slack(history: History, device: str) -> float:
 
 
 def _of_device(
-    device: DeviceHistory, sizes: Mapping[int, Fraction], held: int, slack: float
+    device: DeviceHistory, sizes: Mapping[int, Fraction], current: int, slack: float
 ) -> Hint | NoHint:
     had = f"{days(device.known_days)} of telemetry, {days(device.busy_days)} of utilization"
     util_pct, used, total = (
@@ -94,29 +94,29 @@ def _of_device(
     if missing or device.terms is None or util_pct is None or used is None or not total:
         reason, needed = missing or ("too little data", "telemetry")
         return NoHint(KIND, device.name, reason, had, needed)
-    board_bytes = total / float(sizes[held])
+    board_bytes = total / float(sizes[current])
     fits = [
         slices
         for slices, share in sorted(sizes.items())
-        if slices < held
+        if slices < current
         and used * MEMORY_SPARE <= board_bytes * float(share)
         # The same load takes longer on fewer slices, at most in proportion.
-        and util_pct * held / slices <= UTIL_PCT_MAX
-        and held / slices <= slack
+        and util_pct * current / slices <= UTIL_PCT_MAX
+        and current / slices <= slack
     ]
     if not fits:
         reason = f"its peaks, {used / GIB:.1f} GiB and {util_pct} %, do not fit a smaller instance"
         if slack < max(sizes):
             reason += " within the latency bound"
         return NoHint(KIND, device.name, reason, had)
-    wanted = fits[0]
-    room_gib = board_bytes * float(sizes[wanted]) / GIB
+    smallest = fits[0]
+    room_gib = board_bytes * float(sizes[smallest]) / GIB
     memory = f"at most {used / GIB:.1f} GiB in use where the instance has about {room_gib:.1f}"
     util = (
         f"utilization was at most {util_pct} % in 99 % of the time, without probes: on fewer slices"
-        f" at most {util_pct * held / wanted:.0f} %"
+        f" at most {util_pct * current / smallest:.0f} %"
     )
-    return _hint(device, device.terms.rate, (held, wanted), (memory, util), had)
+    return _hint(device, device.terms.rate, (current, smallest), (memory, util), had)
 
 
 def _missing(device: DeviceHistory) -> tuple[str, str] | None:

@@ -128,21 +128,21 @@ def probe_histories(
 def _history(
     key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
 ) -> ProbeHistory | None:
-    kept = sifted(rows).rows
-    if not kept:
+    usable = sifted(rows).rows
+    if not usable:
         return None
     batches: dict[int, list[Point]] = {}
-    for row in kept:
+    for row in usable:
         batches.setdefault(int(row.tags["batch"]), []).append(row)
     figures: dict[int, BatchFigures] = {}
-    for row in _last_sweep(curve, kept[-1].fields.get("fingerprint")):
+    for row in _last_sweep(curve, usable[-1].fields.get("fingerprint")):
         batch = int(row.tags["batch"])
         _take(figures, _figures(batch, "sweep", [row]))
     for batch, own in batches.items():
         measured = _figures(batch, "runs", own)
         if measured is not None and (measured.is_enough or batch not in figures):
             _take(figures, measured)
-    present = figures.pop(int(kept[-1].tags["batch"]), None)
+    present = figures.pop(int(usable[-1].tags["batch"]), None)
     if present is None:
         return None
     others = tuple(figures[batch] for batch in sorted(figures))
@@ -156,13 +156,13 @@ def _take(figures: dict[int, BatchFigures], new: BatchFigures | None) -> None:
 
 def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:
     """Return the newest sweep of the present software; other software's figures are outdated."""
-    own = [
+    rows_of_sweep = [
         row
         for row in curve
         if row.fields.get("fingerprint") == fingerprint and row.tags.get("batch", "").isdigit()
     ]
-    last_ns = max((row.time_ns for row in own), default=0)
-    return [row for row in own if row.time_ns == last_ns]
+    last_ns = max((row.time_ns for row in rows_of_sweep), default=0)
+    return [row for row in rows_of_sweep if row.time_ns == last_ns]
 
 
 def _figures(
@@ -172,8 +172,8 @@ def _figures(
     throughput = _median(rows, "throughput_per_s")
     if latency is None or not throughput or throughput < 0:
         return None
-    own = [row for row in rows if row.fields.get("energy_scope") != "parent"]
-    energy_j = _median(own, "energy_per_inference_j")
+    measured = [row for row in rows if row.fields.get("energy_scope") != "parent"]
+    energy_j = _median(measured, "energy_per_inference_j")
     return BatchFigures(batch, source, len(rows), latency, throughput, energy_j)
 
 

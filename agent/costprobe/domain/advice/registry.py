@@ -24,10 +24,10 @@ def advice(history: History) -> tuple[list[Hint], list[NoHint]]:
     hints: list[Hint] = []
     no_hints: list[NoHint] = []
     for advise in ADVISORS.values():
-        for found in advise(history):
-            if isinstance(found, Hint):
-                hints.append(found)
+        for result in advise(history):
+            if isinstance(result, Hint):
+                hints.append(result)
             else:
-                no_hints.append(found)
+                no_hints.append(result)
     hints.sort(key=lambda hint: (hint.currency, -hint.saving_per_month, hint.kind, hint.subject))
     return hints, no_hints

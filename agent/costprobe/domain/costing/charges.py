@@ -111,10 +111,10 @@ def _spans(
 ) -> Sequence[tuple[int, int, Terms | None]]:
     """Return the spans of constant terms: start, end and terms of each."""
     step_ns = max(STEP_NS, (end_ns - start_ns) // MAX_STEPS)
-    looked = [*range(start_ns, end_ns, step_ns), end_ns]
+    edges_ns = [*range(start_ns, end_ns, step_ns), end_ns]
     spans: list[tuple[int, int, Terms | None]] = []
     last, since_ns = terms_at(start_ns), start_ns
-    for low_ns, high_ns in pairwise(looked):
+    for low_ns, high_ns in pairwise(edges_ns):
         after = terms_at(high_ns)
         if not _same(last, after):
             change_ns = _change_ns(terms_at, last, low_ns, high_ns)

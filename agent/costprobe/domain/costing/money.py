@@ -36,9 +36,9 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
         raise ValueError("amount and weights must not be negative, nor all weights 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
-    wanted = [units * weight / total for weight in weights]
-    parts = [int(part) for part in wanted]
-    cut = sorted(range(len(parts)), key=lambda i: (parts[i] - wanted[i], i))
+    exact = [units * weight / total for weight in weights]
+    parts = [int(part) for part in exact]
+    cut = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
     for i in cut[: units - sum(parts)]:
         parts[i] += 1
     return [_units(part, exponent) for part in parts]

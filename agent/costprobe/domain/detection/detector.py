@@ -231,9 +231,9 @@ class Detector:
         far = max(SPIKE_SIGMAS * normal.sigma, spike)
         if abs(rest) < far or abs(surprise) < far:
             return False
-        here, *before = list(normal.recent)[-1:-7:-1]
-        is_alone = abs(here - before[0]) > max(4 * normal.sigma, spike / 2)
-        return is_alone and abs(here - median(before)) > far / 2
+        newest, *before = list(normal.recent)[-1:-7:-1]
+        is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
+        return is_alone and abs(newest - median(before)) > far / 2
 
     def _judge(self, time_s: float) -> list[Finding]:
         """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
@@ -321,11 +321,11 @@ class Detector:
     ) -> Finding:
         normal = self._normal
         first = before if math.isnan(normal.first_level) else normal.first_level
-        here = after if kind == "drift" else normal.level
+        level = after if kind == "drift" else normal.level
         began_s = max(since_s, normal.started_s, NEVER_S)
         change = after - before
         return Finding(
-            kind, time_s, began_s, math.exp(before), math.exp(after), change, here - first
+            kind, time_s, began_s, math.exp(before), math.exp(after), change, level - first
         )
 
 

@@ -265,14 +265,14 @@ class SeriesModel:
 
     def _end_first_day(self, day: DayProfile, lasted_s: float) -> None:
         """Fit level, daily pattern and noise if the coverage of the day is sufficient."""
-        known = [value for value in day.values if not math.isnan(value)]
-        if len(known) < COVERED_SHARE * len(day.values) and lasted_s < LONGEST_FIRST_DAY_S:
+        present = [value for value in day.values if not math.isnan(value)]
+        if len(present) < COVERED_SHARE * len(day.values) and lasted_s < LONGEST_FIRST_DAY_S:
             return
-        noise, phi = noise_of(known)
-        cut = len(known) // 10
-        middle = sorted(known)[cut : len(known) - cut]
+        noise, phi = noise_of(present)
+        cut = len(present) // 10
+        middle = sorted(present)[cut : len(present) - cut]
         self.level = self.first_level = sum(middle) / len(middle)
-        self.level_count = max(12.0, len(known) / 4)
+        self.level_count = max(12.0, len(present) / 4)
         self.scale = CLIPPED_VARIANCE * noise * noise * (1 - phi * phi)
         self.lag_product, self.lag_square = phi * noise**2, noise**2
         day.settle(self.level, noise, phi)

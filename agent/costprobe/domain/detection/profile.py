@@ -155,19 +155,19 @@ class WeekMemory:
     def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
         if last >= self.hour or first <= self.hour - HOURS or first < 0:
             return None
-        known = [
+        means = [
             self.means[hour % HOURS] - (apart[hour % HOURS] if apart else 0.0)
             for hour in range(first, last + 1)
             if not math.isnan(self.means[hour % HOURS])
         ]
-        return sum(known) / len(known) if known else None
+        return sum(means) / len(means) if means else None
 
 
 def _filled(values: list[float]) -> list[float]:
     """Interpolate empty slots linearly between their neighbours, cyclically."""
-    known = [index for index, value in enumerate(values) if not math.isnan(value)]
+    present = [index for index, value in enumerate(values) if not math.isnan(value)]
     filled = list(values)
-    for left, right in zip(known, [*known[1:], known[0] + len(values)], strict=True):
+    for left, right in zip(present, [*present[1:], present[0] + len(values)], strict=True):
         first, last = values[left], values[right % len(values)]
         for index in range(left + 1, right):
             share = (index - left) / (right - left)

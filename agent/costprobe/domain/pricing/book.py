@@ -105,10 +105,10 @@ class PriceBook:
             KeyError: No device of that name.
         """
         terms = [self._terms(name, time_ns) for name in device.split(TOGETHER)]
-        known = [one for one in terms if one is not None]
-        if len(known) < len(terms):
+        known_terms = [one for one in terms if one is not None]
+        if len(known_terms) < len(terms):
             return None
-        return known[0] if len(known) == 1 else _sum_of(known)
+        return known_terms[0] if len(known_terms) == 1 else _sum_of(known_terms)
 
     def _terms(self, device: str, time_ns: int) -> Terms | None:
         priced = self._devices[device]
@@ -134,10 +134,10 @@ class PriceBook:
     def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a device, or of its slices if its board is partitioned."""
         if device.is_slice:
-            own = self._planned(device, time_ns)
+            planned = self._planned(device, time_ns)
             board = self._devices.get(device.parent)
-            if own is not None or board is None:
-                return own
+            if planned is not None or board is None:
+                return planned
             whole = self._rate(board, time_ns)
             return whole and _of_slices(whole, device.slices, device.slices_of)
         whole = self._rate(device, time_ns)

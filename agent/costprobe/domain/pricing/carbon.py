@@ -175,11 +175,11 @@ class CarbonBook:
     def _of_series(
         self, carbon: CarbonConfig, pue: Decimal, share: float, time_ns: int
     ) -> Intensity | None:
-        known = self._known()
-        intensity = known.at(time_ns)
+        series = self._known()
+        intensity = series.at(time_ns)
         if intensity is None:
             return None
-        is_stale = known.is_stale(time_ns, carbon.stale_after_s)
+        is_stale = series.is_stale(time_ns, carbon.stale_after_s)
         method: CarbonMethod = "stale" if is_stale else "series"
         return Intensity(intensity.value, pue, method, share, intensity.time_ns)
 

@@ -76,16 +76,14 @@ def check(config: str | None, *, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(_bad(refused)))
         raise bad_input(str(refused))
-    found = _good(settings, [*notes, *device_notes(settings.config)])
+    checked = _good(settings, [*notes, *device_notes(settings.config)])
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(checked))
         return
-    alerting = f"{counted(found['rules'], 'rule')}, {counted(found['notifiers'], 'notifier')}"
-    counts = (
-        f"{counted(found['probes'], 'probe')}, {counted(found['prices'], 'price plan')}, {alerting}"
-    )
+    alerting = f"{counted(checked['rules'], 'rule')}, {counted(checked['notifiers'], 'notifier')}"
+    counts = f"{counted(checked['probes'], 'probe')}, {counted(checked['prices'], 'price plan')}, {alerting}"
     click.echo(f"{settings.path}: good ({counts})")
-    for note in found["notes"]:
+    for note in checked["notes"]:
         click.echo(f"note: {note}")
 
 

@@ -55,8 +55,8 @@ def bundle(
     target = file or Path(_default_name(host.time_ns))
     if target.exists() and not force and not only_list:
         raise bad_input(f"{target}: already exists; name another, or replace it with --force")
-    known = known_secrets(host.config if not isinstance(host.config, str) else None, os.environ)
-    members = list(gathered(sources(host), Redactor(known)))
+    secrets = known_secrets(host.config if not isinstance(host.config, str) else None, os.environ)
+    members = list(gathered(sources(host), Redactor(secrets)))
     for source, content in [] if as_json else members:
         click.echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}")
     try:

@@ -73,10 +73,10 @@ def command(
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
     if not budgets:
         raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
-    known = {budget.name: budget for budget in budgets}
+    by_name = {budget.name: budget for budget in budgets}
     for name in names:
-        if name not in known:
-            raise bad_input(f"unknown budget {name!r}; write one of {', '.join(known)}")
+        if name not in by_name:
+            raise bad_input(f"unknown budget {name!r}; write one of {', '.join(by_name)}")
     return [budget for budget in budgets if not names or budget.name in names]
 
 

@@ -175,8 +175,8 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
         return configured[name]
     if name in BUILT_IN_MODELS:
         return ProbeConfig.model_validate({"name": name, "kind": name})
-    known = ", ".join(dict.fromkeys([*configured, *BUILT_IN_MODELS]))
-    raise bad_input(f"unknown probe {name!r}; write one of: {known}")
+    names = ", ".join(dict.fromkeys([*configured, *BUILT_IN_MODELS]))
+    raise bad_input(f"unknown probe {name!r}; write one of: {names}")
 
 
 def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
@@ -188,5 +188,5 @@ def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> Pro
     for device in devices:
         if name in (device.name, device.uuid):
             return ProbeTarget((device,))
-    known = ", ".join(device.name for device in devices) or "none"
-    raise bad_input(f"unknown device {name!r}; write one of: {known}")
+    names = ", ".join(device.name for device in devices) or "none"
+    raise bad_input(f"unknown device {name!r}; write one of: {names}")

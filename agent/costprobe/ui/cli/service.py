@@ -107,7 +107,7 @@ def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
     try:
         _stop(root, steps)
         _remove_program(root, steps)
-        kept = [] if purge else _kept(root)
+        remaining = [] if purge else _kept(root)
         if purge:
             _purge(root, steps)
         if root == HOST:
@@ -118,11 +118,13 @@ def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
     if as_json:
-        click.echo(json.dumps({"root": str(root), "steps": printed, "kept": kept}))
+        click.echo(json.dumps({"root": str(root), "steps": printed, "kept": remaining}))
         return
-    for line in kept:
+    for line in remaining:
         click.echo(line)
-    click.echo("uninstalled" if purge or not kept else "uninstalled; --purge deletes these, too")
+    click.echo(
+        "uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too"
+    )
 
 
 def _printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
@@ -226,10 +228,10 @@ def _start(steps: Steps, *, starts: bool) -> None:
 
 def _stop(root: Path, steps: Steps) -> None:
     where = ["--now"] if root == HOST else [f"--root={root}"]
-    there = [name for name in (SERVICE, DASHBOARD) if (root / FILES[name]).exists()]
-    if there:
+    installed = [name for name in (SERVICE, DASHBOARD) if (root / FILES[name]).exists()]
+    if installed:
         steps.run(
-            ["systemctl", "disable", *where, *there], "stop it first: systemctl stop costprobe"
+            ["systemctl", "disable", *where, *installed], "stop it first: systemctl stop costprobe"
         )
 
 
@@ -256,14 +258,14 @@ def _remove_program(root: Path, steps: Steps) -> None:
 
 def _kept(root: Path) -> list[str]:
     """Return a line for each thing that is kept."""
-    kept = [
+    remaining = [
         f"{root / path}: kept, {what}"
         for path, what in files.KEPT.items()
         if (root / path).exists() and not (root / path).is_symlink()
     ]
     if _has_user(root):
-        kept.append(f"the user {USER}: kept, because it owns the store")
-    return kept
+        remaining.append(f"the user {USER}: kept, because it owns the store")
+    return remaining
 
 
 def _purge(root: Path, steps: Steps) -> None:

@@ -114,13 +114,13 @@ def _entry(sink: SinkStatus) -> dict[str, Any]:
 
 
 def _rejected(reader: StoreReader, name: str | None) -> list[dict[str, Any]]:
-    known = [sink.sink for sink in reader.sinks()]
-    if name is not None and name not in known:
-        fix = f"write one of {', '.join(known)}" if known else "add a [[sink]]"
+    names = [sink.sink for sink in reader.sinks()]
+    if name is not None and name not in names:
+        fix = f"write one of {', '.join(names)}" if names else "add a [[sink]]"
         raise bad_input(f"unknown sink {name!r}; {fix}")
     return [
         {"time": iso(time_ns), "sink": sink, "line": refused.line, "reason": refused.reason}
-        for sink in known
+        for sink in names
         if name in (None, sink)
         for time_ns, refused in reader.rejected(sink)
     ]

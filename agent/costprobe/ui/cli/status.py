@@ -73,11 +73,11 @@ def _stored(place: Place) -> dict[str, Any] | None:
         place.check()
         click.echo(error.message, err=True)
         return None
-    found = states.get("status")
-    if found is None:
+    stored = states.get("status")
+    if stored is None:
         return None
-    status: dict[str, Any] = found[0]
-    written_ns = found[1]
+    status: dict[str, Any] = stored[0]
+    written_ns = stored[1]
     status["age_s"] = max(0.0, (time.time_ns() - written_ns) / 1e9)
     status["running"] = is_running(status)
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))

@@ -154,14 +154,14 @@ def rows_of(curve: SweepCurve) -> list[Point]:
     rows = []
     for point in curve.points:
         fields = asdict(point)
-        own = {
+        tags = {
             "device": curve.device,
             "probe": curve.probe,
             "batch": str(fields.pop("batch")),
             "currency": curve.currency,
         }
         fields |= {"fingerprint": curve.fingerprint, "cheapest": point == cheapest}
-        rows.append(make_point("sweep", {**curve.tags, **own}, fields, curve.time_ns))
+        rows.append(make_point("sweep", {**curve.tags, **tags}, fields, curve.time_ns))
     return rows
 
 
@@ -184,10 +184,10 @@ def keep(settings: LoadedConfig, curve: SweepCurve) -> None:
     path = settings.store_path
     try:
         # The daemon may have another store; it then stores nothing.
-        kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
+        stored = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
     except NoDaemonError:
-        kept = 0
-    if kept == len(rows):
+        stored = 0
+    if stored == len(rows):
         return
     try:
         with closing(Store.open(path, SystemClock())) as store:

@@ -133,8 +133,8 @@ def _measurement_and_field(text: str) -> tuple[str, str]:
             if measurement.fields[field] not in (float, int):
                 raise bad_input(f"--field {text}: is not numeric; see costprobe export")
             return name, field
-    known = [field for measurement in SCHEMA.values() for field in measurement.fields]
-    near = nearest(field, known)
+    field_names = [field for measurement in SCHEMA.values() for field in measurement.fields]
+    near = nearest(field, field_names)
     hint = f"did you mean {near}?" if near else "see docs/reference/series.md"
     raise bad_input(f"--field {text}: unknown field; {hint}")
 
@@ -203,9 +203,9 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow(["time", *tags, field])
     for series in all_series:
-        own = [series.tags.get(tag, "") for tag in tags]
+        tag_values = [series.tags.get(tag, "") for tag in tags]
         for time_ns, value in zip(series.times_ns, series.values, strict=True):
-            writer.writerow([iso(time_ns), *own, value])
+            writer.writerow([iso(time_ns), *tag_values, value])
 
 
 def _table(all_series: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:

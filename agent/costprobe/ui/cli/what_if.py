@@ -104,20 +104,20 @@ def command(
     if not measured.groups:
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     devices = discovered_devices(settings.config.telemetry)
-    known = {device.name for device in devices}
+    names = {device.name for device in devices}
     groups = {
-        group: of for group, of in measured.groups.items() if set(group[0].split(TOGETHER)) <= known
+        group: of for group, of in measured.groups.items() if set(group[0].split(TOGETHER)) <= names
     }
     if not groups:
         raise click.ClickException("no sample is from a device that this host has now")
     measured = MeasuredSamples(groups, measured.swept)
     plans = _Plans(settings, devices, min(of[0].time_ns for of in groups.values()))
     alternatives = plans.alternatives(file, reservations)
-    found = [
+    priced = [
         compared(group, of, [*alternatives, *_other_ways(group, measured, plans)])
         for group, of in groups.items()
     ]
-    click.echo(json.dumps(found) if as_json else "\n\n".join(shown(entry) for entry in found))
+    click.echo(json.dumps(priced) if as_json else "\n\n".join(shown(entry) for entry in priced))
 
 
 def _past(settings: LoadedConfig, since_ns: int, probe: str | None) -> MeasuredSamples:

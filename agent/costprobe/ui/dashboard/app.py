@@ -82,8 +82,8 @@ def dashboard(
         def endpoint(request: Request) -> Response:
             pairs = request.query_params.multi_items()
             with _turn(reads), _reader(store) as reader:
-                found = answer(reader, pairs, clock.time_ns())
-            return JSONResponse(found, headers={"cache-control": "no-store"})
+                answered = answer(reader, pairs, clock.time_ns())
+            return JSONResponse(answered, headers={"cache-control": "no-store"})
 
         return Route(path, endpoint)
 

@@ -93,9 +93,9 @@ def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
 
 def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
     resolved_ns = incident["resolved_ns"]
-    kept = ("id", "name", "labels", "severity", "summary", "cause")
+    copied_keys = ("id", "name", "labels", "severity", "summary", "cause")
     return {
-        **{name: incident.get(name) for name in kept},
+        **{name: incident.get(name) for name in copied_keys},
         "fired_ms": incident["fired_ns"] // NS_PER_MS,
         "resolved_ms": None if resolved_ns is None else resolved_ns // NS_PER_MS,
     }

@@ -127,13 +127,13 @@ def _faults(
     except OSError:
         disk = None
     try:
-        found = present_faults(status, disk)
+        present = present_faults(status, disk)
     except (AttributeError, KeyError, TypeError, ValueError):
         text = "the daemon has another version than this page; restart both"
         return [_fault("another_version", text)]
     faults = [
         {"name": f.name, "subject": f.subject, "text": f.text, "severity": f.severity}
-        for f in found[:ENTRIES_MAX]
+        for f in present[:ENTRIES_MAX]
     ]
     return faults + _job_faults(status)
 

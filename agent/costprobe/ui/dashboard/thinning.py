@@ -67,9 +67,11 @@ def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
     is_sampled = any(series.is_sampled for series in all_series)
     # Prefer the most recently written series.
     all_series.sort(key=lambda series: series.times_ns[-1], reverse=True)
-    kept = sorted(all_series[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
+    first_series = sorted(all_series[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
     return ThinnedAnswer(
-        [thin(series, query) for series in kept], max(0, len(all_series) - SERIES_MAX), is_sampled
+        [thin(series, query) for series in first_series],
+        max(0, len(all_series) - SERIES_MAX),
+        is_sampled,
     )
 
 

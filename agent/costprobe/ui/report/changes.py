@@ -27,11 +27,11 @@ def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
     for row in events:
         change = _change(row, 1)
         key = (change.kind, change.subject, change.title)
-        known = by_key.get(key)
-        by_key[key] = change if known is None else _change(row, known.times + 1)
+        present = by_key.get(key)
+        by_key[key] = change if present is None else _change(row, present.times + 1)
     ranked = sorted(by_key.values(), key=_rank)
-    kept = sorted(ranked[:MAX_CHANGES], key=lambda one: -one.time_ns)
-    return kept, len(ranked) - len(kept)
+    listed = sorted(ranked[:MAX_CHANGES], key=lambda one: -one.time_ns)
+    return listed, len(ranked) - len(listed)
 
 
 def _rank(change: ReportedChange) -> tuple[int, int, int]:

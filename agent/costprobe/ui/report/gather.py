@@ -77,7 +77,7 @@ def report_of(
         *service_candidates(now, {service.name: service.quality for service in config.service}),
     ]
     groups, left_out = compared(candidates)
-    kept, more = changes(reader.points("event", since_ns, until_ns))
+    listed, more = changes(reader.points("event", since_ns, until_ns))
     hints, no_hints = advice(past.history)
 
     def currency_at(device: str, time_ns: int) -> str:
@@ -99,7 +99,7 @@ def report_of(
         models=groups,
         left_out=left_out,
         trends=trends(priced, period),
-        changes=kept,
+        changes=listed,
         more_changes=more,
         hints=hints,
         no_hints=no_hints,

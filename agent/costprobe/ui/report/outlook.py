@@ -19,9 +19,9 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
     """
     budget, rest = status.budget, status.rest
     starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
-    known = [f"coverage {status.coverage:.0%} of the elapsed time"]
+    notes = [f"coverage {status.coverage:.0%} of the elapsed time"]
     if rest is not None:
-        known.insert(0, f"{rest.method} from {rest.hours} h")
+        notes.insert(0, f"{rest.method} from {rest.hours} h")
     return Outlook(
         name=budget.name,
         currency=budget.currency,
@@ -31,5 +31,5 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
         expected=None if status.expected is None else rounded(status.expected),
         low=None if status.low is None else rounded(status.low),
         high=None if status.high is None else rounded(status.high),
-        method="; ".join([*known, *filter(None, (status.note, note))]),
+        method="; ".join([*notes, *filter(None, (status.note, note))]),
     )

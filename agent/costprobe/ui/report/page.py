@@ -96,5 +96,5 @@ def _marks(report: Report, trend: Trend, numbers: dict[int, int]) -> list[Mark]:
 
 def _is_of(change: ReportedChange, trend: Trend) -> bool:
     """Return whether an event concerns this model or its device."""
-    own = f"{trend.subject} on {trend.device}" if trend.device else trend.subject
-    return change.subject in (own, trend.subject, trend.device)
+    label = f"{trend.subject} on {trend.device}" if trend.device else trend.subject
+    return change.subject in (label, trend.subject, trend.device)

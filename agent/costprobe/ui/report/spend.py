@@ -96,13 +96,13 @@ def _spend(
 
 
 def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    by_key: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for series in allocations:
         tags = series.tags
         key = (tags.get("currency", "?"), tags.get("service", ""), tags.get("part", ""))
-        found[key] += series.values
+        by_key[key] += series.values
     uses: dict[str, list[Use]] = defaultdict(list)
-    for (currency, service, part), values in found.items():
+    for (currency, service, part), values in by_key.items():
         amount = rounded(math.fsum(values))
         if amount:
             uses[currency].append(Use(service, part, amount))

@@ -104,8 +104,8 @@ def carbon(drawn: Drawn) -> str:
     """Format the emissions, with the share of the energy's time of which they are known."""
     if drawn.carbon_kg is None:
         return ""
-    known = drawn.carbon_coverage
-    covered = "" if known is None else f" (intensity known for {share(known)} of the time)"
+    coverage = drawn.carbon_coverage
+    covered = "" if coverage is None else f" (intensity known for {share(coverage)} of the time)"
     return f"{figure(drawn.carbon_kg)} kg CO2e{covered}"
 
 
@@ -140,8 +140,8 @@ def headline(report: Report) -> list[str]:
 
 def _movers(report: Report) -> list[Trend]:
     """Return the trend with the largest change."""
-    known = [trend for trend in report.trends if trend.before]
-    return sorted(known, key=lambda one: -abs(one.now / (one.before or one.now) - 1))[:1]
+    comparable = [trend for trend in report.trends if trend.before]
+    return sorted(comparable, key=lambda one: -abs(one.now / (one.before or one.now) - 1))[:1]
 
 
 def _moved(trend: Trend) -> str:

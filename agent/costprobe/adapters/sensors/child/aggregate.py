@@ -25,8 +25,8 @@ def _present(values: Iterable[float | None]) -> list[float]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    there = _present(values)
-    return sum(there) / len(there) if there else None
+    present = _present(values)
+    return sum(present) / len(present) if present else None
 
 
 def _advance(before: float | None, after: float | None) -> float | None:

@@ -97,8 +97,10 @@ class SensorChild:
         # A driver may be loaded late at boot, or again in an upgrade.
         wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
         self._retry_ns[vendor] = self._clock.monotonic_ns() + wait_ns
-        found = [worker.sensor for worker in self._workers.values()]
-        context = SensorContext(self._settings, self._clock, self._report, found, self._versions)
+        current_sensors = [worker.sensor for worker in self._workers.values()]
+        context = SensorContext(
+            self._settings, self._clock, self._report, current_sensors, self._versions
+        )
         try:
             sensors = list(self._table[vendor](context))
         except SensorFault as fault:
@@ -145,7 +147,7 @@ class SensorChild:
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
-        self._writer.write(*(found for found in messages if self._is_for_the_daemon(found)))
+        self._writer.write(*(each for each in messages if self._is_for_the_daemon(each)))
         for message in messages:
             match message["type"]:
                 case "stop":

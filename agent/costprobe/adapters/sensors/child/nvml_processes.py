@@ -103,8 +103,8 @@ class ListedProcesses:
 
     def add(self, t_ns: int, pids: Collection[int]) -> None:
         """Add the processes that were listed at CLOCK_MONOTONIC t_ns."""
-        kept = self._listed_ns.items()
-        self._listed_ns = {pid: at_ns for pid, at_ns in kept if t_ns - at_ns < REMEMBERED_NS}
+        listed = self._listed_ns.items()
+        self._listed_ns = {pid: at_ns for pid, at_ns in listed if t_ns - at_ns < REMEMBERED_NS}
         self._listed_ns.update(dict.fromkeys(pids, t_ns))
 
     def have_all(self, pids: Collection[int]) -> bool:

@@ -183,10 +183,10 @@ class ActivityLog:
 def _contended(
     samples: Sequence[Sample], own_pids: Collection[int], busy_pids: Collection[int] | None
 ) -> bool | None:
-    seen = [sample.pids for sample in samples if sample.pids is not None]
-    if not seen:
+    pid_sets = [sample.pids for sample in samples if sample.pids is not None]
+    if not pid_sets:
         return None
-    pids = set().union(*seen)
+    pids = set().union(*pid_sets)
     # In a container with its own process ids the driver reports other ids for the same processes,
     # so that own processes cannot be recognized.
     ours_are_known = not own_pids or bool(pids & set(own_pids))
@@ -200,8 +200,8 @@ def _while_held(samples: list[Sample], own_pids: Collection[int]) -> list[Sample
     A sample after a short window is often taken when the probe has ended: its memory is free and
     the clock has dropped, which is not the window's condition.
     """
-    own = set(own_pids)
-    return [sample for sample in samples if own & set(sample.pids or ())] or samples
+    own_set = set(own_pids)
+    return [sample for sample in samples if own_set & set(sample.pids or ())] or samples
 
 
 def _series(samples: Sequence[Sample], name: str) -> Series:

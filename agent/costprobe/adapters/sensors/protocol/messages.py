@@ -125,8 +125,8 @@ def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined
 
 def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
     """Parse the first line; unknown keys are ignored."""
-    known = {field.name for field in fields(SensorSettings)}
-    settings = SensorSettings(**{key: message[key] for key in message.keys() & known})
+    names = {field.name for field in fields(SensorSettings)}
+    settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
     quarantined = tuple(
         Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
         for entry in message.get("quarantined", ())
@@ -228,8 +228,8 @@ def parse_energy(message: Message) -> Energy | Absent:
 
 def parse_activity(message: Message) -> Activity:
     """Parse the answer to an `activity` command; missing keys are unknown."""
-    known = {field.name for field in fields(Activity)}
-    return Activity(**{key: message[key] for key in message.keys() & known})
+    names = {field.name for field in fields(Activity)}
+    return Activity(**{key: message[key] for key in message.keys() & names})
 
 
 class LineSplitter:

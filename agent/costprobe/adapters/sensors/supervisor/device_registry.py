@@ -68,8 +68,8 @@ class DeviceRegistry:
     def keep_slices(self, board: str, names: Collection[str]) -> list[str]:
         """Forget the slices of a board except these, which exist; return those that are gone."""
         with self._lock:
-            had = {name for name, device in self._devices.items() if device.parent == board}
-            gone = sorted((had | self._slices.get(board, set())) - set(names))
+            previous = {name for name, device in self._devices.items() if device.parent == board}
+            removed = sorted((previous | self._slices.get(board, set())) - set(names))
             self._slices[board] = set(names)
             states: tuple[dict[str, Any], ...] = (
                 self._devices,
@@ -78,10 +78,10 @@ class DeviceRegistry:
                 self._ages_s,
                 self._ratios,
             )
-            for name in gone:
+            for name in removed:
                 for state in states:
                     state.pop(name, None)
-            return gone
+            return removed
 
     def set_ages(self, ages_s: Message) -> None:
         """Set the age of each device's last sample in s."""

@@ -69,8 +69,8 @@ class SensorSession:
             while True:
                 wait_s = (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
                 # If this process was suspended, the wait ends late: read before checking the deadline.
-                found = selector.select(max(0.0, wait_s)) or selector.select(0)
-                ready = [key.fd for key, _ in found]
+                events = selector.select(max(0.0, wait_s)) or selector.select(0)
+                ready = [key.fd for key, _ in events]
                 if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
                     return self._missed_deadline()
                 if self._wake_fd in ready:

@@ -49,8 +49,8 @@ class Progress(NamedTuple):
 
     def replaced(self, old: RowRange, *new: RowRange) -> Progress:
         """Return the progress with ranges in place of one; empty ranges are removed."""
-        kept = [span for span in self.spans if span != old]
-        spans = sorted([*kept, *(span for span in new if span.after < span.until)], key=_by_place)
+        others = [span for span in self.spans if span != old]
+        spans = sorted([*others, *(span for span in new if span.after < span.until)], key=_by_place)
         return self._replace(spans=tuple(spans))
 
     def overlapping(self, done: RowRange) -> list[RowRange]:
@@ -246,13 +246,13 @@ def waiting(connection: sqlite3.Connection, progress: Progress) -> int:
 def undelivered(connection: sqlite3.Connection, sink: str, seqs: Iterable[int]) -> set[int]:
     """Return which of some existing rows a sink has not received."""
     progress = load(connection, sink)
-    found = set()
+    unsent = set()
     for seq in seqs:
-        mine = [span for span in progress.spans if span.after < seq <= span.until]
-        one = (span._replace(after=seq - 1, until=seq) for span in mine)
+        own_spans = [span for span in progress.spans if span.after < seq <= span.until]
+        one = (span._replace(after=seq - 1, until=seq) for span in own_spans)
         if seq > progress.live_seq or any(count_of(connection, span) for span in one):
-            found.add(seq)
-    return found
+            unsent.add(seq)
+    return unsent
 
 
 def backlog(connection: sqlite3.Connection, sink: str) -> Backlog:

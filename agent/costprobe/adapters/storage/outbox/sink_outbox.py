@@ -72,10 +72,10 @@ class LiveRows:
             progress = outbox_order.load(connection, self._access.sink)
             if seq <= progress.live_seq:
                 return  # the thread of an earlier configuration sent and counted them
-            there = outbox_order.count_of(connection, RowRange("all", progress.live_seq, seq))
+            present = outbox_order.count_of(connection, RowRange("all", progress.live_seq, seq))
             progress = progress._replace(live_seq=seq)
             time_ns = self._access.clock.time_ns()
-            _advance(connection, self._access.sink, progress, min(sent, there), rejected, time_ns)
+            _advance(connection, self._access.sink, progress, min(sent, present), rejected, time_ns)
 
 
 class BacklogRows:
@@ -99,10 +99,10 @@ class BacklogRows:
         for _ in range(_LOOKS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
-                looked, rows = self._look(connection, progress, limit)
-            if looked is None or rows is not None:
+                window, rows = self._look(connection, progress, limit)
+            if window is None or rows is not None:
                 return rows
-            self._remove(looked, 0, ())
+            self._remove(window, 0, ())
         return None
 
     def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
@@ -140,8 +140,8 @@ class BacklogRows:
         span = outbox_order.next_span(progress, important_first=newest_first)
         if span is None:
             return None, None
-        looked = outbox_order.window(span, newest_first=newest_first)
-        return looked, outbox_order.batch_of(connection, looked, limit, newest_first=newest_first)
+        window = outbox_order.window(span, newest_first=newest_first)
+        return window, outbox_order.batch_of(connection, window, limit, newest_first=newest_first)
 
     def _remove(self, done: RowRange, sent: int, rejected: Sequence[tuple[str, str]]) -> None:
         """Remove a range from the backlog, and count its rows that were still in the backlog."""
@@ -150,10 +150,10 @@ class BacklogRows:
             parts = progress.overlapping(done)
             if not parts:
                 return  # the thread of an earlier configuration sent and counted them
-            there = sum(outbox_order.count_of(connection, part) for part in parts)
+            present = sum(outbox_order.count_of(connection, part) for part in parts)
             time_ns = self._access.clock.time_ns()
             left = progress.without(done)
-            _advance(connection, self._access.sink, left, min(sent, there), rejected, time_ns)
+            _advance(connection, self._access.sink, left, min(sent, present), rejected, time_ns)
 
 
 class SinkOutbox:

@@ -99,10 +99,10 @@ def release_free_pages(connection: sqlite3.Connection, *, keep: bool = True) -> 
     """
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    kept = max(_FREE_PAGES_KEPT, pages // 8) if keep else 0
-    if free <= kept:
+    kept_pages = max(_FREE_PAGES_KEPT, pages // 8) if keep else 0
+    if free <= kept_pages:
         return False
     # executescript runs the pragma to its end; `execute` would stop after the first page.
     connection.executescript(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})")
     (left,) = connection.execute("PRAGMA freelist_count").fetchone()
-    return bool(kept < left < free)
+    return bool(kept_pages < left < free)

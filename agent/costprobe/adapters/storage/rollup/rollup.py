@@ -175,8 +175,8 @@ class _Step:
         for time_ns, together in groupby(due, key=lambda row: HOURS.floor(row[0])):
             rows, newest_ns, cells = 0, 0, dict[str, Cell]()
             for _, newest_ns, more, layout_id, text in together:  # noqa: B007 - the last one counts
-                own = decoded(text, self._layouts.names(layout_id), more)
-                cells = merge(measurement, cells, own)
+                decoded_row = decoded(text, self._layouts.names(layout_id), more)
+                cells = merge(measurement, cells, decoded_row)
                 rows += more
             self._add(series_id, measurement, HOURS, time_ns, (newest_ns, rows, cells))
         self._connection.executemany(
@@ -203,11 +203,11 @@ class _Step:
     ) -> None:
         """Merge an aggregate (newest time, number of rows, cells) into the row of its period."""
         newest_ns, rows, cells = more
-        own = (series_id, time_ns)
+        key = (series_id, time_ns)
         stored = self._connection.execute(
             f"SELECT newest_ns, rows, layout_id, cells FROM {tier.table}"  # noqa: S608 - a literal
             " WHERE series_id = ? AND time_ns = ?",
-            own,
+            key,
         ).fetchone()
         if stored is not None:
             stored_ns, stored_rows, layout_id, text = stored
@@ -219,7 +219,7 @@ class _Step:
         self._connection.execute(
             f"INSERT OR REPLACE INTO {tier.table}"  # noqa: S608 - a literal
             " (series_id, time_ns, newest_ns, rows, layout_id, cells) VALUES (?, ?, ?, ?, ?, ?)",
-            (*own, newest_ns, rows, self._layouts.id_of(names), encoded(cells, names, rows)),
+            (*key, newest_ns, rows, self._layouts.id_of(names), encoded(cells, names, rows)),
         )
 
 

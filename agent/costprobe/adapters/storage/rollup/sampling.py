@@ -140,8 +140,8 @@ def spread_rows(connection: sqlite3.Connection, range_: SeriesRange, count: int)
     for table, first, last in held:
         near = [time_ns for time_ns in times_ns if first - step_ns <= time_ns <= last]
         for time_ns, row in zip(near, _at_or_after(connection, range_, table, near), strict=True):
-            known = nearest.get(time_ns)
-            if known is None or row.time_ns < known.time_ns:
+            previous = nearest.get(time_ns)
+            if previous is None or row.time_ns < previous.time_ns:
                 nearest[time_ns] = row
     rows = {(row.time_ns, row.period_s): row for row in nearest.values()}
     return [rows[key] for key in sorted(rows)]

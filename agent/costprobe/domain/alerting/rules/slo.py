@@ -66,12 +66,12 @@ class SloRule(Rule):
         symptoms = []
         since_ns: dict[str, int] = {}
         for labels, buckets in list(self._runs.items()):
-            kept = {bucket: counts for bucket, counts in buckets.items() if bucket > oldest}
-            if not kept:
+            in_window = {bucket: counts for bucket, counts in buckets.items() if bucket > oldest}
+            if not in_window:
                 del self._runs[labels]
                 continue
-            self._runs[labels] = kept
-            good, runs = (sum(counts[i] for counts in kept.values()) for i in (0, 1))
+            self._runs[labels] = in_window
+            good, runs = (sum(counts[i] for counts in in_window.values()) for i in (0, 1))
             if runs < config.min_runs or good >= config.objective * runs:
                 continue
             series = f"objective {config.name}{where(labels)}"

@@ -97,13 +97,13 @@ def budget_status(
     payers = payers_of(budget, book.payers)
     paid = {payer: book.between(payer, so_far) for payer in payers}
     devices = {payer.device for payer, hour in paid.items() if hour.covered_s > 0}
-    own = [payer for payer in payers if payer.currency == budget.currency]
+    in_currency = [payer for payer in payers if payer.currency == budget.currency]
     elapsed_s = (time_ns - period.start_ns) / 1e9
     covered_s = {
-        device: min(elapsed_s, sum(paid[p].covered_s for p in own if p.device == device))
+        device: min(elapsed_s, sum(paid[p].covered_s for p in in_currency if p.device == device))
         for device in devices
     }
-    history = hours_before(own, book, time_ns)
+    history = hours_before(in_currency, book, time_ns)
     forecast, note = None, ""
     if len(history) < MIN_HOURS:
         note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
@@ -118,7 +118,7 @@ def budget_status(
         budget=budget,
         period=period,
         time_ns=time_ns,
-        spent=sum(paid[payer].cost for payer in own),
+        spent=sum(paid[payer].cost for payer in in_currency),
         coverage=coverage_of(covered_s, elapsed_s),
         missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
         rest=forecast,
@@ -147,12 +147,12 @@ def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list
     gaps: set[int] = set()
     for payer in payers:
         hours = [(hour, book.at(payer, hour)) for hour in range(last - MAX_HOURS, last)]
-        known = {hour: here for hour, here in hours if here.covered_s >= MIN_HOUR_COVERED_S}
-        if not known:
+        covered = {hour: spend for hour, spend in hours if spend.covered_s >= MIN_HOUR_COVERED_S}
+        if not covered:
             continue
-        gaps |= set(range(min(known), max(known))) - known.keys()
-        for hour, here in known.items():
-            rates[hour] = rates.get(hour, 0.0) + here.cost * HOUR_S / here.covered_s
+        gaps |= set(range(min(covered), max(covered))) - covered.keys()
+        for hour, spend in covered.items():
+            rates[hour] = rates.get(hour, 0.0) + spend.cost * HOUR_S / spend.covered_s
     return [
         HourRate(book.start_ns(hour), rates[hour]) for hour in sorted(rates) if hour not in gaps
     ]

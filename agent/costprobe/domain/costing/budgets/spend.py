@@ -102,8 +102,8 @@ class HourSeries:
 
     def cut(self, hour: int) -> None:
         """Discard an hour and all later ones."""
-        kept = max(0, hour - self.first)
-        del self.costs[kept:], self.covered_s[kept:]
+        first_kept = max(0, hour - self.first)
+        del self.costs[first_kept:], self.covered_s[first_kept:]
 
 
 class SpendBook:

@@ -172,11 +172,11 @@ def compared(
             left_out.append(LeftOut(candidate, reason))
         else:
             groups.setdefault((candidate.currency, candidate.basis), []).append(candidate)
-    found = [
+    rated = [
         Group(of[0], of[1], _placed(group), cheapest(group, p99_ms, quality))
         for of, group in sorted(groups.items())
     ]
-    return found, left_out
+    return rated, left_out
 
 
 def _unfit(candidate: Candidate, currency: str | None) -> str | None:
@@ -201,8 +201,8 @@ def losses(candidate: Candidate) -> tuple[float, ...]:
         candidate.energy_j,
         candidate.carbon_g,
     )
-    known = [math.inf if figure is None else figure.value for figure in figures]
-    return (*known, math.inf if candidate.quality is None else -candidate.quality)
+    values = [math.inf if figure is None else figure.value for figure in figures]
+    return (*values, math.inf if candidate.quality is None else -candidate.quality)
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -249,15 +249,15 @@ def cheapest(
         p99_ms: Upper limit of the 99th percentile of latency, in ms; None for no limit.
         quality: Lower limit of the quality; None for no limit.
     """
-    good, left_out = [], []
+    acceptable, left_out = [], []
     for one in group:
         reason = _not_good_enough(one, p99_ms, quality)
         if reason:
             left_out.append(LeftOut(one, reason))
         else:
-            good.append(one)
+            acceptable.append(one)
     costs = sorted(
-        ((one.cost, one) for one in good if one.cost is not None),
+        ((one.cost, one) for one in acceptable if one.cost is not None),
         key=lambda pair: (pair[0].value, pair[1].name),
     )
     if not costs:

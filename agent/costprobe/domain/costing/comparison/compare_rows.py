@@ -41,9 +41,14 @@ def sifted(rows: Sequence[Point]) -> Sifted:
     newest = max(rows, key=lambda row: row.time_ns).fields.get("fingerprint")
     current = [row for row in rows if row.fields.get("fingerprint") == newest]
     alone = [row for row in current if row.fields.get("contended") is not True]
-    kept = [row for row in alone if (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT]
-    kept.sort(key=lambda row: row.time_ns)
-    return Sifted(kept, len(current) - len(alone), len(alone) - len(kept), len(rows) - len(current))
+    unthrottled = [row for row in alone if (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT]
+    unthrottled.sort(key=lambda row: row.time_ns)
+    return Sifted(
+        unthrottled,
+        len(current) - len(alone),
+        len(alone) - len(unthrottled),
+        len(rows) - len(current),
+    )
 
 
 def number(row: Point, field: str) -> float | None:
@@ -72,12 +77,12 @@ def probe_candidates(
     candidates = []
     for rows in groups.values():
         counted = sifted(rows)
-        own: dict[str, list[Point]] = {}
+        by_series: dict[str, list[Point]] = {}
         for row in counted.rows:
             for cost in priced.get(_at(row), ()):
-                own.setdefault(cost.tags.get("currency", ""), []).append(cost)
+                by_series.setdefault(cost.tags.get("currency", ""), []).append(cost)
         quality = qualities.get(rows[0].tags.get("probe", ""))
-        for currency, paid in sorted(own.items()) or [("", [])]:
+        for currency, paid in sorted(by_series.items()) or [("", [])]:
             candidates.append(_probe_candidate(rows[0], counted, currency, paid, quality))
     return sorted(candidates, key=lambda one: (one.name, one.currency))
 
@@ -134,10 +139,12 @@ def probe_name(row: Point) -> str:
 
 def _energy(rows: Sequence[Point]) -> Summary | None:
     """Return the energy; None if it is that of the whole board of a MIG device."""
-    own = [row for row in rows if row.fields.get("energy_scope") != "parent"]
+    own_energy_rows = [row for row in rows if row.fields.get("energy_scope") != "parent"]
     # An energy that is carried over to later rows would count several times.
-    measured = [row for row in own if row.fields.get("energy_method") != "last_known"]
-    return _summary(measured, "energy_per_inference_j") or _summary(own, "energy_per_inference_j")
+    measured = [row for row in own_energy_rows if row.fields.get("energy_method") != "last_known"]
+    return _summary(measured, "energy_per_inference_j") or _summary(
+        own_energy_rows, "energy_per_inference_j"
+    )
 
 
 def service_candidates(

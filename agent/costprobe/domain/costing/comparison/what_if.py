@@ -135,8 +135,8 @@ def as_if(samples: Sequence[WhatIfSample], other: WhatIfSample) -> list[WhatIfSa
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
 def repriced(

@@ -170,12 +170,12 @@ def account_run(
 
 
 def _energy(
-    run: MeasuredRun, known: KnownEnergy | None
+    run: MeasuredRun, last_known: KnownEnergy | None
 ) -> tuple[ProbeEnergy | None, KnownEnergy | None]:
     """Return the run's energy per inference, and the last measured one for the next run."""
     result = run.result
     if run.energy is None:
-        return None if known is None else known.for_run(result), known
+        return None if last_known is None else last_known.for_run(result), last_known
     energy = energy_per_inference(run.energy, result)
     return energy, KnownEnergy(result.batch, result.fingerprint, energy)
 

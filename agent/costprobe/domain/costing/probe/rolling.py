@@ -50,9 +50,9 @@ class RollingWindows:
     def with_sample(self, time_ns: int, value: float) -> RollingWindows:
         """Return the windows after a sample; samples older than the longest window are dropped."""
         oldest_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        kept = (*self.samples[1 - MAX_SAMPLES :], (time_ns, value))
-        first = next(i for i, (sample_ns, _) in enumerate(kept) if sample_ns > oldest_ns)
-        return replace(self, samples=kept[first:])
+        samples = (*self.samples[1 - MAX_SAMPLES :], (time_ns, value))
+        first = next(i for i, (sample_ns, _) in enumerate(samples) if sample_ns > oldest_ns)
+        return replace(self, samples=samples[first:])
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
         """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""

@@ -151,8 +151,8 @@ def allocate(use: DeviceUse) -> Allocation:
             busy_drawn, idle_drawn = divided(drawn, [1 - idle[1], idle[1]])
             parts.append(_line(use, service, "busy", busy_held, busy_drawn))
             parts.append(_line(use, service, "idle", idle_held, idle_drawn))
-    kept = tuple(line for line in parts if line.service or line.hardware or line.energy)
-    return Allocation(use.device, kept or tuple(parts), basis, problems)
+    nonzero = tuple(line for line in parts if line.service or line.hardware or line.energy)
+    return Allocation(use.device, nonzero or tuple(parts), basis, problems)
 
 
 def _line(use: DeviceUse, service: str, part: Part, hardware: Decimal, energy: Decimal) -> Line:
@@ -179,14 +179,14 @@ def _weights(use: DeviceUse) -> tuple[dict[str, Fraction], Basis, dict[str, str]
     """Return each service's weight, and the remainder's under ""; the sum is positive."""
     claims = use.claims
     busy = {claim.service: claim.busy_s for claim in claims}
-    known = {name: _fraction(busy_s) for name, busy_s in busy.items() if busy_s is not None}
+    known_s = {name: _fraction(busy_s) for name, busy_s in busy.items() if busy_s is not None}
     other = _fraction(use.other_busy_s)
     if not claims:
         return {"": Fraction(1)}, "none", {}
     if len(claims) == 1 and claims[0].share is None and not other:
         return {claims[0].service: Fraction(1)}, "alone", {}
-    if len(known) == len(claims) and sum(known.values(), other) > 0:
-        return {**known, "": other}, "busy_time", {}
+    if len(known_s) == len(claims) and sum(known_s.values(), other) > 0:
+        return {**known_s, "": other}, "busy_time", {}
     if len(claims) == 1 and claims[0].share is None:
         # Other processes used the device, too, and the service's part is unknown.
         problem = f"other processes use {use.device}, and their share is unknown; set share"

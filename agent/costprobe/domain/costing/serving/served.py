@@ -126,7 +126,7 @@ def summed(counts: Sequence[Counts]) -> Counts:
     sums: dict[str, float] = {}
     for measure in MEASURES:
         values = [getattr(one, measure) for one in counts]
-        known = [value for value in values if value is not None]
-        if known:
-            sums[measure] = sum(known)
+        known_values = [value for value in values if value is not None]
+        if known_values:
+            sums[measure] = sum(known_values)
     return Counts(**sums)

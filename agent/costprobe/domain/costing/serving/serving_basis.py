@@ -177,13 +177,13 @@ def _counts_tokens(counts: Counts) -> bool:
 def _served_cost(
     window: ServedWindow, lines: Sequence[Line], weighing: TokenWeighing
 ) -> ServedCost:
-    known = all(line.part != "held" for line in lines)
+    is_known = all(line.part != "held" for line in lines)
     return ServedCost(
         model="",
         counts=window.total,
         hardware=total_of([line.hardware for line in lines]),
         energy=total_of([line.energy for line in lines]),
-        idle=total_of([line.cost for line in lines if line.part == "idle"]) if known else None,
+        idle=total_of([line.cost for line in lines if line.part == "idle"]) if is_known else None,
         tokens=_token_shares(window.models, weighing),
     )
 
@@ -234,9 +234,9 @@ def _model_shares(
         ("assumed", [one.inferred for one in counts]),
     )
     for split, values in ways:
-        known = [value for value in values if value is not None]
-        if len(known) == len(values) and sum(known) > 0:
-            return [Fraction(exact(value)) for value in known], split
+        known_values = [value for value in values if value is not None]
+        if len(known_values) == len(values) and sum(known_values) > 0:
+            return [Fraction(exact(value)) for value in known_values], split
     return [Fraction(1)] * len(counts), "assumed"
 
 

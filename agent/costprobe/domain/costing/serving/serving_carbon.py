@@ -41,10 +41,10 @@ def served_emission(
     if cost.total is None:
         return None
     parts = [shares.get(name, {}).get(cost.window.service) for name in cost.devices]
-    known = [emitted.get(name) for name in cost.devices]
+    emissions = [emitted.get(name) for name in cost.devices]
     borne = [
         Emission(emission.g * float(part), emission.method)
-        for emission, part in zip(known, parts, strict=True)
+        for emission, part in zip(emissions, parts, strict=True)
         if emission is not None and part is not None
     ]
     if len(borne) < len(cost.devices):

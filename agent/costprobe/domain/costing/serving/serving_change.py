@@ -93,14 +93,14 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
     """
     sums: list[float] = []
     for span in spans:
-        own = [row for row in rows if span.start_ns < _middle_ns(row) <= span.end_ns]
-        window_s = math.fsum(_window_s(row) for row in own)
+        in_span = [row for row in rows if span.start_ns < _middle_ns(row) <= span.end_ns]
+        window_s = math.fsum(_window_s(row) for row in in_span)
         if window_s < COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S:
             return None
         if field in SERVING_RATIOS:
-            value = ratio_of_sums(own, field)
+            value = ratio_of_sums(in_span, field)
         else:
-            totals = [one for row in own if (one := _number(row, field)) is not None]
+            totals = [one for row in in_span if (one := _number(row, field)) is not None]
             value = math.fsum(totals) / window_s if totals else None
         if value is None:
             return None

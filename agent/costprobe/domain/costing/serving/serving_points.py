@@ -32,12 +32,12 @@ def serving_points(
         time_ns: UTC in ns of the window's end.
     """
     window = cost.window
-    own = {**tags, "service": window.service, "engine": window.engine}
+    all_tags = {**tags, "service": window.service, "engine": window.engine}
     named = {model: counts for model, counts in window.models.items() if model}
     return [
         make_point(
             "serving",
-            {**own, "served_model": model},
+            {**all_tags, "served_model": model},
             {
                 **{name: getattr(counts, name) for name in MEASURES},
                 "busy_share": busy_share,
@@ -79,7 +79,7 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
     """
     if cost.total is None:
         return []
-    own = {
+    all_tags = {
         **tags,
         "device": TOGETHER.join(cost.devices),
         "service": cost.window.service,
@@ -95,12 +95,12 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
     whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
     whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
     whole |= served_energy(cost.total, drawn).fields() if drawn else {}
-    points = [make_point("cost", own, whole, time_ns)]
+    points = [make_point("cost", all_tags, whole, time_ns)]
     for one in cost.models:
         fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
         fields |= _carbon_fields(one, emitted.models.get(one.model) if emitted else None)
         fields |= served_energy(one, drawn).fields() if drawn else {}
-        points.append(make_point("cost", {**own, "served_model": one.model}, fields, time_ns))
+        points.append(make_point("cost", {**all_tags, "served_model": one.model}, fields, time_ns))
     return points
 
 

@@ -29,11 +29,11 @@ class SpotPlan(Plan, SourceConfig):
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
         """Return the last known market price; None before the first."""
-        known = spots.get(self.name)
-        price = None if known is None else known.at(time_ns)
-        if known is None or price is None:
+        prices = spots.get(self.name)
+        price = None if prices is None else prices.at(time_ns)
+        if prices is None or price is None:
             return None
-        is_stale = known.is_stale(time_ns, self.stale_after_s)
+        is_stale = prices.is_stale(time_ns, self.stale_after_s)
         since = datetime.fromtimestamp(price.time_ns // NS_PER_S, tz=UTC)
         note = f"price of {since:%Y-%m-%d %H:%M} UTC{', stale' if is_stale else ''}"
         return Quote("spot", (("rent", price.value),), note, is_stale, (f"spot price {self.name}",))

@@ -72,9 +72,9 @@ def _devices(reader: StoreReader, since_ns: int, now_ns: int) -> list[Device]:
     newest: dict[str, Point] = {}
     for row in reader.last("device", now_ns):
         name = row.tags.get("device", "")
-        known = newest.get(name)
+        identity = newest.get(name)
         if row.time_ns >= since_ns and parse_kind(row.tags.get("kind", "")):
-            newest[name] = row if known is None or row.time_ns > known.time_ns else known
+            newest[name] = row if identity is None or row.time_ns > identity.time_ns else identity
     last_ns = max((row.time_ns for row in newest.values()), default=0)
     return [
         _device(newest[name])
@@ -206,7 +206,7 @@ def _rented_together(
     """Return the groups of devices that share one price: of a host or an instance."""
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
     in_force = [plan for plan in config.price if plan.valid_from <= day]
-    own = {plan.device for plan in in_force if plan.device is not None}
+    dedicated = {plan.device for plan in in_force if plan.device is not None}
     general = [plan for plan in in_force if plan.device is None]
     newest = max(general, key=lambda plan: plan.valid_from, default=None)
     if newest is not None and newest.unit != "host":
@@ -214,7 +214,7 @@ def _rented_together(
     names = [
         name
         for name, history in devices.items()
-        if history.device.is_board and name not in own and history.terms is not None
+        if history.device.is_board and name not in dedicated and history.terms is not None
     ]
     return [tuple(names)] if len(names) > 1 else []
 

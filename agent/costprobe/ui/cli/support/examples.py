@@ -46,9 +46,9 @@ class ExampleGroup(click.Group):
 
 def examples_of(command: click.Command) -> tuple[str, ...]:
     """Return the examples in the help of a command."""
-    own: tuple[str, ...] = getattr(command, "examples", ())
-    if own or not isinstance(command, click.Group):
-        return own
+    direct: tuple[str, ...] = getattr(command, "examples", ())
+    if direct or not isinstance(command, click.Group):
+        return direct
     inner = (examples_of(command.commands[name]) for name in command.commands)
     return tuple(examples[0] for examples in inner if examples)
 

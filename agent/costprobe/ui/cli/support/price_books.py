@@ -36,10 +36,10 @@ def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
 def carbon_book(settings: LoadedConfig, devices: Sequence[Device]) -> CarbonBook:
     """Return the carbon intensities, stored, or those of the source if none are stored."""
     config, carbon = settings.config, settings.config.carbon
-    known = TimedValues()
+    intensities = TimedValues()
     if carbon is not None and carbon.sources:
-        known = _known(CARBON, carbon, _states(settings))
-    return CarbonBook(carbon, config.electricity, devices, lambda: known)
+        intensities = _known(CARBON, carbon, _states(settings))
+    return CarbonBook(carbon, config.electricity, devices, lambda: intensities)
 
 
 def known_spots(settings: LoadedConfig) -> Spots:

@@ -59,11 +59,11 @@ class Python(NamedTuple):
     home: str
 
 
-def chosen_python(wanted: str | None, steps: Steps) -> Python:
+def chosen_python(python: str | None, steps: Steps) -> Python:
     """Return the first interpreter that the service can use.
 
     Args:
-        wanted: The requested interpreter; None to try our own and the usual paths.
+        python: The requested interpreter; None to try our own and the usual paths.
         steps: Runs them.
 
     Raises:
@@ -71,7 +71,7 @@ def chosen_python(wanted: str | None, steps: Steps) -> Python:
     """
     ours = str(getattr(sys, "_base_executable", sys.executable))
     reasons = []
-    for path in dict.fromkeys([wanted] if wanted else [ours, *USUAL]):
+    for path in dict.fromkeys([python] if python else [ours, *USUAL]):
         inspected = _inspected(path, steps)
         if isinstance(inspected, Python):
             return inspected
@@ -113,9 +113,9 @@ def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
         raise StepError(f"{folder}: is not a virtual environment; move it, then install again")
     python = chosen_python(wanted, steps)
     if is_venv(folder):
-        there = _inspected(str(folder / "bin/python"), steps)
-        if isinstance(there, Python) and (
-            wanted is None or (there.version, there.home) == (python.version, python.home)
+        existing = _inspected(str(folder / "bin/python"), steps)
+        if isinstance(existing, Python) and (
+            wanted is None or (existing.version, existing.home) == (python.version, python.home)
         ):
             return
         steps.log(f"{folder}: belongs to another Python; creating it again")

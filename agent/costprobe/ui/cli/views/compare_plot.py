@@ -24,18 +24,18 @@ def plotted(group: Group) -> list[str]:
     p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
     p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
     axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
-    known = [
+    points = [
         (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
         for placed, latency in zip(group.placed, latencies, strict=True)
         if latency is not None and placed.candidate.cost is not None
     ]
-    if not known:
+    if not points:
         return ["no plot: there are no latencies"]
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
     names = []
-    for letter, (placed, latency_ms, cost) in zip(LETTERS, known, strict=False):
+    for letter, (placed, latency_ms, cost) in zip(LETTERS, points, strict=False):
         is_front = placed.dominated_by is None
         colour = {"color": "green"} if is_front else {}
         plotext.scatter([latency_ms], [cost], marker=letter, **colour)

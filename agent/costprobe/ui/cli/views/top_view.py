@@ -90,20 +90,20 @@ def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
     cells = {column: [printable(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
     wide = {column: max(map(len, [column.title, *cells[column]])) for column in columns}
-    kept = list(columns)
-    while len(kept) > 1 and sum(wide[one] + GAP for one in kept) - GAP > width:
-        kept.remove(max(kept, key=lambda one: one.rank))
+    shown_columns = list(columns)
+    while len(shown_columns) > 1 and sum(wide[one] + GAP for one in shown_columns) - GAP > width:
+        shown_columns.remove(max(shown_columns, key=lambda one: one.rank))
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
         padding=(0, GAP, 0, 0),
     )  # fmt: skip
-    for index, column in enumerate(kept):
+    for index, column in enumerate(shown_columns):
         # Text is left-aligned; longer text is cut, never wrapped.
         side = "left" if index == 0 or column.title in _TEXT_COLUMNS else "right"
         table.add_column(column.title, justify=side, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     for index in range(len(rows)):
         # As Text, so that no content is interpreted as markup.
-        table.add_row(*(Text(cells[column][index]) for column in kept))
+        table.add_row(*(Text(cells[column][index]) for column in shown_columns))
     return table
 
 

@@ -162,10 +162,10 @@ def _against(plan: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 def _bars(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield cost per inference as bars, for alternatives in the currency in force."""
     priced = [plan for plan in plans if plan["cost_per_inference"]]
-    known = [plan for plan in priced if plan["currency"] == priced[0]["currency"]]
-    most = max((plan["cost_per_inference"] for plan in known), default=0.0)
-    width = max((len(plan["name"]) for plan in known), default=0)
+    comparable = [plan for plan in priced if plan["currency"] == priced[0]["currency"]]
+    most = max((plan["cost_per_inference"] for plan in comparable), default=0.0)
+    width = max((len(plan["name"]) for plan in comparable), default=0)
     size = min(PLOT_BARS, max(10, shutil.get_terminal_size().columns - width - 2))
-    for plan in known:
+    for plan in comparable:
         bar = "#" * max(1, round(size * plan["cost_per_inference"] / most))
         yield f"{plan['name'].ljust(width)}  {bar}"
