@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 import click
@@ -147,10 +147,11 @@ def _bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Itera
         del number, frame
         stop.set()
 
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
     config = settings.config
-    with short_lived_sensor(config.telemetry) as sensor:
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, on_signal))
+        sensor = stack.enter_context(short_lived_sensor(config.telemetry))
         devices = sensor.devices()
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
