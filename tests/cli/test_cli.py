@@ -139,7 +139,7 @@ def test_long_trend_is_sampled_unless_exact(costprobe, tmp_path):
     sampled = costprobe(*trend_args)
     assert "sampled: 2,00" in sampled
     assert "--exact" in sampled
-    assert sampled.splitlines()[1].split()[2:4] == ["8000", "1"]
+    assert sampled.splitlines()[1].split()[2:4] == ["8,000", "1"]
     exact = costprobe(*trend_args, "--exact")
     assert "sampled" not in exact
     assert exact.splitlines()[1].split()[1] == "8000"
@@ -261,7 +261,7 @@ def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, t
     )
     document = json.loads(costprobe("probe", "quick", "--json"))
     assert document["probe"] == "quick"
-    assert document["latency_ms"]["p50"] > 0
+    assert document["latency_p50_ms"] > 0
     assert document["cost"]["cost_per_inference"] > 0
     assert document["energy"] is None
     assert not (tmp_path / "costprobe.db").exists()

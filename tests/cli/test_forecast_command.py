@@ -32,6 +32,11 @@ name = "chat"
 amount = 5
 period = "day"
 service = "chat"
+[[service]]
+name = "chat"
+url = "http://127.0.0.1:8000"
+engine = "vllm"
+devices = ["gpu0"]
 """
 
 

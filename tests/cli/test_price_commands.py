@@ -64,7 +64,7 @@ def test_history_is_priced_under_every_plan(costprobe, tmp_path):
 def test_unavailable_history_is_reported(costprobe, tmp_path):
     bad = tmp_path / "bad.toml"
     bad.write_text('[[price]]\nplan = "leased"\n')
-    assert f"{bad}: price.0" in costprobe("what-if", "--plans", str(bad), code=2)
+    assert f"{bad}: price[0]" in costprobe("what-if", "--plans", str(bad), code=2)
     bad.write_text("[[price")
     assert "not valid TOML" in costprobe("what-if", "--plans", str(bad), code=2)
     assert "no sample" in costprobe("what-if", "--probe", "odd", code=1)

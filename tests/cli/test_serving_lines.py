@@ -101,8 +101,8 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
         "energy 90,000 J, 72.93 J per request, 180,000 J per million tokens in (counter ±5%)"
     ) in text
     assert "tokens out" not in text
-    assert "rolling 1h: 0.0004 per inference\n" in text
-    assert "rolling 24h: 0.0005 per inference; 25% covered" in text
+    assert "rolling 1h: $0.4 per 1,000\n" in text
+    assert "rolling 24h: $0.5 per 1,000; 25% covered" in text
     assert "7d" not in text
 
 

@@ -37,7 +37,7 @@ def test_probe_has_energy_from_counter_or_polls(tmp_path, kind, dtype):
 
 def test_throughput_agrees_with_device_time_if_launches_overlap(tmp_path):
     document = probe(tmp_path, kind="transformer", dtype="bf16", batch=256)
-    by_latency_per_s = 256 / document["latency_ms"]["p50"] * 1000
+    by_latency_per_s = 256 / document["latency_p50_ms"] * 1000
     assert document["throughput_per_s"] == pytest.approx(by_latency_per_s, rel=0.1)
 
 

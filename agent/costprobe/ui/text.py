@@ -8,6 +8,7 @@ from typing import Final
 
 from costprobe.domain.costing.comparison.compare import Candidate
 
+PER_THOUSAND: Final = 1000
 _CURRENCY_SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -31,12 +32,17 @@ def ago(duration_s: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """Format an amount with four significant digits: "$0.00158", "12.34 CHF"."""
-    text = f"{amount:.4g}"
+    """Format an amount with four significant digits: "$0.00158", "12.34 CHF", "$1,235"."""
+    text = f"{amount:,.4g}"
     if "e" in text:
-        text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:.0f}"
+        text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:,.0f}"
     sign = _CURRENCY_SIGNS.get(currency)
     return f"{sign}{text}" if sign else f"{text} {currency}"
+
+
+def per_thousand(each: float, currency: str) -> str:
+    """Format the cost of one inference as that of 1,000: "$0.0398 per 1,000"."""
+    return f"{money(each * PER_THOUSAND, currency)} per 1,000"
 
 
 def joules(value: float) -> str:

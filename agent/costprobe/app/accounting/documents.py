@@ -7,10 +7,12 @@ import resource
 from typing import Any
 
 from costprobe.core.records import present
-from costprobe.domain.costing.probe.points import per_million_tokens
+from costprobe.domain.costing.probe.points import latency_fields, per_million_tokens
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.domain.pricing.book import Terms
 
+# Fields of a latency; a percentile that too few samples support is None.
+LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -38,7 +40,8 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "device": result.device,
         "probe": result.probe,
         "batch": result.batch,
-        "latency_ms": dict(result.latency_ms),
+        **dict.fromkeys(LATENCIES),
+        **latency_fields(result),
         "samples": result.samples,
         "stop_reason": result.stop_reason,
         "throughput_per_s": result.throughput_per_s,

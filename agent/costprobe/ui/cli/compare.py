@@ -20,8 +20,7 @@ from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODE
 from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.compare_plot import plotted
-from costprobe.ui.cli.views.lines import PER_THOUSAND
-from costprobe.ui.text import local, money, per_million_tokens
+from costprobe.ui.text import PER_THOUSAND, local, money, per_million_tokens
 
 END_OF_TIME_NS = 2**63 - 1
 _BASIS_WORDS = {

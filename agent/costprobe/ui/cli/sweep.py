@@ -19,8 +19,7 @@ from costprobe.core.schema import make_point
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.views.lines import PER_THOUSAND
-from costprobe.ui.text import local, money
+from costprobe.ui.text import PER_THOUSAND, local, money
 
 MIB = 1 << 20
 PLOT_ROWS = 14

@@ -8,7 +8,8 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -32,13 +33,17 @@ from costprobe.ui.cli.support.name_completion import (
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
-from costprobe.ui.text import iso, local
+from costprobe.ui.text import PER_THOUSAND, iso, local, money
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
 PLOT_ROWS = 12
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
+# Costs of one inference, which people read as those of 1,000.
+PER_INFERENCE = frozenset(
+    {"cost_per_inference", "cost_reference", "rolling_1h", "rolling_24h", "rolling_7d"}
+)
 # Tags in the names of series; others are the same for all series of most hosts.
 _TELLING = (
     "budget",
@@ -116,13 +121,14 @@ def command(
     elif not all_series:
         click.echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
-        click.echo(_table(all_series, changes))
+        click.echo(_table(field, all_series, changes))
         if any(_is_served(measurement, field, series) for series in all_series):
             click.echo(_compared(since_ns, until_ns))
         if any(series.is_sampled for series in all_series):
             click.echo(_sampling(all_series))
         for words, group in _comparable(all_series).items() if plot else ():
-            click.echo(_plot(f"{field} {words}".rstrip(), group))
+            of = "per 1,000 " if field in PER_INFERENCE else ""
+            click.echo(_plot(f"{field} {of}{words}".rstrip(), _scaled(field, group)))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -208,11 +214,29 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
             writer.writerow([iso(time_ns), *tag_values, value])
 
 
-def _table(all_series: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
-    rows: list[tuple[str, ...]] = [
-        ("series", "samples", "first", "last", "change", "median", "min", "max")
+def _scaled(field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues]:
+    """Return the series as people read them: a cost of one inference as that of 1,000."""
+    if field not in PER_INFERENCE:
+        return list(all_series)
+    return [
+        replace(series, values=[value * PER_THOUSAND for value in series.values])
+        for series in all_series
     ]
-    for series, change_pct in zip(all_series, changes, strict=True):
+
+
+def _figure(value: float, field: str, tags: Mapping[str, str]) -> str:
+    """Format a value; one of money with its currency."""
+    is_money = field.startswith(("cost", "price_rate")) or field in PER_INFERENCE
+    currency = tags.get("currency")
+    return money(value, currency) if is_money and currency else f"{value:,.4g}"
+
+
+def _table(field: str, all_series: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
+    title = "series, per 1,000" if field in PER_INFERENCE else "series"
+    rows: list[tuple[str, ...]] = [
+        (title, "samples", "first", "last", "change", "median", "min", "max")
+    ]
+    for series, change_pct in zip(_scaled(field, all_series), changes, strict=True):
         values = list(series.values)
         change = "-" if change_pct is None else f"{change_pct:+.1f} %"
         figures = (values[0], values[-1])
@@ -221,9 +245,9 @@ def _table(all_series: Sequence[SeriesValues], changes: Sequence[float | None]) 
             (
                 _name(series),
                 str(len(values)),
-                *(f"{value:.4g}" for value in figures),
+                *(_figure(value, field, series.tags) for value in figures),
                 change,
-                *(f"{value:.4g}" for value in summary),
+                *(_figure(value, field, series.tags) for value in summary),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

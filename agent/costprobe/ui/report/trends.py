@@ -12,8 +12,8 @@ from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
+from costprobe.ui.text import PER_THOUSAND
 
-PER_THOUSAND: Final = 1000
 MAX_TRENDS: Final = 24
 MAX_BUCKETS: Final = 62
 # Common calendar units.

@@ -10,8 +10,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
 from costprobe.domain.costing.comparison.compare import Candidate
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
-from costprobe.ui.report.trends import PER_THOUSAND
-from costprobe.ui.text import money
+from costprobe.ui.text import PER_THOUSAND, money
 
 _CENT: Final = Decimal("0.01")
 KINDS: Final = {

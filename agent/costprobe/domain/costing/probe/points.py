@@ -74,6 +74,14 @@ def reading_within(reading: Reading, charge: Charge) -> Reading:
     return Reading(reading.device, charge.start_ns, charge.end_ns, fields)
 
 
+def latency_fields(result: ProbeResult) -> dict[str, float]:
+    """Return the latencies of a result under the names of the series: `latency_p50_ms` in ms."""
+    return {
+        f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
+        for name, value in result.latency_ms.items()
+    }
+
+
 def probe_point(
     result: ProbeResult,
     energy: ProbeEnergy | None,
@@ -91,10 +99,7 @@ def probe_point(
         time_ns: UTC in ns of the end of the steady-state window.
     """
     fields: dict[str, FieldValue | None] = {
-        f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
-        for name, value in result.latency_ms.items()
-    }
-    fields |= {
+        **latency_fields(result),
         "samples": result.samples,
         "stop_reason": result.stop_reason,
         "throughput_per_s": result.throughput_per_s,

@@ -6,8 +6,8 @@ import shutil
 
 from costprobe.domain.costing.comparison.compare import Group
 from costprobe.ui.cli.views.colour import paint
-from costprobe.ui.cli.views.lines import PER_THOUSAND
 from costprobe.ui.cli.views.plots import LETTERS, drawn
+from costprobe.ui.text import PER_THOUSAND
 
 PLOT_ROWS = 16
 MAX_PLOT_COLUMNS = 100

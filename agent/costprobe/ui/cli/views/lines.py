@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import CHUNKS, money
+from costprobe.ui.text import CHUNKS, PER_THOUSAND, money, per_thousand
 
-PER_THOUSAND = 1000
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
 
@@ -18,7 +17,7 @@ def probe_line(document: dict[str, Any]) -> str:
     parts = [
         f"{document['device']} {document['probe']}",
         " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
-        f"p50 {document['latency_ms']['p50']:.3f} ms",
+        f"p50 {document['latency_p50_ms']:.3f} ms",
         f"{document['throughput_per_s']:,.1f} inf/s",
         _energy(document, "inf"),
         _cost(document),
@@ -35,7 +34,7 @@ def _served_line(document: dict[str, Any]) -> str:
     parts = [
         f"{document['device']} {document['probe']}",
         f"concurrency {document['tags']['concurrency']}",
-        f"p50 {document['latency_ms']['p50']:.1f} ms",
+        f"p50 {document['latency_p50_ms']:.1f} ms",
     ]
     if "ttft_p50_ms" in fields:
         parts.append(f"first token {fields['ttft_p50_ms']:.1f} ms")
@@ -83,8 +82,8 @@ def _cost(document: dict[str, Any]) -> str:
         return "no cost (no price for this device; set [[price]])"
     if cost is None:
         return "no cost (electricity is not included and the energy is unknown)"
-    per_thousand = money(cost["cost_per_inference"] * PER_THOUSAND, cost["currency"])
-    return f"{per_thousand} per 1,000 ({price_words(price)})"
+    shown = per_thousand(cost["cost_per_inference"], cost["currency"])
+    return f"{shown} ({price_words(price)})"
 
 
 def _carbon(document: dict[str, Any]) -> list[str]:

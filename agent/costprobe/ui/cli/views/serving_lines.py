@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import ago, joules, local, money
+from costprobe.ui.text import ago, joules, local, money, per_thousand
 
 HALF = 0.5
 _SPLITS = {"measured": "device time", "weights": "weights"}
@@ -81,6 +81,6 @@ def _rolling(last: dict[str, Any]) -> list[str]:
     for name, rolled in last["rolling"].items():
         if rolled["per_inference"] is not None:
             covered = "" if rolled["coverage"] >= HALF else f"; {rolled['coverage']:.0%} covered"
-            each = f"{rolled['per_inference']:.4g}"
-            lines.append(f"         rolling {name}: {each} per inference{covered}")
+            each = per_thousand(rolled["per_inference"], last["cost"]["currency"])
+            lines.append(f"         rolling {name}: {each}{covered}")
     return lines

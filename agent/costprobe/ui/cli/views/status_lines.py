@@ -9,7 +9,7 @@ from costprobe import __version__
 from costprobe.core.units import counted
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
-from costprobe.ui.text import ago, local, money
+from costprobe.ui.text import ago, local, money, per_thousand
 
 FAULT = "FAULT"
 
@@ -109,9 +109,10 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
         lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
         for name, rolled in last["rolling"].items():
             covered = "" if rolled["coverage"] >= 0.5 else f"; {rolled['coverage']:.0%} covered"  # noqa: PLR2004 - half, as the design defines it
+            currency = last["cost"]["currency"]
             lines.append(
-                f"         rolling {name}: median {rolled['median']:.4g},"
-                f" IQR {rolled['iqr']:.2g}, {counted(rolled['samples'], 'sample')}{covered}"
+                f"         rolling {name}: median {per_thousand(rolled['median'], currency)},"
+                f" IQR {per_thousand(rolled['iqr'], currency)}, {counted(rolled['samples'], 'sample')}{covered}"
             )
     if probe["budget_share"] < 1:
         lines.append(

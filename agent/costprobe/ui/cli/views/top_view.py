@@ -9,8 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from costprobe.ui.cli.views.lines import PER_THOUSAND
-from costprobe.ui.text import ago, money
+from costprobe.ui.text import PER_THOUSAND, ago, money
 
 MAX_LINES = 5
 MAX_CELL = 32

@@ -18,8 +18,7 @@ from costprobe.domain.costing.comparison.what_if import (
     typical,
 )
 from costprobe.domain.pricing.book import PriceBook, Terms
-from costprobe.ui.cli.views.lines import PER_THOUSAND
-from costprobe.ui.text import money
+from costprobe.ui.text import PER_THOUSAND, money
 
 PLOT_BARS = 50
 
