@@ -69,7 +69,7 @@ def test_price_by_chunks_of_a_stream_is_marked(source, words):
             "probe": "chat",
             "tags": {"concurrency": "1"},
             "fields": {"token_source": source},
-            "latency_ms": {"p50": 1.0},
+            "latency_p50_ms": 1.0,
             "throughput_per_s": 1.0,
             "energy": None,
             "energy_absent": None,
