@@ -7,6 +7,7 @@ import sys
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.line_protocol import render
+from costprobe.core.schema import SCHEMA
 from fakes.daemon import DaemonProcess
 from fakes.page_examples import example
 from fakes.scenes import QUICK
@@ -16,13 +17,12 @@ from costprobe.adapters.sinks import registry
 from file_sink import FileSink, FileSinkConfig
 registry.SINKS["file"] = registry.SinkKind(FileSinkConfig, FileSink)
 """
-MEASUREMENTS = ("device", "event", "agent")
 
 
 def stored_lines(path):
     reader = StoreReader.open(path)
     try:
-        return {render(point) for name in MEASUREMENTS for point in reader.points(name, 0, 2**62)}
+        return {render(point) for name in SCHEMA for point in reader.points(name, 0, 2**62)}
     finally:
         reader.close()
 
