@@ -127,8 +127,8 @@ def command(
         if any(series.is_sampled for series in all_series):
             click.echo(_sampling(all_series))
         for words, group in _comparable(all_series).items() if plot else ():
-            of = "per 1,000 " if field in PER_INFERENCE else ""
-            click.echo(_plot(f"{field} {of}{words}".rstrip(), _scaled(field, group)))
+            unit = ", per 1,000" if field in PER_INFERENCE else ""
+            click.echo(_plot(f"{field} {words}".rstrip() + unit, _scaled(field, group)))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
