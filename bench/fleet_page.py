@@ -13,6 +13,7 @@ from typing import Any
 
 from fleet_result import Result
 from fleet_rows import Rows
+from table import row
 
 PAGE = Path(__file__).parents[1] / "docs" / "sizing.md"
 # Row arrivals by case and whether there is a flush schedule, in multiples of the row rate.
@@ -42,32 +43,6 @@ def line(result: Result, rows: Rows) -> str:
     )
 
 
-def entry(  # noqa: PLR0913 - the table's columns
-    name: str,
-    ours: float,
-    unit: str,
-    *,
-    peer: float | None = None,
-    peer_name: str = "",
-    goal: str = "",
-    met: bool | None = None,
-    note: str = "",
-) -> dict[str, Any]:
-    """Return a row of the table of all benchmarks."""
-    return {
-        "issue_line": 8,
-        "name": name,
-        "ours": float(ours),
-        "unit": unit,
-        "peer": None if peer is None else float(peer),
-        "peer_name": peer_name,
-        "ratio": float(ours) / float(peer) if peer else None,
-        "goal": goal,
-        "met": met,
-        "note": note,
-    }
-
-
 def entries(
     rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
 ) -> list[dict[str, Any]]:
@@ -78,7 +53,7 @@ def entries(
     for case, goal in (("rollout", ARRIVALS_MAX), ("outage", None), ("outage, first 10 s", None)):
         ours, peer = arrivals[case, True], arrivals[case, False]
         lines.append(
-            entry(
+            row(
                 f"arrivals after {case}",
                 ours,
                 "x the fleet's row rate",
@@ -90,7 +65,7 @@ def entries(
             )
         )
     lines.append(
-        entry(
+        row(
             "disk of a device row, timestamps in whole ms",
             stamps["ms"],
             "bytes",
@@ -100,7 +75,7 @@ def entries(
         )
     )
     # If nothing was acknowledged in time, CPU per row is not defined.
-    return [row for row in lines if math.isfinite(row["ours"])]
+    return [line for line in lines if math.isfinite(line["ours"])]
 
 
 def of_result(result: Result, rows: Rows) -> list[dict[str, Any]]:
@@ -113,7 +88,7 @@ def of_result(result: Result, rows: Rows) -> list[dict[str, Any]]:
     keeps_up = result.each.per_s >= needed
     per_million = f"per 1 M rows{complete}"
     return [
-        entry(
+        row(
             f"{label}: acknowledged, one host per request",
             result.each.per_s,
             "rows/s",
@@ -123,24 +98,24 @@ def of_result(result: Result, rows: Rows) -> list[dict[str, Any]]:
             met=keeps_up if goal else None,
             note=f"p99 of a request {result.each.slow_s * 1000:.0f} ms{complete}",
         ),
-        entry(f"{label}: acknowledged, large requests", result.packed.per_s, "rows/s"),
-        entry(
+        row(f"{label}: acknowledged, large requests", result.packed.per_s, "rows/s"),
+        row(
             f"{label}: CPU, one host per request",
             result.each.cpu_per_million_s,
             "s",
             note=per_million,
         ),
-        entry(
+        row(
             f"{label}: CPU, large requests", result.packed.cpu_per_million_s, "s", note=per_million
         ),
-        entry(
+        row(
             f"{label}: resident",
             result.packed.rss_bytes / 1e6,
             "MB",
             note=f"{result.series} series",
         ),
-        entry(f"{label}: disk", result.row_bytes, "MB", note=per_million),
-        entry(f"{label}: {result.panel}", result.query_s, "s", note=f"over {result.rows} rows"),
+        row(f"{label}: disk", result.row_bytes, "MB", note=per_million),
+        row(f"{label}: {result.panel}", result.query_s, "s", note=f"over {result.rows} rows"),
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from costprobe.ui.cli.main import COMMANDS, main
 from costprobe.ui.cli.support.examples import examples_of
-from fakes.command import called
+from fakes.command import called, leaves
 from fakes.documents import SCHEMAS, checked, schema_of
 from fakes.json_host import json_host
 from jsonschema import Draft202012Validator
@@ -78,16 +78,6 @@ APART = {
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def leaves(command=main, path=()):
-    """Return the commands that are not groups, by name."""
-    if not isinstance(command, click.Group) or (command.invoke_without_command and path):
-        yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from leaves(command.get_command(context, name), (*path, name))
 
 
 def tree(command=main, path=()):

@@ -3,6 +3,7 @@
 A child process takes half a second; `fakes.daemon` starts one if a test needs it.
 """
 
+import click
 from click.testing import CliRunner
 from costprobe.ui.cli.main import main
 
@@ -21,3 +22,13 @@ def called(config, *words, code=0, env=None):
         raise done.exception
     assert code in (None, done.exit_code), (words, done.exit_code, done.output)
     return done
+
+
+def leaves(command=main, path=()):
+    """Yield name and command of all that are not mere groups."""
+    if not isinstance(command, click.Group) or (command.invoke_without_command and path):
+        yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from leaves(command.get_command(context, name), (*path, name))

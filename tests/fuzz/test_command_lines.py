@@ -13,7 +13,7 @@ from costprobe.core.records import Device
 from costprobe.ui.cli import price, what_if
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
-from fakes.command import called
+from fakes.command import called, leaves
 from fakes.reported import month
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
@@ -44,16 +44,6 @@ VALUES = (
     "gpu0", "ranker", "cost_per_inference", "cost", "device.power_w", "detection.warm_up=50",
     "rule.drift.at_least=" + "9" * 5000, "price=1", "probe.x=1", "eur", "EUR", "gpus",
 )  # fmt: skip
-
-
-def leaves(command=main, path=()):
-    """Name and command of all that is no pure group."""
-    if not isinstance(command, click.Group) or (command.invoke_without_command and path):
-        yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from leaves(command.get_command(context, name), (*path, name))
 
 
 LEAVES = dict(leaves())
