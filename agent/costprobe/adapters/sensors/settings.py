@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from costprobe.adapters.sensors.protocol.messages import SensorSettings
 from costprobe.core.config.fields import Duration, Section, key
 
-# A row has one mean of each reading: hours and days are told apart by shorter ones.
+# A row holds one mean of each reading: a longer row could not be assigned to an hour.
 LONGEST_AGGREGATE_S = 300.0
 
 
