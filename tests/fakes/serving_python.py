@@ -22,7 +22,7 @@ from transformers import BertForSequenceClassification, GPT2LMHeadModel
 INSTALL_TIMEOUT_S = 500
 # torchvision's extension does not load with another build of torch; its image models need only
 # the registration of these two operators.
-SITECUSTOMIZE = """
+TORCHVISION_OPS = """
 import importlib.util
 if importlib.util.find_spec("torchvision"):
     import torch
@@ -55,7 +55,7 @@ def _made(name: str, packages: tuple[str, ...]) -> Path:
         torch.version,
         str(torch.locate_file("")),
         packages,
-        SITECUSTOMIZE,
+        TORCHVISION_OPS,
         IMPORTED,
     )
     folder = made_once(f"python-{name}", lambda folder: _fill(folder, packages), *content)
@@ -74,7 +74,9 @@ def _fill(folder: Path, packages: tuple[str, ...]) -> None:
         pip = [sys.executable, "-m", "pip", "--python", python]
         install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
         subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
-        (site / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        # No sitecustomize: Debian's Python has one of its own.
+        (site / "torchvision_ops.py").write_text(TORCHVISION_OPS)
+        (site / "torchvision_ops.pth").write_text("import torchvision_ops\n")
         # Compile what the tests import, a small part of the packages, before a test does.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
         subprocess.run([python, "-c", IMPORTED], check=True, env=environment)
