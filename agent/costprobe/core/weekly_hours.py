@@ -57,8 +57,8 @@ def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
         ValueError: Earlier ones contain all minutes of one; the message names its index.
     """
     taken: set[int] = set()
-    for index, one in enumerate(hours):
-        minutes = one.minutes()
+    for index, span in enumerate(hours):
+        minutes = span.minutes()
         if minutes <= taken:
             raise ValueError(
                 f"hours[{index}] never apply: earlier hours contain them; remove them, or write"

@@ -55,26 +55,26 @@ def joules(value: float) -> str:
 CHUNKS = "chunks of the stream counted as tokens"
 
 
-def per_million_tokens(one: Candidate) -> str:
+def per_million_tokens(candidate: Candidate) -> str:
     """Cost and energy of a million tokens of each kind; empty if neither is known."""
-    words = "; ".join(part for part in _per_million(one) if part)
-    return f"{words} ({CHUNKS})" if words and one.counts_chunks else words
+    words = "; ".join(part for part in _per_million(candidate) if part)
+    return f"{words} ({CHUNKS})" if words and candidate.counts_chunks else words
 
 
-def _per_million(one: Candidate) -> list[str]:
+def _per_million(candidate: Candidate) -> list[str]:
     return [
         ", ".join(texts)
         for texts in (
             [
-                f"{money(summary.value, one.currency)} {words}"
-                for words, summary in (("in", one.cost_in), ("out", one.cost_out))
+                f"{money(summary.value, candidate.currency)} {words}"
+                for words, summary in (("in", candidate.cost_in), ("out", candidate.cost_out))
                 if summary is not None
             ],
             [
                 f"{joules(summary.value)} {words}"
                 for words, summary in (
-                    ("in", one.energy_per_million_tokens_in_j),
-                    ("out", one.energy_per_million_tokens_out_j),
+                    ("in", candidate.energy_per_million_tokens_in_j),
+                    ("out", candidate.energy_per_million_tokens_out_j),
                 )
                 if summary is not None
             ],

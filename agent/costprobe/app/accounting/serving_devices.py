@@ -50,7 +50,9 @@ class DeviceBill:
 
     def currency_of(self, devices: Sequence[str]) -> str:
         """Return the currency of devices; empty where nothing is priced."""
-        return next((one for name in devices for one in self.currencies.get(name, ())), "")
+        return next(
+            (currency for name in devices for currency in self.currencies.get(name, ())), ""
+        )
 
 
 class DeviceCosts:

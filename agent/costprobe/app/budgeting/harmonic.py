@@ -137,8 +137,8 @@ def _of_weights(
     return _dot(sums, [_dot(row, sums) for row in covariance]) if sums else 0.0
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+def _dot(first: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(first, other, strict=True))
 
 
 def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:

@@ -194,7 +194,7 @@ def span_spend(
         currency: SpanSpend(
             of,
             by_step[currency],
-            coverage_of({n: one.covered_s for n, one in of.items()}, length_s),
+            coverage_of({n: hour.covered_s for n, hour in of.items()}, length_s),
         )
         for currency, of in by_device.items()
     }

@@ -91,7 +91,9 @@ def valid_part(raw: Mapping[str, Any], root: type[RootSection]) -> RootSection:
         given, has_many = raw.get(name), isinstance(field.default, tuple)
         if has_many and isinstance(given, list):
             tables = [table for table in given if isinstance(table, dict)]
-            values[name] = tuple(_valid_table(one, classes.of_table(name, one)) for one in tables)
+            values[name] = tuple(
+                _valid_table(table, classes.of_table(name, table)) for table in tables
+            )
         elif not has_many and isinstance(given, dict):
             values[name] = _valid_table(given, classes.of_table(name, given))
     return root.model_construct(**values)

@@ -66,7 +66,7 @@ def toml_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {toml_value(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {toml_value(item)}' for name, item in value.items())} }}"
     if isinstance(value, str | Path):
         return f'"{value}"'
     if isinstance(value, int | float | Decimal | date):

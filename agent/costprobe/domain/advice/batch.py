@@ -101,4 +101,6 @@ def _hint(
 
 def _had(probe: ProbeHistory) -> str:
     present = f"batch {probe.present.batch}: {probe.present.words}"
-    return "; ".join([present, *(f"batch {one.batch}: {one.words}" for one in probe.others)])
+    return "; ".join(
+        [present, *(f"batch {figures.batch}: {figures.words}" for figures in probe.others)]
+    )

@@ -41,11 +41,11 @@ class Together:
     hints: tuple[int, ...]
 
 
-def excludes(one: Hint, other: Hint) -> str | None:
+def excludes(hint: Hint, other: Hint) -> str | None:
     """Return why the savings of two hints do not add up; None if they do."""
-    if not set(one.devices) & set(other.devices):
+    if not set(hint.devices) & set(other.devices):
         return None
-    kinds = frozenset({one.kind, other.kind})
+    kinds = frozenset({hint.kind, other.kind})
     if kinds in _ADD_UP:
         return None
     return _SAME_KIND if len(kinds) == 1 else _REASONS.get(kinds, "both save the same cost")

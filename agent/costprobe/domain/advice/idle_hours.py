@@ -76,18 +76,21 @@ def _hint(
 ) -> Hint | NoHint:
     subject = " and ".join(device.name for device in devices)
     terms = [device.terms for device in devices if device.terms is not None]
-    if len({one.rate.currency for one in terms}) > 1:
+    if len({term.rate.currency for term in terms}) > 1:
         return NoHint(
             KIND, subject, "its devices are priced in several currencies", had, "one currency"
         )
     # Hours in which it was off cost nothing and are not counted.
     hours = Decimal(len(numbers)) / span_h * MONTH_H
     per_hour = sum(
-        (_saved_per_hour(device, one, numbers) for device, one in zip(devices, terms, strict=True)),
+        (
+            _saved_per_hour(device, term, numbers)
+            for device, term in zip(devices, terms, strict=True)
+        ),
         Decimal(0),
     )
     saving = in_cents(hours * per_hour)
-    plans = sorted({one.rate.plan.replace("_", " ") for one in terms})
+    plans = sorted({term.rate.plan.replace("_", " ") for term in terms})
     if saving <= 0:
         reason = f"its hours are billed whether used or not ({', '.join(plans)})"
         return NoHint(KIND, subject, reason, had)

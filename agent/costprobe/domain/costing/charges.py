@@ -124,13 +124,13 @@ def _spans(
     return [span for span in spans if span[1] > span[0]] or spans
 
 
-def _same(one: Terms | None, other: Terms | None) -> bool:
-    if one is None or other is None:
-        return one is other
+def _same(first: Terms | None, other: Terms | None) -> bool:
+    if first is None or other is None:
+        return first is other
     return (
-        one.rate.price == other.rate.price
-        and one.rate.plan == other.rate.plan
-        and one.electricity_per_j == other.electricity_per_j
+        first.rate.price == other.rate.price
+        and first.rate.plan == other.rate.plan
+        and first.electricity_per_j == other.electricity_per_j
     )
 
 

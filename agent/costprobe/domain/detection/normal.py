@@ -288,9 +288,9 @@ def noise_of(values: list[float]) -> tuple[float, float]:
     For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
     2 s^2 (1 - phi^2); their ratio is 1 + phi.
     """
-    one = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
-    two = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if one == 0:
+    lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
+    lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
+    if lag1 == 0:
         return 0.0, 0.0
-    phi = min(0.85, max(0.0, (two / one) ** 2 - 1))
-    return one / math.sqrt(2 * (1 - phi)), phi
+    phi = min(0.85, max(0.0, (lag2 / lag1) ** 2 - 1))
+    return lag1 / math.sqrt(2 * (1 - phi)), phi

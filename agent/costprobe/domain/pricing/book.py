@@ -105,7 +105,7 @@ class PriceBook:
             KeyError: No device of that name.
         """
         terms = [self._terms(name, time_ns) for name in device.split(TOGETHER)]
-        known_terms = [one for one in terms if one is not None]
+        known_terms = [term for term in terms if term is not None]
         if len(known_terms) < len(terms):
             return None
         return known_terms[0] if len(known_terms) == 1 else _sum_of(known_terms)
@@ -187,7 +187,7 @@ class PriceBook:
 
 def _sum_of(terms: Sequence[Terms]) -> Terms:
     """Return the terms of a group of devices; energy is assumed to be shared equally."""
-    rates = [one.rate for one in terms]
+    rates = [term.rate for term in terms]
     plans = dict.fromkeys(rate.plan for rate in rates)
     rate = Rate(
         plan="+".join(plans),
@@ -200,7 +200,7 @@ def _sum_of(terms: Sequence[Terms]) -> Terms:
         origins=tuple(origin for rate in rates for origin in rate.origins),
         is_lapsed=any(rate.is_lapsed for rate in rates),
     )
-    return Terms(rate, sum(one.electricity_per_j for one in terms) / len(terms))
+    return Terms(rate, sum(term.electricity_per_j for term in terms) / len(terms))
 
 
 def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:

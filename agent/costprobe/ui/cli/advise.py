@@ -81,21 +81,21 @@ def _document(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> dict[str, An
         ],
         "together": [
             {
-                "currency": one.currency,
-                "saving_per_month": str(one.saving_per_month),
-                "hints": list(one.hints),
+                "currency": combined.currency,
+                "saving_per_month": str(combined.saving_per_month),
+                "hints": list(combined.hints),
             }
-            for one in together(hints)
+            for combined in together(hints)
         ],
         "no_hints": [
             {
-                "kind": one.kind,
-                "subject": one.subject,
-                "reason": one.reason,
-                "had": one.had,
-                "needed": one.needed or None,
+                "kind": no_hint.kind,
+                "subject": no_hint.subject,
+                "reason": no_hint.reason,
+                "had": no_hint.had,
+                "needed": no_hint.needed or None,
             }
-            for one in no_hints
+            for no_hint in no_hints
         ],
     }
 
@@ -111,18 +111,19 @@ def _shown(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> Iterator[str]:
         yield f"     from {hint.had}"
         yield f"     if {'; '.join(hint.assumes)}"
         yield from (f"     not with {other + 1}: {why}" for other, why in excluded.items())
-    for one in together(hints):
-        numbers = ", ".join(str(index + 1) for index in sorted(one.hints))
-        yield f"together {one.saving_per_month} {one.currency} a month: {numbers}"
+    for combined in together(hints):
+        numbers = ", ".join(str(index + 1) for index in sorted(combined.hints))
+        yield f"together {combined.saving_per_month} {combined.currency} a month: {numbers}"
     if not hints:
         yield "no suggestion"
     for title, is_short in (("not enough data", True), ("nothing to save", False)):
-        lines = [_line(one) for one in no_hints if bool(one.needed) is is_short]
+        lines = [_line(no_hint) for no_hint in no_hints if bool(no_hint.needed) is is_short]
         if lines:
             yield title
             yield from lines
 
 
-def _line(one: NoHint) -> str:
-    needed = f"; needed: {one.needed}" if one.needed else ""
-    return f"  {one.subject}, {_TITLES[one.kind]}: {one.reason} (had: {one.had}{needed})"
+def _line(no_hint: NoHint) -> str:
+    needed = f"; needed: {no_hint.needed}" if no_hint.needed else ""
+    title = _TITLES[no_hint.kind]
+    return f"  {no_hint.subject}, {title}: {no_hint.reason} (had: {no_hint.had}{needed})"

@@ -199,25 +199,25 @@ def _shown(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
 def _table(group: Group) -> list[str]:
     rows: list[tuple[str, ...]] = [_HEADS]
     for placed in group.placed:
-        one = placed.candidate
-        cost, currency = one.cost, one.currency
+        candidate = placed.candidate
+        cost, currency = candidate.cost, candidate.currency
         rows.append(
             (
                 "*" if placed.dominated_by is None else "",
-                one.name,
+                candidate.name,
                 "-" if cost is None else money(cost.value * PER_THOUSAND, currency),
                 "-" if cost is None else money(cost.iqr * PER_THOUSAND, currency),
                 *(
                     _figure(summary)
                     for summary in (
-                        one.latency_p50_ms,
-                        one.latency_p99_ms,
-                        one.energy_j,
-                        one.carbon_g,
+                        candidate.latency_p50_ms,
+                        candidate.latency_p99_ms,
+                        candidate.energy_j,
+                        candidate.carbon_g,
                     )
                 ),
-                "-" if one.quality is None else f"{one.quality:g}",
-                str(one.samples),
+                "-" if candidate.quality is None else f"{candidate.quality:g}",
+                str(candidate.samples),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
@@ -234,24 +234,25 @@ def _figure(summary: Summary | None) -> str:
     return "-" if summary is None else f"{summary.value:.4g}"
 
 
-def _remarks(one: Candidate) -> Iterator[str]:
-    if words := per_million_tokens(one):
-        yield f"{one.name}: per million tokens {words}"
-    if one.idle_share is not None:
-        yield f"{one.name}: {one.idle_share:.0%} of its cost is idle time"
+def _remarks(candidate: Candidate) -> Iterator[str]:
+    if words := per_million_tokens(candidate):
+        yield f"{candidate.name}: per million tokens {words}"
+    if candidate.idle_share is not None:
+        yield f"{candidate.name}: {candidate.idle_share:.0%} of its cost is idle time"
     dropped = [
         f"{count} {why}"
         for count, why in (
-            (one.contended, "contended"),
-            (one.throttled, "throttled"),
-            (one.outdated, "of older software"),
+            (candidate.contended, "contended"),
+            (candidate.throttled, "throttled"),
+            (candidate.outdated, "of older software"),
         )
         if count
     ]
     if dropped:
-        yield f"{one.name}: samples excluded: {', '.join(dropped)}"
-    if len(one.plans) > 1:
-        yield f"{one.name}: its samples were priced under several plans: {', '.join(one.plans)}"
+        yield f"{candidate.name}: samples excluded: {', '.join(dropped)}"
+    if len(candidate.plans) > 1:
+        plans = ", ".join(candidate.plans)
+        yield f"{candidate.name}: its samples were priced under several plans: {plans}"
 
 
 def _verdict(group: Group, limits: str) -> Iterator[str]:

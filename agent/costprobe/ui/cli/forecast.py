@@ -59,7 +59,7 @@ def command(
             overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
         except (MissingLibraryError, UnfitError) as error:
             raise click.ClickException(str(error)) from error
-    outlooks = [(one.status, one.book, one.document()) for one in overviews]
+    outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
     if as_json:
         click.echo(json.dumps([document for *_, document in outlooks]))
         return

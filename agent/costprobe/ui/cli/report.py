@@ -79,10 +79,12 @@ def command(
     plans = plans_of(plans_file) if plans_file else []
     with reader_of(settings) as reader:
         history = history_of(settings, reader, since_ns, plans)
-        book = price_book(settings, [one.device for one in history.devices.values()])
+        book = price_book(settings, [device.device for device in history.devices.values()])
         budgets = [
-            (one.status, one.note)
-            for one in budget_overviews(settings.config, reader, settings.config.budget, now_ns)
+            (overview.status, overview.note)
+            for overview in budget_overviews(
+                settings.config, reader, settings.config.budget, now_ns
+            )
         ]
         past = ReportSources(reader, settings.config, history, book)
         report = report_of(past, period, now_ns, budgets)

@@ -184,7 +184,7 @@ class _Plans:
         keys = {"plan": "reserved", "term": term, "discount": discount, "valid_from": self._began}
         if rented:
             own = (plan.model_dump(exclude={"plan", "valid_from"}) for plan in rented.values())
-            return [_taken({**one, **keys}) for one in own]
+            return [_taken({**plan_keys, **keys}) for plan_keys in own]
         return [
             _taken(
                 {

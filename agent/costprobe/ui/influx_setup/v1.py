@@ -163,4 +163,4 @@ class InfluxV1Setup:
 
 
 def _rows(series: list[dict[str, Any]]) -> list[list[Any]]:
-    return [row for one in series for row in one.get("values", [])]
+    return [row for table in series for row in table.get("values", [])]

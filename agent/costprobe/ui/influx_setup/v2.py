@@ -95,10 +95,10 @@ class InfluxV2Setup:
     def _bucket_step(self, bucket: str, keep_s: float) -> SetupStep:
         api = self._library.buckets_api()
         buckets = self._call(api.find_buckets, org_id=self._org_id, name=bucket, limit=1)
-        for one in buckets.buckets or []:
-            if one.name == bucket:
-                self._bucket_ids[bucket] = str(one.id)
-                is_s = sum(rule.every_seconds or 0 for rule in one.retention_rules or [])
+        for found_bucket in buckets.buckets or []:
+            if found_bucket.name == bucket:
+                self._bucket_ids[bucket] = str(found_bucket.id)
+                is_s = sum(rule.every_seconds or 0 for rule in found_bucket.retention_rules or [])
                 # A shorter retention would delete rows, which is left to the operator.
                 is_same = is_s == _retention_seconds(keep_s)
                 note = "" if is_same else f"not {retention_text(keep_s)}; change it there"
@@ -123,8 +123,8 @@ class InfluxV2Setup:
         if bucket in self._bucket_ids:
             api = self._models.DBRPsService(self._library.api_client)
             mappings = self._call(api.get_dbr_ps, org_id=self._org_id, db=bucket)
-            for one in mappings.content or []:
-                if one.bucket_id == self._bucket_ids[bucket] and one.default:
+            for mapping in mappings.content or []:
+                if mapping.bucket_id == self._bucket_ids[bucket] and mapping.default:
                     return SetupStep(what)
         return SetupStep(what, partial(self._create_mapping, bucket))
 
@@ -140,12 +140,12 @@ class InfluxV2Setup:
 
     def _task_step(self, name: str, text: str) -> SetupStep:
         what, api = f"task {name}", self._library.tasks_api()
-        for one in self._call(api.find_tasks, name=name, org_id=self._org_id) or []:
-            if one.name == name:
-                if one.flux == text:
+        for task in self._call(api.find_tasks, name=name, org_id=self._org_id) or []:
+            if task.name == name:
+                if task.flux == text:
                     return SetupStep(what)
                 update = self._models.TaskUpdateRequest(flux=text)
-                replace = partial(self._run, api.update_task_request, one.id, update)
+                replace = partial(self._run, api.update_task_request, task.id, update)
                 return SetupStep(f"{what}, replaced", replace)
         request = self._models.TaskCreateRequest(org_id=self._org_id, flux=text, status="active")
         return SetupStep(what, partial(self._run, api.create_task, task_create_request=request))

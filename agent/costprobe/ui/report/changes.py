@@ -30,7 +30,7 @@ def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
         present = by_key.get(key)
         by_key[key] = change if present is None else _change(row, present.times + 1)
     ranked = sorted(by_key.values(), key=_rank)
-    listed = sorted(ranked[:MAX_CHANGES], key=lambda one: -one.time_ns)
+    listed = sorted(ranked[:MAX_CHANGES], key=lambda change: -change.time_ns)
     return listed, len(ranked) - len(listed)
 
 

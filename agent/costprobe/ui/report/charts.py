@@ -89,14 +89,14 @@ def line_chart(
         _draw_mark(svg, frame, mark)
     middle = step_ns / 2
     path, last_ns = [], None
-    for one in buckets:
-        joined = last_ns is not None and one.time_ns - last_ns <= step_ns * _GAP_STEPS
-        point = f"{frame.x(one.time_ns + middle):.1f} {frame.y(one.value):.1f}"
+    for bucket in buckets:
+        joined = last_ns is not None and bucket.time_ns - last_ns <= step_ns * _GAP_STEPS
+        point = f"{frame.x(bucket.time_ns + middle):.1f} {frame.y(bucket.value):.1f}"
         path.append(f"{'L' if joined else 'M'}{point}")
-        last_ns = one.time_ns
+        last_ns = bucket.time_ns
     ET.SubElement(svg, "path", {"class": "line", "d": " ".join(path)})
-    for one in _alone(buckets, step_ns):
-        x, y = frame.x(one.time_ns + middle), frame.y(one.value)
+    for bucket in _alone(buckets, step_ns):
+        x, y = frame.x(bucket.time_ns + middle), frame.y(bucket.value)
         ET.SubElement(
             svg, "circle", {"class": "dot", "cx": f"{x:.1f}", "cy": f"{y:.1f}", "r": "2.5"}
         )
@@ -113,9 +113,9 @@ def bar_chart(
     """Draw a bar for each day; arguments as those of `line_chart`."""
     frame = _frame(buckets, (span[0] // _DAY_NS * _DAY_NS, -(-span[1] // _DAY_NS) * _DAY_NS))
     svg = _drawing(ident, title, _description(buckets, value_text, ()), frame, value_text)
-    for one in buckets:
-        left, right = frame.x(one.time_ns), frame.x(one.time_ns + _DAY_NS)
-        top = frame.y(max(0.0, one.value))
+    for bucket in buckets:
+        left, right = frame.x(bucket.time_ns), frame.x(bucket.time_ns + _DAY_NS)
+        top = frame.y(max(0.0, bucket.value))
         rect = ET.SubElement(
             svg,
             "rect",
@@ -127,7 +127,7 @@ def bar_chart(
                 "height": f"{HEIGHT - _BOTTOM - top:.1f}",
             },
         )
-        ET.SubElement(rect, "title").text = f"{day(one.time_ns)}: {value_text(one.value)}"
+        ET.SubElement(rect, "title").text = f"{day(bucket.time_ns)}: {value_text(bucket.value)}"
     return _text(svg)
 
 
@@ -140,14 +140,14 @@ def nice_top(most: float) -> float:
 
 
 def _frame(buckets: Sequence[Bucket], span: tuple[int, int]) -> ChartFrame:
-    return ChartFrame(*span, nice_top(max(one.value for one in buckets)))
+    return ChartFrame(*span, nice_top(max(bucket.value for bucket in buckets)))
 
 
 def _description(
     buckets: Sequence[Bucket], value_text: Callable[[float], str], marks: Sequence[Mark]
 ) -> str:
     """Describe a chart for screen readers."""
-    values = [one.value for one in buckets]
+    values = [bucket.value for bucket in buckets]
     low, high = min(buckets, key=lambda b: b.value), max(buckets, key=lambda b: b.value)
     words = [
         f"{len(values)} steps from {minute(buckets[0].time_ns)} to {minute(buckets[-1].time_ns)} UTC",
@@ -200,10 +200,10 @@ def _draw_mark(svg: ET.Element, frame: ChartFrame, mark: Mark) -> None:
 def _alone(buckets: Sequence[Bucket], step_ns: int) -> list[Bucket]:
     """Return the isolated steps: a line of one point is invisible."""
     near = set()
-    for index, (one, other) in enumerate(pairwise(buckets)):
-        if other.time_ns - one.time_ns <= step_ns * _GAP_STEPS:
+    for index, (bucket, other) in enumerate(pairwise(buckets)):
+        if other.time_ns - bucket.time_ns <= step_ns * _GAP_STEPS:
             near |= {index, index + 1}
-    return [one for index, one in enumerate(buckets) if index not in near]
+    return [bucket for index, bucket in enumerate(buckets) if index not in near]
 
 
 def _text(svg: ET.Element) -> str:

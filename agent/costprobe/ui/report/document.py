@@ -18,7 +18,7 @@ def document(report: Report) -> dict[str, Any]:
         "since": iso(report.since_ns),
         "until": iso(report.until_ns),
         "made": iso(report.made_ns),
-        "spend": [_spend(one) for one in report.spend],
+        "spend": [_spend(spend) for spend in report.spend],
         "energy_kwh": report.drawn.energy_kwh,
         "energy_coverage": report.drawn.energy_coverage,
         "carbon_kg": report.drawn.carbon_kg,
@@ -35,96 +35,98 @@ def document(report: Report) -> dict[str, Any]:
             for group in report.models
         ],
         "left_out": [{"name": out.candidate.name, "reason": out.reason} for out in report.left_out],
-        "trends": [_trend(one) for one in report.trends],
-        "changes": [_change(one) for one in report.changes],
+        "trends": [_trend(trend) for trend in report.trends],
+        "changes": [_change(change) for change in report.changes],
         "more_changes": report.more_changes,
         "savings": [hint.document() for hint in report.hints],
         "together": [
-            {"currency": one.currency, "saving_per_month": str(one.saving_per_month)}
-            for one in together(report.hints)
+            {"currency": combined.currency, "saving_per_month": str(combined.saving_per_month)}
+            for combined in together(report.hints)
         ],
-        "budgets": [_outlook(one) for one in report.outlooks],
-        "prices": [_price(one) for one in report.prices],
+        "budgets": [_outlook(outlook) for outlook in report.outlooks],
+        "prices": [_price(price) for price in report.prices],
     }
 
 
-def _spend(one: Spend) -> Mapping[str, Any]:
+def _spend(spend: Spend) -> Mapping[str, Any]:
     return {
-        "currency": one.currency,
-        "total": str(one.total),
-        "before": None if one.before is None else str(one.before),
-        "coverage": one.coverage,
-        "coverage_before": one.coverage_before,
-        "per_hour": one.per_hour,
-        "per_hour_before": one.per_hour_before,
-        "by_device": [{"device": part.name, "amount": str(part.amount)} for part in one.by_device],
-        "by_day": _buckets(one.by_day, "amount"),
+        "currency": spend.currency,
+        "total": str(spend.total),
+        "before": None if spend.before is None else str(spend.before),
+        "coverage": spend.coverage,
+        "coverage_before": spend.coverage_before,
+        "per_hour": spend.per_hour,
+        "per_hour_before": spend.per_hour_before,
+        "by_device": [
+            {"device": part.name, "amount": str(part.amount)} for part in spend.by_device
+        ],
+        "by_day": _buckets(spend.by_day, "amount"),
         "by_use": [
             {"service": use.service, "part": use.part, "amount": str(use.amount)}
-            for use in one.by_use
+            for use in spend.by_use
         ],
     }
 
 
-def _trend(one: Trend) -> Mapping[str, Any]:
+def _trend(trend: Trend) -> Mapping[str, Any]:
     return {
-        "name": one.name,
-        "basis": one.basis,
-        "device": one.device,
-        "subject": one.subject,
-        "currency": one.currency,
-        "cost_per_thousand": one.now,
-        "cost_per_thousand_before": one.before,
-        "steps": _buckets(one.buckets, "cost_per_thousand"),
+        "name": trend.name,
+        "basis": trend.basis,
+        "device": trend.device,
+        "subject": trend.subject,
+        "currency": trend.currency,
+        "cost_per_thousand": trend.now,
+        "cost_per_thousand_before": trend.before,
+        "steps": _buckets(trend.buckets, "cost_per_thousand"),
     }
 
 
-def _change(one: ReportedChange) -> Mapping[str, Any]:
+def _change(change: ReportedChange) -> Mapping[str, Any]:
     return {
-        "time": iso(one.time_ns),
-        "since": iso(one.since_ns),
-        "kind": one.kind,
-        "severity": one.severity,
-        "subject": one.subject,
-        "title": one.title,
-        "detail": one.detail,
-        "cause": one.cause,
-        "before": one.before,
-        "after": one.after,
-        "change_pct": one.change_pct,
-        "times": one.times,
+        "time": iso(change.time_ns),
+        "since": iso(change.since_ns),
+        "kind": change.kind,
+        "severity": change.severity,
+        "subject": change.subject,
+        "title": change.title,
+        "detail": change.detail,
+        "cause": change.cause,
+        "before": change.before,
+        "after": change.after,
+        "change_pct": change.change_pct,
+        "times": change.times,
     }
 
 
-def _outlook(one: Outlook) -> Mapping[str, Any]:
+def _outlook(outlook: Outlook) -> Mapping[str, Any]:
     return {
-        "name": one.name,
-        "currency": one.currency,
-        "period": one.period,
-        "planned": str(one.planned),
-        "spent": str(one.spent),
-        "expected": None if one.expected is None else str(one.expected),
-        "low": None if one.low is None else str(one.low),
-        "high": None if one.high is None else str(one.high),
-        "method": one.method,
+        "name": outlook.name,
+        "currency": outlook.currency,
+        "period": outlook.period,
+        "planned": str(outlook.planned),
+        "spent": str(outlook.spent),
+        "expected": None if outlook.expected is None else str(outlook.expected),
+        "low": None if outlook.low is None else str(outlook.low),
+        "high": None if outlook.high is None else str(outlook.high),
+        "method": outlook.method,
     }
 
 
-def _price(one: Price) -> Mapping[str, Any]:
-    per_kwh = one.electricity_per_kwh
+def _price(price: Price) -> Mapping[str, Any]:
+    per_kwh = price.electricity_per_kwh
     return {
-        "device": one.device,
-        "model": one.model,
-        "plan": one.plan,
-        "currency": one.currency,
-        "per_hour": str(one.per_hour),
-        "source": one.source,
-        "assumed": one.is_assumed,
-        "stale": one.is_stale,
-        "electricity_included": one.electricity_included,
+        "device": price.device,
+        "model": price.model,
+        "plan": price.plan,
+        "currency": price.currency,
+        "per_hour": str(price.per_hour),
+        "source": price.source,
+        "assumed": price.is_assumed,
+        "stale": price.is_stale,
+        "electricity_included": price.electricity_included,
         "electricity_per_kwh": None if per_kwh is None else str(per_kwh),
     }
 
 
 def _buckets(buckets: Sequence[Bucket], name: str) -> list[dict[str, Any]]:
-    return [{"time": iso(one.time_ns), name: one.value} for one in buckets]
+    return [{"time": iso(bucket.time_ns), name: bucket.value} for bucket in buckets]

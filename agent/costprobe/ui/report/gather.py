@@ -140,9 +140,9 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
         all_series = reader.values(
             "device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS
         )
-        boards = [one for one in all_series if not is_slice_kind(one.tags.get("kind", ""))]
-        for device in {one.tags.get("device", "") for one in boards}:
-            rows = cost_rows(one for one in boards if one.tags.get("device", "") == device)
+        boards = [series for series in all_series if not is_slice_kind(series.tags.get("kind", ""))]
+        for device in {series.tags.get("device", "") for series in boards}:
+            rows = cost_rows(series for series in boards if series.tags.get("device", "") == device)
             for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
                 amounts[field] = amounts.get(field, 0.0) + amount
                 own = covered_s.setdefault(field, {})

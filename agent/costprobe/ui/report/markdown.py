@@ -67,26 +67,26 @@ def _spend(report: Report) -> Iterator[str]:
     yield from ("", "## Spend")
     if not report.spend:
         yield from ("", "No device cost in this period.")
-    for one in report.spend:
-        rows = [("all", one.total), *((part.name, part.amount) for part in one.by_device)]
+    for spend in report.spend:
+        rows = [("all", spend.total), *((part.name, part.amount) for part in spend.by_device)]
         yield from _table(
-            ("device", one.currency), [(name, amount(of, one.currency)) for name, of in rows]
+            ("device", spend.currency), [(name, amount(of, spend.currency)) for name, of in rows]
         )
-        if one.by_use:
+        if spend.by_use:
             yield from _table(
-                ("service", "for", one.currency),
+                ("service", "for", spend.currency),
                 [
                     (
                         use.service or "-",
                         PARTS.get(use.part, use.part),
-                        amount(use.amount, one.currency),
+                        amount(use.amount, spend.currency),
                     )
-                    for use in one.by_use
+                    for use in spend.by_use
                 ],
             )
         yield ""
-        yield f"Coverage: {share(one.coverage)} of the time of these devices."
-        if moved := spend_change(one):
+        yield f"Coverage: {share(spend.coverage)} of the time of these devices."
+        if moved := spend_change(spend):
             yield ""
             yield f"Change: {moved}."
     drawn = report.drawn
@@ -196,17 +196,18 @@ def _outlooks(report: Report) -> Iterator[str]:
             ("budget", "period", "planned", "spent", "expected", "80 % interval", "method"),
             [
                 (
-                    one.name,
-                    one.period,
-                    amount(one.planned, one.currency),
-                    amount(one.spent, one.currency),
-                    "-" if one.expected is None else amount(one.expected, one.currency),
+                    outlook.name,
+                    outlook.period,
+                    amount(outlook.planned, outlook.currency),
+                    amount(outlook.spent, outlook.currency),
+                    "-" if outlook.expected is None else amount(outlook.expected, outlook.currency),
                     "-"
-                    if one.low is None or one.high is None
-                    else f"{amount(one.low, one.currency)} to {amount(one.high, one.currency)}",
-                    one.method,
+                    if outlook.low is None or outlook.high is None
+                    else f"{amount(outlook.low, outlook.currency)}"
+                    f" to {amount(outlook.high, outlook.currency)}",
+                    outlook.method,
                 )
-                for one in report.outlooks
+                for outlook in report.outlooks
             ],
         )
 

@@ -58,14 +58,14 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - what a template puts out
 
 
 def _spend_chart(report: Report, index: int) -> Markup:
-    one = report.spend[index]
+    spend = report.spend[index]
 
     def text(value: float) -> str:
-        return words.short(value, one.currency)
+        return words.short(value, spend.currency)
 
     span = (report.since_ns, report.until_ns)
-    title = f"Spend by day in {one.currency}"
-    return Markup(bar_chart(f"spend{index}", title, one.by_day, span, text))  # noqa: S704 - made of numbers and escaped text
+    title = f"Spend by day in {spend.currency}"
+    return Markup(bar_chart(f"spend{index}", title, spend.by_day, span, text))  # noqa: S704 - made of numbers and escaped text
 
 
 def _trend_chart(report: Report, index: int, trend: Trend, numbers: dict[int, int]) -> Markup:

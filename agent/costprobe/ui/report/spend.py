@@ -72,17 +72,19 @@ def spent(
 def _spend(
     currency: str, spend: SpanSpend, before: SpanSpend | None, period: Period, uses: Sequence[Use]
 ) -> Spend:
-    amounts = [Amount(name, rounded(one.cost)) for name, one in spend.by_device.items()]
-    amounts.sort(key=lambda one: (-one.amount, one.name))
+    amounts = [
+        Amount(name, rounded(device_spend.cost)) for name, device_spend in spend.by_device.items()
+    ]
+    amounts.sort(key=lambda entry: (-entry.amount, entry.name))
     length_s = period.hours * HOUR_S
     per_hour = before and hourly_change(before.by_device, spend.by_device, length_s, length_s)
     return Spend(
         currency,
-        total=total_of([one.amount for one in amounts]),
+        total=total_of([entry.amount for entry in amounts]),
         coverage=spend.coverage,
         before=None
         if before is None
-        else total_of([rounded(one.cost) for one in before.by_device.values()]),
+        else total_of([rounded(device_spend.cost) for device_spend in before.by_device.values()]),
         coverage_before=None if before is None else before.coverage,
         per_hour=per_hour[1] if per_hour else None,
         per_hour_before=per_hour[0] if per_hour else None,
@@ -107,7 +109,7 @@ def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
         if amount:
             uses[currency].append(Use(service, part, amount))
     return {
-        currency: sorted(of, key=lambda one: (-one.amount, one.service, one.part))
+        currency: sorted(of, key=lambda use: (-use.amount, use.service, use.part))
         for currency, of in uses.items()
     }
 

@@ -90,37 +90,37 @@ def _plans(report: Report) -> Iterator[Row]:
 
 
 def _spend(report: Report) -> Iterator[Row]:
-    for one in report.spend:
-        yield "spend", "", "all", "total", str(one.total), one.currency
-        yield "spend", "", "all", "coverage", one.coverage, "share"
-        if one.before is not None and one.coverage_before is not None:
-            yield "spend", "", "all", "period_before", str(one.before), one.currency
-            yield "spend", "", "all", "coverage_before", one.coverage_before, "share"
-        if one.per_hour is not None and one.per_hour_before is not None:
-            yield "spend", "", "all", "per_hour", one.per_hour, one.currency
-            yield "spend", "", "all", "per_hour_before", one.per_hour_before, one.currency
-        for part in one.by_device:
-            yield "spend", "", part.name, "device", str(part.amount), one.currency
-        for day in one.by_day:
-            yield "spend", iso(day.time_ns), "all", "day", day.value, one.currency
-        for use in one.by_use:
-            yield "spend", "", use.service or "remainder", use.part, str(use.amount), one.currency
+    for spend in report.spend:
+        yield "spend", "", "all", "total", str(spend.total), spend.currency
+        yield "spend", "", "all", "coverage", spend.coverage, "share"
+        if spend.before is not None and spend.coverage_before is not None:
+            yield "spend", "", "all", "period_before", str(spend.before), spend.currency
+            yield "spend", "", "all", "coverage_before", spend.coverage_before, "share"
+        if spend.per_hour is not None and spend.per_hour_before is not None:
+            yield "spend", "", "all", "per_hour", spend.per_hour, spend.currency
+            yield "spend", "", "all", "per_hour_before", spend.per_hour_before, spend.currency
+        for part in spend.by_device:
+            yield "spend", "", part.name, "device", str(part.amount), spend.currency
+        for day in spend.by_day:
+            yield "spend", iso(day.time_ns), "all", "day", day.value, spend.currency
+        for use in spend.by_use:
+            yield "spend", "", use.service or "remainder", use.part, str(use.amount), spend.currency
 
 
 def _models(report: Report) -> Iterator[Row]:
     for group in report.models:
         for placed in group.placed:
-            one = placed.candidate
+            candidate = placed.candidate
             for what, summary, unit in (
-                ("cost_per_inference", one.cost, one.currency),
-                ("latency_p50", one.latency_p50_ms, "ms"),
-                ("latency_p99", one.latency_p99_ms, "ms"),
-                ("energy_per_inference", one.energy_j, "J"),
-                ("carbon_per_inference", one.carbon_g, "g"),
-                ("cost_per_million_tokens_in", one.cost_in, one.currency),
-                ("cost_per_million_tokens_out", one.cost_out, one.currency),
-                ("energy_per_million_tokens_in", one.energy_per_million_tokens_in_j, "J"),
-                ("energy_per_million_tokens_out", one.energy_per_million_tokens_out_j, "J"),
+                ("cost_per_inference", candidate.cost, candidate.currency),
+                ("latency_p50", candidate.latency_p50_ms, "ms"),
+                ("latency_p99", candidate.latency_p99_ms, "ms"),
+                ("energy_per_inference", candidate.energy_j, "J"),
+                ("carbon_per_inference", candidate.carbon_g, "g"),
+                ("cost_per_million_tokens_in", candidate.cost_in, candidate.currency),
+                ("cost_per_million_tokens_out", candidate.cost_out, candidate.currency),
+                ("energy_per_million_tokens_in", candidate.energy_per_million_tokens_in_j, "J"),
+                ("energy_per_million_tokens_out", candidate.energy_per_million_tokens_out_j, "J"),
             ):
                 if summary is not None:
-                    yield f"model ({group.basis})", "", one.name, what, summary.value, unit
+                    yield f"model ({group.basis})", "", candidate.name, what, summary.value, unit

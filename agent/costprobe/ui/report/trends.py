@@ -53,14 +53,18 @@ def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
     named = {key for key in groups if key[3]}
     trends = []
     for key, rows in groups.items():
-        if key[0] == "serving" and not key[3] and any(_is_of(one, key) for one in named):
+        if (
+            key[0] == "serving"
+            and not key[3]
+            and any(_is_of(model_key, key) for model_key in named)
+        ):
             continue  # the row of several models together
         trend = _trend(key, rows, period)
         if trend is not None:
             trends.append((len(rows), trend))
     trends.sort(key=lambda pair: (-pair[0], pair[1].name))
     return sorted(
-        (trend for _, trend in trends[:MAX_TRENDS]), key=lambda one: (one.currency, one.name)
+        (trend for _, trend in trends[:MAX_TRENDS]), key=lambda trend: (trend.currency, trend.name)
     )
 
 
@@ -75,8 +79,8 @@ def _key(row: Point) -> Key:
     )
 
 
-def _is_of(one: Key, key: Key) -> bool:
-    return (one[0], one[2], one[4]) == (key[0], key[2], key[4])
+def _is_of(model_key: Key, key: Key) -> bool:
+    return (model_key[0], model_key[2], model_key[4]) == (key[0], key[2], key[4])
 
 
 def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:

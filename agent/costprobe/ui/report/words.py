@@ -91,11 +91,11 @@ def cost_of(candidate: Candidate) -> str:
     return money(candidate.cost.value * PER_THOUSAND, candidate.currency)
 
 
-def spend_change(one: Spend) -> str:
+def spend_change(spend: Spend) -> str:
     """Compare the cost per covered hour with the preceding period; empty where it is unknown."""
-    if one.per_hour is None or not one.per_hour_before:
+    if spend.per_hour is None or not spend.per_hour_before:
         return ""
-    moved = change_pct(one.per_hour, one.per_hour_before)
+    moved = change_pct(spend.per_hour, spend.per_hour_before)
     return f"{moved} per covered hour compared with the preceding period"
 
 
@@ -111,9 +111,11 @@ def carbon(drawn: Drawn) -> str:
 def headline(report: Report) -> list[str]:
     """Summarize the report in a few sentences."""
     lines = []
-    for one in report.spend:
-        moved = spend_change(one)
-        lines.append(f"{amount(one.total, one.currency)} spent{f' ({moved})' if moved else ''}.")
+    for spend in report.spend:
+        moved = spend_change(spend)
+        lines.append(
+            f"{amount(spend.total, spend.currency)} spent{f' ({moved})' if moved else ''}."
+        )
     lines += [sentence for trend in _movers(report) if (sentence := _moved(trend))]
     drifts = [change for change in report.changes if change.kind == "drift"]
     if drifts:
@@ -125,11 +127,12 @@ def headline(report: Report) -> list[str]:
         f"Largest single saving: {amount(most, currency)} per month of {MONTH_H} h."
         for currency, most in sorted(saving.items())
     ]
-    over = [one for one in report.outlooks if one.is_over]
+    over = [outlook for outlook in report.outlooks if outlook.is_over]
     lines += [
-        f"Budget {one.name} {'exceeds' if one.spent > one.planned else 'is forecast to exceed'}"
-        f" its {amount(one.planned, one.currency)}."
-        for one in over
+        f"Budget {outlook.name}"
+        f" {'exceeds' if outlook.spent > outlook.planned else 'is forecast to exceed'}"
+        f" its {amount(outlook.planned, outlook.currency)}."
+        for outlook in over
     ]
     assumed = sorted(price.device for price in report.prices if price.is_assumed)
     if assumed:
@@ -140,7 +143,8 @@ def headline(report: Report) -> list[str]:
 def _movers(report: Report) -> list[Trend]:
     """Return the trend with the largest change."""
     comparable = [trend for trend in report.trends if trend.before]
-    return sorted(comparable, key=lambda one: -abs(one.now / (one.before or one.now) - 1))[:1]
+    comparable.sort(key=lambda trend: -abs(trend.now / (trend.before or trend.now) - 1))
+    return comparable[:1]
 
 
 def _moved(trend: Trend) -> str:

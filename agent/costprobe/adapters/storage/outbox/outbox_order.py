@@ -249,8 +249,8 @@ def undelivered(connection: sqlite3.Connection, sink: str, seqs: Iterable[int]) 
     unsent = set()
     for seq in seqs:
         own_spans = [span for span in progress.spans if span.after < seq <= span.until]
-        one = (span._replace(after=seq - 1, until=seq) for span in own_spans)
-        if seq > progress.live_seq or any(count_of(connection, span) for span in one):
+        seq_spans = (span._replace(after=seq - 1, until=seq) for span in own_spans)
+        if seq > progress.live_seq or any(count_of(connection, span) for span in seq_spans):
             unsent.add(seq)
     return unsent
 

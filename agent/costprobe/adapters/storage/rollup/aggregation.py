@@ -164,8 +164,8 @@ def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
     """Return the cells that `encoded` wrote."""
     packed: list[Any] = json.loads(text)
     return {
-        name: Cell(one, rows) if not isinstance(one, list) else _unpacked(one, rows)
-        for name, one in zip(names, packed, strict=True)
+        name: Cell(cell, rows) if not isinstance(cell, list) else _unpacked(cell, rows)
+        for name, cell in zip(names, packed, strict=True)
     }
 
 

@@ -250,7 +250,7 @@ def _correlation(values: Sequence[float]) -> float:
     if total == 0 or len(values) < MIN_BLOCKS:
         return 0.0
     correlation = (
-        math.fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
+        math.fsum((value - mean) * (other - mean) for value, other in pairwise(values)) / total
     )
     # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
     correlation += (1 + 3 * correlation) / len(values)

@@ -205,9 +205,9 @@ def losses(candidate: Candidate) -> tuple[float, ...]:
     return (*values, math.inf if candidate.quality is None else -candidate.quality)
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+def dominates(point: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether one point is no worse than another in any value and lower in at least one."""
-    pairs = list(zip(one, other, strict=True))
+    pairs = list(zip(point, other, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
@@ -231,11 +231,11 @@ def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
 
 
 def _placed(group: Sequence[Candidate]) -> tuple[Placed, ...]:
-    ordered = sorted(group, key=lambda one: (losses(one)[0], one.name))
-    by = dominators([losses(one) for one in ordered])
+    ordered = sorted(group, key=lambda candidate: (losses(candidate)[0], candidate.name))
+    by = dominators([losses(candidate) for candidate in ordered])
     return tuple(
-        Placed(one, None if index is None else ordered[index].name)
-        for one, index in zip(ordered, by, strict=True)
+        Placed(candidate, None if index is None else ordered[index].name)
+        for candidate, index in zip(ordered, by, strict=True)
     )
 
 
@@ -250,29 +250,33 @@ def cheapest(
         quality: Lower limit of the quality; None for no limit.
     """
     acceptable, left_out = [], []
-    for one in group:
-        reason = _not_good_enough(one, p99_ms, quality)
+    for candidate in group:
+        reason = _not_good_enough(candidate, p99_ms, quality)
         if reason:
-            left_out.append(LeftOut(one, reason))
+            left_out.append(LeftOut(candidate, reason))
         else:
-            acceptable.append(one)
+            acceptable.append(candidate)
     costs = sorted(
-        ((one.cost, one) for one in acceptable if one.cost is not None),
+        ((candidate.cost, candidate) for candidate in acceptable if candidate.cost is not None),
         key=lambda pair: (pair[0].value, pair[1].name),
     )
     if not costs:
         return CheapestCandidate(None, (), tuple(left_out))
     least, best = costs[0]
     not_clearly = tuple(
-        one.name for cost, one in costs[1:] if cost.value - cost.notch <= least.value + least.notch
+        candidate.name
+        for cost, candidate in costs[1:]
+        if cost.value - cost.notch <= least.value + least.notch
     )
     return CheapestCandidate(best, not_clearly, tuple(left_out))
 
 
-def _not_good_enough(one: Candidate, p99_ms: float | None, quality: float | None) -> str | None:
+def _not_good_enough(
+    candidate: Candidate, p99_ms: float | None, quality: float | None
+) -> str | None:
     reasons = []
     if p99_ms is not None:
-        latency_ms = one.latency_p99_ms
+        latency_ms = candidate.latency_p99_ms
         if latency_ms is None:
             reasons.append("its p99 latency is unknown")
         elif latency_ms.samples < MIN_SAMPLES:
@@ -280,8 +284,8 @@ def _not_good_enough(one: Candidate, p99_ms: float | None, quality: float | None
         elif latency_ms.value > p99_ms:
             reasons.append(f"its p99 latency is {latency_ms.value:.4g} ms")
     if quality is not None:
-        if one.quality is None:
+        if candidate.quality is None:
             reasons.append("it has no quality; set quality in its table")
-        elif one.quality < quality:
-            reasons.append(f"its quality is {one.quality:g}")
+        elif candidate.quality < quality:
+            reasons.append(f"its quality is {candidate.quality:g}")
     return " and ".join(reasons) or None

@@ -84,7 +84,7 @@ def probe_candidates(
         quality = qualities.get(rows[0].tags.get("probe", ""))
         for currency, paid in sorted(by_series.items()) or [("", [])]:
             candidates.append(_probe_candidate(rows[0], counted, currency, paid, quality))
-    return sorted(candidates, key=lambda one: (one.name, one.currency))
+    return sorted(candidates, key=lambda candidate: (candidate.name, candidate.currency))
 
 
 def _at(row: Point) -> At:

@@ -208,9 +208,9 @@ def _idle_shares(use: DeviceUse, rest: Line) -> tuple[Fraction, Fraction] | None
     busy_s = use.busy_s
     if busy_s is None:
         claimed = [claim.busy_s for claim in use.claims]
-        if not claimed or any(one is None for one in claimed):
+        if not claimed or any(share_s is None for share_s in claimed):
             return None
-        busy_s = sum(one for one in claimed if one is not None) + use.other_busy_s
+        busy_s = sum(share_s for share_s in claimed if share_s is not None) + use.other_busy_s
         busy_s += use.probing_s
     left_s = use.duration_s - use.probing_s
     idle = 1 - _share(busy_s - use.probing_s, left_s)

@@ -125,7 +125,7 @@ def summed(counts: Sequence[Counts]) -> Counts:
     """Return the sum of counts; None for counts that are unknown for all."""
     sums: dict[str, float] = {}
     for measure in MEASURES:
-        values = [getattr(one, measure) for one in counts]
+        values = [getattr(model_counts, measure) for model_counts in counts]
         known_values = [value for value in values if value is not None]
         if known_values:
             sums[measure] = sum(known_values)

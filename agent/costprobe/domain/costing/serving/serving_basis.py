@@ -227,11 +227,17 @@ def _model_shares(
     """
     counts = list(models.values())
     ways: tuple[tuple[ModelSplit, list[float | None]], ...] = (
-        ("time", [one.work_s for one in counts]),
-        ("tokens", [_weighted_tokens(model, one, weighing) for model, one in models.items()]),
-        ("executions", [one.execution_s for one in counts]),
-        ("assumed", [one.compute_request_s for one in counts]),
-        ("assumed", [one.inferred for one in counts]),
+        ("time", [model_counts.work_s for model_counts in counts]),
+        (
+            "tokens",
+            [
+                _weighted_tokens(model, model_counts, weighing)
+                for model, model_counts in models.items()
+            ],
+        ),
+        ("executions", [model_counts.execution_s for model_counts in counts]),
+        ("assumed", [model_counts.compute_request_s for model_counts in counts]),
+        ("assumed", [model_counts.inferred for model_counts in counts]),
     )
     for split, values in ways:
         known_values = [value for value in values if value is not None]

@@ -100,7 +100,7 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
         if field in SERVING_RATIOS:
             value = ratio_of_sums(in_span, field)
         else:
-            totals = [one for row in in_span if (one := _number(row, field)) is not None]
+            totals = [number for row in in_span if (number := _number(row, field)) is not None]
             value = math.fsum(totals) / window_s if totals else None
         if value is None:
             return None

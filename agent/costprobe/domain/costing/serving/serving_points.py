@@ -96,11 +96,15 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
     whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
     whole |= served_energy(cost.total, drawn).fields() if drawn else {}
     points = [make_point("cost", all_tags, whole, time_ns)]
-    for one in cost.models:
-        fields = {**_cost_fields(one), "window_s": window_s, "model_split": cost.model_split}
-        fields |= _carbon_fields(one, emitted.models.get(one.model) if emitted else None)
-        fields |= served_energy(one, drawn).fields() if drawn else {}
-        points.append(make_point("cost", {**all_tags, "served_model": one.model}, fields, time_ns))
+    for model_cost in cost.models:
+        fields = {**_cost_fields(model_cost), "window_s": window_s, "model_split": cost.model_split}
+        fields |= _carbon_fields(
+            model_cost, emitted.models.get(model_cost.model) if emitted else None
+        )
+        fields |= served_energy(model_cost, drawn).fields() if drawn else {}
+        points.append(
+            make_point("cost", {**all_tags, "served_model": model_cost.model}, fields, time_ns)
+        )
     return points
 
 

@@ -141,16 +141,16 @@ def _alerts(states: States) -> list[dict[str, Any]]:
     silenced = set(document.get("silenced", ()))
     return [
         {
-            "id": one["id"],
-            "rule": one["name"],
-            "severity": one["severity"],
-            "summary": one["summary"],
-            "labels": one["labels"],
-            "since": iso(one["since_ns"]),
-            "silenced": one["id"] in silenced,
+            "id": alert["id"],
+            "rule": alert["name"],
+            "severity": alert["severity"],
+            "summary": alert["summary"],
+            "labels": alert["labels"],
+            "since": iso(alert["since_ns"]),
+            "silenced": alert["id"] in silenced,
         }
-        for one in document.get("alerts", ())
-        if one["state"] == "firing"
+        for alert in document.get("alerts", ())
+        if alert["state"] == "firing"
     ]
 
 

@@ -77,21 +77,23 @@ def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(printable(f"FAULT {text}"), style="bold red")
     if len(faults) > MAX_LINES:
         yield Text(f"and {len(faults) - MAX_LINES} more faults: costprobe status", style="red")
-    shown = [one for one in alerts if not one["silenced"]]
+    shown = [alert for alert in alerts if not alert["silenced"]]
     silenced = len(alerts) - len(shown)
     words = f"{len(shown)} alerts firing" if shown else "no alert is firing"
     yield Text(words + (f", {silenced} silenced" if silenced else ""), "" if shown else "green")
-    for one in shown[:MAX_LINES]:
-        line = f"{one['severity']}: {one['summary']}"
-        yield Text(printable(line), style=_STYLES.get(one["severity"], "yellow"))
+    for alert in shown[:MAX_LINES]:
+        line = f"{alert['severity']}: {alert['summary']}"
+        yield Text(printable(line), style=_STYLES.get(alert["severity"], "yellow"))
 
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
     cells = {column: [printable(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
     wide = {column: max(map(len, [column.title, *cells[column]])) for column in columns}
     shown_columns = list(columns)
-    while len(shown_columns) > 1 and sum(wide[one] + GAP for one in shown_columns) - GAP > width:
-        shown_columns.remove(max(shown_columns, key=lambda one: one.rank))
+    while (
+        len(shown_columns) > 1 and sum(wide[column] + GAP for column in shown_columns) - GAP > width
+    ):
+        shown_columns.remove(max(shown_columns, key=lambda column: column.rank))
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
         padding=(0, GAP, 0, 0),

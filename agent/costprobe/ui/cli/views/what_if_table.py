@@ -99,7 +99,7 @@ def _electricity_per_hour(terms: Terms, samples: Sequence[WhatIfSample]) -> Deci
 def _break_even(entry: Mapping[str, Any], on_demand: Mapping[str, Any]) -> Decimal | None:
     """Return the break-even utilization of a fixed price; None if unknown."""
     needed = ("per_hour", "electricity_per_hour")
-    if any(one[name] is None for one in (entry, on_demand) for name in needed):
+    if any(alternative[name] is None for alternative in (entry, on_demand) for name in needed):
         return None
     if entry["currency"] != on_demand["currency"]:
         return None
