@@ -1,5 +1,6 @@
 """For every command the examples run and the --json output is valid against its schema."""
 
+import os
 import re
 import shlex
 import shutil
@@ -278,6 +279,7 @@ def test_influx_setup_document(influxdb, tmp_path):
     assert all(Path(path).exists() for path in written["files"])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may install the service")
 @pytest.mark.skipif(
     shutil.which("systemd-sysusers") is None, reason="an image is set up with systemd's own tools"
 )
@@ -292,6 +294,7 @@ def test_service_install_document(tmp_path):
     checked("service uninstall", printed("", "service", "uninstall", *words, "--purge"))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may install the service")
 def test_steps_of_a_failed_installation_go_to_stderr(tmp_path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "costprobe").touch()
