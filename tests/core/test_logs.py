@@ -267,6 +267,7 @@ def test_secret_variables_are_recognized_by_name():
         "CREDENTIALS_DIRECTORY": "/run/credentials/costprobe.service",
         "TOKEN_FILE": "/etc/costprobe/token",
         "USE_TOKEN": "disabled",
+        "PWD": "/srv/models/of/the/team",
     }
     assert secrets_of(environ) == ["canary-one", "canary-two", "canary-three"]
 

@@ -325,6 +325,17 @@ def test_other_hosts_are_served_only_with_allow_remote(listen):
     assert config.http.address[1] == 9101
 
 
+def test_names_of_the_host_header_are_a_list():
+    remote = '[http]\nlisten = "0.0.0.0:9101"\nallow_remote = true\n'
+    # Remote access alone accepts no further name: a web page could reach the address by its own.
+    assert parse(remote, None).http.allowed_hosts == ()
+    named = parse(remote + 'allowed_hosts = ["gpu-01.example.com"]\n', None)
+    assert named.http.allowed_hosts == ("gpu-01.example.com",)
+    for wrong in ("*", "", "gpu-01:9101", "http://gpu-01", "a..b", ".a", "a" * 300):
+        with pytest.raises(ConfigError, match="host name"):
+            parse(remote + f"allowed_hosts = [{json.dumps(wrong)}]\n", None)
+
+
 @pytest.mark.parametrize(
     "listen",
     ["", "9101", ":9101", "localhost:9101", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70000",

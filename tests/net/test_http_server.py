@@ -31,7 +31,7 @@ def begun():
 def serve(gate, begun):
     made = []
 
-    def start(*, is_local=True, **limits):
+    def start(*, allowed_hosts=(), **limits):
         def slow():
             begun.set()
             gate.wait(FOR_EVER_S)
@@ -49,7 +49,7 @@ def serve(gate, begun):
             "/broken": broken,
             "/nothing": lambda: None,
         }
-        server = HttpServer(pages, HttpLimits(**limits), is_local=is_local)
+        server = HttpServer(pages, HttpLimits(**limits), allowed_hosts=allowed_hosts)
         server.start("127.0.0.1", 0)
         made.append(server)
         return server
@@ -141,7 +141,12 @@ def test_two_host_headers_are_rejected(serve):
 
 def test_foreign_host_header_is_rejected(serve):
     assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
-    assert get(serve(is_local=False), "/good", host="gpu-01.example:9101")[0] == 200
+    named = serve(allowed_hosts=["GPU-01.example"])
+    accepted = ["gpu-01.example:9101", "gpu-01.example.", "10.0.0.7:9101", "localhost"]
+    for host in accepted:
+        assert get(named, "/good", host=host)[0] == 200, host
+    for host in ("rebound.example:9101", "x.gpu-01.example", "gpu-01.example.evil.example"):
+        assert get(named, "/good", host=host)[0] == 421, host
 
 
 def test_failing_page_returns_500_without_the_reason(serve, caplog):

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,8 +50,8 @@ class HttpServer:
     Args:
         pages: Renderer of each page, by path; an exception is answered with 500 and logged.
         limits: Bounds of the server.
-        is_local: Whether only requests whose Host header names this host are answered, which
-            prevents DNS rebinding.
+        allowed_hosts: Names that the Host header may have, beside localhost and IP addresses. A
+            request for any other name is rejected, which prevents DNS rebinding.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class HttpServer:
         pages: Mapping[str, Callable[[], PageResponse]],
         limits: HttpLimits | None = None,
         *,
-        is_local: bool = True,
+        allowed_hosts: Collection[str] = (),
     ) -> None:
         self._limits = limits or HttpLimits()
-        self._is_local = is_local
+        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._pages = {path: _Page(path, make, self._limits) for path, make in pages.items()}
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -99,9 +99,9 @@ class HttpServer:
             host: The Host header; empty without one.
         """
         page = self._pages.get(path)
-        if self._is_local and not host_is_local(host):
+        if not (host_is_local(host) or _name_of(host) in self._allowed_hosts):
             page_response = PageResponse(
-                421, TEXT, b"the Host header must be an address of this host\n"
+                421, TEXT, b"the Host header must be an IP address, or in http.allowed_hosts\n"
             )
         elif page is None:
             page_response = PageResponse(
@@ -264,7 +264,7 @@ def host_is_local(host: str) -> bool:
         host: The header's value: a name or an IP address, with an optional port; empty if there
             was no header.
     """
-    name = _PORT.sub("", host).lower()
+    name = _name_of(host)
     if name in {"", "localhost"}:
         return True
     try:
@@ -272,3 +272,8 @@ def host_is_local(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _name_of(host: str) -> str:
+    """Return a Host header without its port, and without the dot at the end of a full name."""
+    return _PORT.sub("", host).lower().removesuffix(".")

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import Duration, Section, key
+from costprobe.core.config.fields import Duration, Section, key, matching
 
 MAX_PORT = 65535
+HostName = Annotated[
+    str,
+    matching(
+        r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*",
+        "a host name without a port, such as gpu-01.example.com",
+    ),
+]
 
 
 class HttpConfig(Section):
@@ -25,6 +33,15 @@ class HttpConfig(Section):
         description=(
             "Whether `listen` may be an address that other hosts can reach; there is no authentication."
         ),
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (),
+        max_length=64,
+        description=(
+            "Host names of this host that a request may name, beside `localhost` and IP addresses;"
+            " any other is rejected (DNS rebinding)."
+        ),
+        examples=[["gpu-01.example.com"]],
     )
     window_s: Duration = key(
         "window",

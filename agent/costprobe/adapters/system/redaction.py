@@ -18,7 +18,8 @@ _SECRET_VARIABLE: Final = re.compile(
     r"|(^|_)(auth|key|pw|pwd|pat|dsn)(_|$)",
     re.IGNORECASE,
 )
-_PLACE_VARIABLE: Final = re.compile(r"_(file|dir|directory|path|sock|home)$", re.IGNORECASE)
+# PWD, the working folder, matches the pattern of a password.
+_PLACE_VARIABLE: Final = re.compile(r"_(file|dir|directory|path|sock|home)$|^pwd$", re.IGNORECASE)
 _ESCAPED_IN_LINES: Final = re.compile(r'[ ,="\\]')
 _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"

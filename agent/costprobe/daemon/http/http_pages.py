@@ -98,7 +98,7 @@ class HttpPages:
             "/healthz": self.health,
             "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
         }
-        server = HttpServer(pages, is_local=not config.allow_remote)
+        server = HttpServer(pages, allowed_hosts=config.allowed_hosts)
         try:
             server.start(*address)
         except OSError as error:
