@@ -84,7 +84,7 @@ class TestThreshold:
         low.observe(row(0, sm_clock_mhz=1000.0))
         assert not texts(low, 0)
         low.observe(row(10, sm_clock_mhz=900.0))
-        assert texts(low, 10) == ["sm_clock_mhz of gpu0 is 900, below 1000"]
+        assert texts(low, 10) == ["sm_clock_mhz of gpu0 is 900, below 1,000"]
 
     def test_batches_of_one_probe_are_one_symptom(self):
         slow = rule_of(rule("threshold", measurement="probe", field="latency_p50_ms", above=5))
@@ -195,7 +195,7 @@ class TestBudget:
             for device in ("gpu0", "gpu1"):
                 spent.observe(row(hour * 3600, tags={"device": device}, cost=0.25))
         assert texts(spent, 23 * 3600) == [
-            "12.00 EUR were spent in the last 1d, of 10.00 planned; 0.52 EUR per hour on average"
+            "€12 were spent in the last 1d, of €10 planned; €0.5195 per hour on average"
         ]
         assert not texts(restarted(spent, self.config), 30 * 3600)
 

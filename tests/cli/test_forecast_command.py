@@ -106,7 +106,7 @@ def test_gaps_and_other_currencies_are_reported(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
     output = costprobe("forecast", "--method", "robust", "--no-plot", "gpu1-month")
     assert "gpu1-month: a forecast needs 6 h of cost data; there are 0" in output
-    assert re.search(r"gpu1-month: not included: [\d.]+ EUR is not added to USD", output)
+    assert re.search(r"gpu1-month: not included: €[\d.]+ is not added to USD", output)
 
 
 def test_without_rows_nothing_is_extrapolated(costprobe, store):

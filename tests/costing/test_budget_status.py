@@ -88,7 +88,7 @@ def test_currencies_are_never_summed():
     assert status.coverage == pytest.approx(10 / 24)
     assert status.missing == (
         "gpu0: no cost data for 14.0 h of the period",
-        "28.00 USD is not added to EUR",
+        "$28 is not added to EUR",
     )
 
 
@@ -197,8 +197,8 @@ def test_event_and_row_have_the_figures_of_the_budget():
         "gpu0",
         {"budget": "b"},
     )
-    assert event.detail.startswith("budget b: 101.00 of 100.00 USD for March 2026 are spent with")
-    assert (event.before, event.after) == ("100", "101")
+    assert event.detail.startswith("budget b: $101 of $100 for March 2026 are spent with")
+    assert (event.before, event.after) == ("$100", "$101")
     row = budget_point(status, flags, {"host": "h"})
     assert row.tags == {
         "host": "h",
@@ -209,7 +209,7 @@ def test_event_and_row_have_the_figures_of_the_budget():
     }
     assert row.fields["exceeded"] is True
     assert "forecast" not in row.fields
-    assert "it will be 150.00 (80 %:" in forecast_words(look(101, 150))
+    assert "it will be $150 (80 %:" in forecast_words(look(101, 150))
 
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.floats(0, 300)), max_size=30))

@@ -117,7 +117,7 @@ def reserved(bench_clock, per_hour="2", discount="0.4"):
     }
 
 
-@pytest.mark.parametrize(("discount", "before"), [("0.4", "1.2 USD/h"), ("0", "2 USD/h")])
+@pytest.mark.parametrize(("discount", "before"), [("0.4", "$1.2/h"), ("0", "$2/h")])
 def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench = Bench([reserved(FakeClock(), discount=discount)])
     bench.read(power_w=1.0)
@@ -128,8 +128,8 @@ def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench.read(power_w=1.0)
     (event,) = bench.rows("event")
     assert (event["severity"], event["cause"]) == ("warning", "reserved term")
-    assert event["title"] == "gpu0 now costs 2 USD per hour: its reserved term has ended"
-    assert (event["before"], event["after"]) == (before, "2 USD/h")
+    assert event["title"] == "gpu0 now costs $2 per hour: its reserved term has ended"
+    assert (event["before"], event["after"]) == (before, "$2/h")
     assert "the list price applies again" in event["detail"]
 
 
@@ -141,7 +141,7 @@ def test_plan_that_excludes_electricity_reports_both_changes():
     bench.clock.move(2 * DAY_S)
     bench.read(energy_j=1.0)
     (event,) = bench.rows("event")
-    assert event["detail"].endswith("electricity, paid separately, changed from 0 to 0.3 per kWh")
+    assert event["detail"].endswith("electricity, paid separately, changed from $0 to $0.3 per kWh")
 
 
 def test_terms_survive_a_round_trip_through_json():

@@ -164,11 +164,11 @@ def events(now_ns):
         Event(
             kind="price",
             severity="info",
-            title="gpu0 now costs 2.1 EUR per hour",
+            title="gpu0 now costs €2.1 per hour",
             time_ns=now_ns - 3 * HOUR_NS,
             device="gpu0",
             before="2 EUR/h",
-            after="2.1 EUR/h",
+            after="€2.1/h",
             cause="price plan",
         ),
     ]

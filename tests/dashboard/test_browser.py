@@ -13,6 +13,7 @@ from fakes.command import called
 
 NS_PER_S = 10**9
 PER_THOUSAND = 1000
+MONEY_CASES = Path(__file__).parents[1] / "fakes" / "money_cases.json"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 # A first start in a sandbox on a busy machine is slow.
 TIMEOUT_MS = 60_000
@@ -117,6 +118,22 @@ def test_page_shows_stored_costs_and_live_changes(open_tab, today):
         arg=expected_cost,
     )
     assert max(tab.costs()) == pytest.approx(expected_cost)
+
+
+def test_page_writes_money_as_the_command_line_does(open_tab):
+    tab = open_tab()
+    wrong = tab.page.evaluate(
+        """async cases => {
+          const { money, moneyOf } = await import("/static/js/format.js");
+          return [
+            ...cases.money.map(([amount, currency, text]) => [money(amount, currency), text]),
+            ...cases.fields.map(([name, isMoney, factor]) =>
+              [JSON.stringify(moneyOf(name)), JSON.stringify({ isMoney, factor })]),
+          ].filter(([written, expected]) => written !== expected);
+        }""",
+        json.loads(MONEY_CASES.read_text()),
+    )
+    assert wrong == []
 
 
 def test_budgets_equal_those_of_the_forecast_command(open_tab, today):

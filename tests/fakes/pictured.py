@@ -315,8 +315,8 @@ def _events():
         title="the price of gpu0 and gpu1 fell by 12.5 %",
         time_ns=CHEAPER_NS,
         device="gpu0",
-        before="2.40 USD/h",
-        after="2.10 USD/h",
+        before="$2.4/h",
+        after="$2.1/h",
         cause="plan on_demand from 2026-11-18",
     )
     yield Event(

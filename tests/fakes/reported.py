@@ -112,7 +112,7 @@ def events(until_ns):
     }
     tags = {**on, "kind": "drift", "probe": "ranker", "metric": "cost"}
     yield Point("event", tags, drift, until_ns - 48 * HOUR_NS)
-    price = {"severity": "info", "title": "price of gpu0", "before": "3.2 EUR", "after": "3.6 EUR"}
+    price = {"severity": "info", "title": "price of gpu0", "before": "€3.2/h", "after": "€3.6/h"}
     yield Point("event", {**on, "kind": "price"}, price, until_ns - 20 * DAY_NS)
     for i in range(3):
         fault = {"severity": "warning", "title": HOSTILE, "detail": HOSTILE}

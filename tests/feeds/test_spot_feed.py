@@ -158,7 +158,7 @@ def test_prices_are_followed_kept_and_become_stale(tmp_path):
     bench.feeds.refresh("spot")
     assert bench.price() == 3
     status = bench.feeds.status()["spot"]
-    assert (status["per_hour"], status["stale"], status["prices"]) == ("3", False, 2)
+    assert (status["price_per_h"], status["stale"], status["prices"]) == ("3", False, 2)
     bench.file.unlink()
     bench.clock.move(1200)
     for _ in range(3):

@@ -86,7 +86,7 @@ def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
     assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
     assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
     assert (fault["kind"], fault["times"]) == ("fault", 3)
-    assert (price["before"], price["after"]) == ("3.2 EUR", "3.6 EUR")
+    assert (price["before"], price["after"]) == ("€3.2/h", "€3.6/h")
 
 
 def test_budgets_equal_those_of_the_forecast_command(costprobe, found):

@@ -1,15 +1,11 @@
-"""Display formats of times and amounts, the same in every command, page and report."""
+"""Display formats of times and energies, the same in every command, page and report."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Final
 
+from costprobe.core.money_text import money
 from costprobe.domain.costing.comparison.compare import Candidate
-
-PER_THOUSAND: Final = 1000
-_CURRENCY_SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
 def iso(time_ns: int) -> str:
@@ -29,20 +25,6 @@ def ago(duration_s: float) -> str:
         if duration_s < limit_s:
             return f"{duration_s / unit_s:.0f} {unit}"
     return f"{duration_s / 86_400:.1f} d"
-
-
-def money(amount: float, currency: str) -> str:
-    """Format an amount with four significant digits: "$0.00158", "12.34 CHF", "$1,235"."""
-    text = f"{amount:,.4g}"
-    if "e" in text:
-        text = f"{Decimal(text):f}" if abs(amount) < 1 else f"{amount:,.0f}"
-    sign = _CURRENCY_SIGNS.get(currency)
-    return f"{sign}{text}" if sign else f"{text} {currency}"
-
-
-def per_thousand(each: float, currency: str) -> str:
-    """Format the cost of one inference as that of 1,000: "$0.0398 per 1,000"."""
-    return f"{money(each * PER_THOUSAND, currency)} per 1,000"
 
 
 def joules(value: float) -> str:

@@ -57,7 +57,8 @@ class SpotFeeds:
         for name, feed in self._feeds.items():
             status = feed.status()
             statuses[name] = {
-                "per_hour": status.pop("value"),
+                "price_per_h": status.pop("value"),
+                "currency": self._plans[name].currency,
                 "prices": status.pop("values"),
                 **status,
             }

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 
 from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.core.money_text import money
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.core.weekly_hours import WEEKDAYS
 from costprobe.domain.advice.device_history import DeviceHistory, Hour
@@ -106,7 +107,7 @@ def _hint(
         evidence=(
             f"idle in these hours of every week; {len(numbers)} hours observed",
             f"utilization in them, without probes: at most {most:.2g} %, no request served",
-            f"an hour off saves {float(per_hour):.4g} ({', '.join(plans)})",
+            f"an hour off saves {money(per_hour, terms[0].rate.currency)} ({', '.join(plans)})",
         ),
         had=had,
         assumes=("no service must be available in these hours",),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 
+from costprobe.core.money_text import money
 from costprobe.core.units import MONTH_H
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.hint import Hint, NoHint, in_cents
@@ -65,6 +65,7 @@ def _compared(device: DeviceHistory, now: Rate, offer: Offer, had: str) -> Hint 
         return NoHint(KIND, device.name, reason, had)
     busy = device.busy_share
     works = () if busy is None else (f"it is busy {busy:.0%} of the hours in which it runs",)
+    fixed, hourly = (money(rate.per_hour, rate.currency) for rate in (reserved, now))
     return Hint(
         kind=KIND,
         subject=device.name,
@@ -73,14 +74,10 @@ def _compared(device: DeviceHistory, now: Rate, offer: Offer, had: str) -> Hint 
         saving_per_month=saving,
         currency=now.currency,
         evidence=(
-            f"{_rounded(reserved.per_hour)} for every hour, {_rounded(now.per_hour)} per hour on demand",
+            f"{fixed} for every hour, {hourly} per hour on demand",
             f"it ran {up:.0%} of the hours; the reservation {even}",
             *works,
         ),
         had=had,
         assumes=("the device is needed for the whole term",),
     )
-
-
-def _rounded(per_hour: Decimal) -> str:
-    return f"{float(per_hour):.4g}"

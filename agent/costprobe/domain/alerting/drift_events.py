@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from costprobe.core.money_text import per_thousand
 from costprobe.core.records import BOARD, NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.domain.costing.comparison.change import CostChange, split_change
 from costprobe.domain.detection.causes import THROTTLED_PCT, explain
@@ -33,35 +34,38 @@ WORDS: Mapping[Metric, str] = {
     "throughput": "throughput",
 }
 
+_UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
+
 Key = tuple[str, str, Metric]
 RowHistory = Callable[[str, str, int, int], Sequence[Point]]
 
 
 def drift_event(
-    finding: Finding, key: Key, away: float, times_ns: tuple[int, int], explained: tuple[str, str]
+    finding: Finding, point: Point, key: Key, away: float, since_ns: int, explained: tuple[str, str]
 ) -> Event:
     """Return the event of a new drift.
 
     Args:
         finding: The drift.
+        point: The row that completed its detection.
         key: Its series.
         away: Its distance from the level before all active drifts, in log units.
-        times_ns: When it was detected, and the start of the new level, UTC in ns.
+        since_ns: Start of the new level, UTC in ns.
         explained: Its cause, from `cause_of`.
     """
     device, probe, metric = key
-    time_ns, since_ns = times_ns
+    before, after = _levels(finding, point, metric)
     cause, sentence = explained
     return Event(
         kind="drift",
         severity=_severity(finding.change, metric),
         title=f"{WORDS[metric]} of {probe} on {device} is {finding.change_pct:+.1f} %",
-        time_ns=time_ns,
+        time_ns=point.time_ns,
         detail=f"{WORDS[metric]} of {probe} on {device}: {sentence}",
         device=device,
         subject={"probe": probe},
-        before=f"{finding.before:.6g}",
-        after=f"{finding.after:.6g}",
+        before=before,
+        after=after,
         cause=cause,
         metric=metric,
         change_pct=finding.change_pct,
@@ -122,16 +126,17 @@ def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
         key: Its series.
     """
     device, probe, metric = key
+    before, after = _levels(finding, point, metric)
     return Event(
         kind="anomaly",
         severity="info",
         title=f"one {WORDS[metric]} of {probe} on {device} is an outlier: {finding.change_pct:+.0f} %",
         time_ns=point.time_ns,
-        detail=f"{finding.after:.6g} where {finding.before:.6g} was expected",
+        detail=f"{after} where {before} was expected",
         device=device,
         subject={"probe": probe},
-        before=f"{finding.before:.6g}",
-        after=f"{finding.after:.6g}",
+        before=before,
+        after=after,
         cause=_disturbance(point.fields),
         metric=metric,
         change_pct=finding.change_pct,
@@ -173,6 +178,15 @@ def cause_of(
     return explain(
         finding.change_pct, split, conditions(before, old), conditions(after, new), since
     )
+
+
+def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
+    """Return the levels before and after as text: a cost as money for 1,000."""
+    if metric == "cost":
+        currency = point.tags.get("currency", "")
+        return per_thousand(finding.before, currency), per_thousand(finding.after, currency)
+    unit = _UNITS[metric]
+    return f"{finding.before:,.4g} {unit}", f"{finding.after:,.4g} {unit}"
 
 
 def _severity(change: float, metric: Metric) -> Severity:

@@ -201,7 +201,7 @@ class DriftMonitor:
             return reversal_event(point.time_ns, away, key)
         levels_ns = (level_since_ns, since_ns)
         explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
-        return drift_event(finding, key, away, (point.time_ns, since_ns), explained)
+        return drift_event(finding, point, key, away, since_ns, explained)
 
 
 def _confirms(anomaly: Finding, value: float) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from costprobe.core.money_text import money
 from costprobe.domain.advice.exclusive import exclusions, together
 from costprobe.domain.advice.hint import Hint, NoHint
 from costprobe.domain.advice.registry import advice
@@ -104,8 +105,8 @@ def _shown(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> Iterator[str]:
     """Yield the suggestions as readable lines."""
     for index, (hint, excluded) in enumerate(zip(hints, exclusions(hints), strict=True)):
         yield (
-            f"{index + 1}. {hint.subject}: {hint.action}, saves {hint.saving_per_month}"
-            f" {hint.currency} a month"
+            f"{index + 1}. {hint.subject}: {hint.action}, saves"
+            f" {money(hint.saving_per_month, hint.currency)} a month"
         )
         yield from (f"     {line}" for line in hint.evidence)
         yield f"     from {hint.had}"
@@ -113,7 +114,7 @@ def _shown(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> Iterator[str]:
         yield from (f"     not with {other + 1}: {why}" for other, why in excluded.items())
     for combined in together(hints):
         numbers = ", ".join(str(index + 1) for index in sorted(combined.hints))
-        yield f"together {combined.saving_per_month} {combined.currency} a month: {numbers}"
+        yield f"together {money(combined.saving_per_month, combined.currency)} a month: {numbers}"
     if not hints:
         yield "no suggestion"
     for title, is_short in (("not enough data", True), ("nothing to save", False)):

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from costprobe.app.configuration import Config
+from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -20,7 +21,7 @@ from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODE
 from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.compare_plot import plotted
-from costprobe.ui.text import PER_THOUSAND, local, money, per_million_tokens
+from costprobe.ui.text import local, per_million_tokens
 
 END_OF_TIME_NS = 2**63 - 1
 _BASIS_WORDS = {

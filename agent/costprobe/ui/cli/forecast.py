@@ -13,6 +13,7 @@ import click
 
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
+from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
@@ -22,7 +23,6 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
 from costprobe.ui.cli.views.colour import Role, painted
-from costprobe.ui.text import money
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from costprobe.core.money_text import money
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook, Intensity
@@ -23,7 +24,7 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.what_if import command as what_if
-from costprobe.ui.text import iso, local, money
+from costprobe.ui.text import iso, local
 
 END_OF_TIME_NS = 2**63 - 1
 
@@ -145,10 +146,11 @@ def _lines(entry: dict[str, Any]) -> list[str]:
         source = f" ({origin})" if origin else ""
         lines.append(f"    {name}: {money(float(amount), currency)}/h{source}")
     if "tariff_per_kwh" in entry:
-        whole = money(float(entry["electricity_per_kwh"]), currency)
+        whole, tariff = (
+            money(float(entry[key]), currency) for key in ("electricity_per_kwh", "tariff_per_kwh")
+        )
         lines.append(
-            f"    electricity not included: {whole}/kWh (tariff {entry['tariff_per_kwh']}, PUE"
-            f" {entry['pue']})"
+            f"    electricity not included: {whole}/kWh (tariff {tariff}, PUE {entry['pue']})"
         )
     elif not entry["electricity_included"]:
         lines.append("    electricity not included, and no tariff: set [electricity]")

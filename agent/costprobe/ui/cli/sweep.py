@@ -14,12 +14,13 @@ from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.clock import SystemClock
+from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.text import PER_THOUSAND, local, money
+from costprobe.ui.text import local
 
 MIB = 1 << 20
 PLOT_ROWS = 14

@@ -8,7 +8,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import click
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
+from costprobe.core.money_text import PER_THOUSAND, is_amount, is_each, money
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.budgets.periods import HOUR_NS
@@ -33,17 +34,13 @@ from costprobe.ui.cli.support.name_completion import (
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
-from costprobe.ui.text import PER_THOUSAND, iso, local, money
+from costprobe.ui.text import iso, local
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
 PLOT_ROWS = 12
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTTED_SERIES = 8
-# Costs of one inference, which people read as those of 1,000.
-PER_INFERENCE = frozenset(
-    {"cost_per_inference", "cost_reference", "rolling_1h", "rolling_24h", "rolling_7d"}
-)
 # Tags in the names of series; others are the same for all series of most hosts.
 _TELLING = (
     "budget",
@@ -121,14 +118,15 @@ def command(
     elif not all_series:
         click.echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
-        click.echo(_table(field, all_series, changes))
+        click.echo(_table(measurement, field, all_series, changes))
         if any(_is_served(measurement, field, series) for series in all_series):
             click.echo(_compared(since_ns, until_ns))
         if any(series.is_sampled for series in all_series):
             click.echo(_sampling(all_series))
         for words, group in _comparable(all_series).items() if plot else ():
-            unit = ", per 1,000" if field in PER_INFERENCE else ""
-            click.echo(_plot(f"{field} {words}".rstrip() + unit, _scaled(field, group)))
+            unit = ", per 1,000" if is_each(measurement, field) else ""
+            scaled = _scaled(measurement, field, group)
+            click.echo(_plot(f"{field} {words}".rstrip() + unit, scaled))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -214,9 +212,9 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
             writer.writerow([iso(time_ns), *tag_values, value])
 
 
-def _scaled(field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues]:
+def _scaled(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues]:
     """Return the series as people read them: a cost of one inference as that of 1,000."""
-    if field not in PER_INFERENCE:
+    if not is_each(measurement, field):
         return list(all_series)
     return [
         replace(series, values=[value * PER_THOUSAND for value in series.values])
@@ -224,32 +222,32 @@ def _scaled(field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues
     ]
 
 
-def _figure(value: float, field: str, tags: Mapping[str, str]) -> str:
-    """Format a value; one of money with its currency."""
-    is_money = field.startswith(("cost", "price_rate")) or field in PER_INFERENCE
-    currency = tags.get("currency")
-    return money(value, currency) if is_money and currency else f"{value:,.4g}"
-
-
-def _table(field: str, all_series: Sequence[SeriesValues], changes: Sequence[float | None]) -> str:
-    title = "series, per 1,000" if field in PER_INFERENCE else "series"
+def _table(
+    measurement: str,
+    field: str,
+    all_series: Sequence[SeriesValues],
+    changes: Sequence[float | None],
+) -> str:
+    title = "series, per 1,000" if is_each(measurement, field) else "series"
+    is_money = is_amount(measurement, field)
     rows: list[tuple[str, ...]] = [
         (title, "samples", "first", "last", "change", "median", "min", "max")
     ]
-    for series, change_pct in zip(_scaled(field, all_series), changes, strict=True):
+    for series, change_pct in zip(_scaled(measurement, field, all_series), changes, strict=True):
         values = list(series.values)
         change = "-" if change_pct is None else f"{change_pct:+.1f} %"
-        figures = (values[0], values[-1])
-        summary = (statistics.median(values), min(values), max(values))
-        rows.append(
-            (
-                _name(series),
-                str(len(values)),
-                *(_figure(value, field, series.tags) for value in figures),
-                change,
-                *(_figure(value, field, series.tags) for value in summary),
+        currency = series.tags.get("currency", "")
+        first, last, median, least, most = (
+            money(value, currency) if is_money else f"{value:,.4g}"
+            for value in (
+                values[0],
+                values[-1],
+                statistics.median(values),
+                min(values),
+                max(values),
             )
         )
+        rows.append((_name(series), str(len(values)), first, last, change, median, least, most))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from costprobe.core.money_text import money
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import (
     BASES,
     KINDS,
     PARTS,
-    amount,
     carbon,
     change_pct,
     cost_of,
@@ -19,7 +19,6 @@ from costprobe.ui.report.words import (
     figure,
     headline,
     minute,
-    per_thousand,
     period,
     share,
     spend_change,
@@ -70,7 +69,7 @@ def _spend(report: Report) -> Iterator[str]:
     for spend in report.spend:
         rows = [("all", spend.total), *((part.name, part.amount) for part in spend.by_device)]
         yield from _table(
-            ("device", spend.currency), [(name, amount(of, spend.currency)) for name, of in rows]
+            ("device", spend.currency), [(name, money(of, spend.currency)) for name, of in rows]
         )
         if spend.by_use:
             yield from _table(
@@ -79,7 +78,7 @@ def _spend(report: Report) -> Iterator[str]:
                     (
                         use.service or "-",
                         PARTS.get(use.part, use.part),
-                        amount(use.amount, spend.currency),
+                        money(use.amount, spend.currency),
                     )
                     for use in spend.by_use
                 ],
@@ -144,11 +143,11 @@ def _trends(report: Report) -> Iterator[str]:
                 (
                     trend.name,
                     trend.basis,
-                    per_thousand(trend.now, trend.currency),
-                    "-" if trend.before is None else per_thousand(trend.before, trend.currency),
+                    money(trend.now, trend.currency),
+                    "-" if trend.before is None else money(trend.before, trend.currency),
                     change_pct(trend.now, trend.before),
-                    per_thousand(min(step.value for step in trend.buckets), trend.currency),
-                    per_thousand(max(step.value for step in trend.buckets), trend.currency),
+                    money(min(step.value for step in trend.buckets), trend.currency),
+                    money(max(step.value for step in trend.buckets), trend.currency),
                 )
                 for trend in report.trends
             ],
@@ -183,7 +182,7 @@ def _savings(report: Report) -> Iterator[str]:
         yield from ("", "None.")
     for number, hint in enumerate(report.hints, 1):
         yield ""
-        saving = amount(hint.saving_per_month, hint.currency)
+        saving = money(hint.saving_per_month, hint.currency)
         yield f"{number}. **{escaped(hint.subject)}: {escaped(hint.action)}**, {escaped(saving)} a month"
         yield from (f"   - {escaped(line)}" for line in hint.evidence)
         yield from (f"   - if {escaped(line)}" for line in hint.assumes)
@@ -198,13 +197,13 @@ def _outlooks(report: Report) -> Iterator[str]:
                 (
                     outlook.name,
                     outlook.period,
-                    amount(outlook.planned, outlook.currency),
-                    amount(outlook.spent, outlook.currency),
-                    "-" if outlook.expected is None else amount(outlook.expected, outlook.currency),
+                    money(outlook.planned, outlook.currency),
+                    money(outlook.spent, outlook.currency),
+                    "-" if outlook.expected is None else money(outlook.expected, outlook.currency),
                     "-"
                     if outlook.low is None or outlook.high is None
-                    else f"{amount(outlook.low, outlook.currency)}"
-                    f" to {amount(outlook.high, outlook.currency)}",
+                    else f"{money(outlook.low, outlook.currency)}"
+                    f" to {money(outlook.high, outlook.currency)}",
                     outlook.method,
                 )
                 for outlook in report.outlooks
@@ -224,7 +223,7 @@ def _prices(report: Report) -> Iterator[str]:
                 price.device,
                 price.model,
                 price.plan.replace("_", " ") + (" (stale)" if price.is_stale else ""),
-                amount(price.per_hour, price.currency),
+                money(price.per_hour, price.currency),
                 electricity(price),
                 price.source,
             )

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from costprobe import __version__
+from costprobe.core.money_text import money
 from costprobe.domain.advice.exclusive import exclusions, together
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
@@ -38,6 +39,7 @@ def page(report: Report) -> str:
     return environment.get_template("report.html").render(
         report=report,
         words=words,
+        money=money,
         version=__version__,
         headline=words.headline(report),
         per_million_tokens=per_million_tokens,
@@ -61,7 +63,7 @@ def _spend_chart(report: Report, index: int) -> Markup:
     spend = report.spend[index]
 
     def text(value: float) -> str:
-        return words.short(value, spend.currency)
+        return money(value, spend.currency)
 
     span = (report.since_ns, report.until_ns)
     title = f"Spend by day in {spend.currency}"
@@ -70,7 +72,7 @@ def _spend_chart(report: Report, index: int) -> Markup:
 
 def _trend_chart(report: Report, index: int, trend: Trend, numbers: dict[int, int]) -> Markup:
     def text(value: float) -> str:
-        return words.short(value, trend.currency)
+        return money(value, trend.currency)
 
     span = (report.since_ns, report.until_ns)
     drawn = line_chart(

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from costprobe.core.money_text import PER_THOUSAND
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
-from costprobe.ui.text import PER_THOUSAND
 
 MAX_TRENDS: Final = 24
 MAX_BUCKETS: Final = 62

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Final
 
+from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
 from costprobe.domain.costing.comparison.compare import Candidate
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
-from costprobe.ui.text import PER_THOUSAND, money
 
-_CENT: Final = Decimal("0.01")
 KINDS: Final = {
     "drift": "drift",
     "price": "price",
@@ -31,23 +30,6 @@ BASES: Final = {
     "probe": "probe basis: one inference on an otherwise idle device",
     "serving": "serving basis: the whole cost of the devices, idle time included",
 }
-
-
-def amount(value: Decimal, currency: str) -> str:
-    """Format money with cents, or with four significant digits below one unit."""
-    if value and abs(value) < 1:
-        return money(float(value), currency)
-    return f"{value.quantize(_CENT, ROUND_HALF_EVEN):,} {currency}"
-
-
-def per_thousand(value: float, currency: str) -> str:
-    """Format the cost of 1,000 inferences."""
-    return money(value, currency)
-
-
-def short(value: float, currency: str) -> str:
-    """Format money with four significant digits, for an axis."""
-    return money(value, currency)
 
 
 def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
@@ -113,9 +95,7 @@ def headline(report: Report) -> list[str]:
     lines = []
     for spend in report.spend:
         moved = spend_change(spend)
-        lines.append(
-            f"{amount(spend.total, spend.currency)} spent{f' ({moved})' if moved else ''}."
-        )
+        lines.append(f"{money(spend.total, spend.currency)} spent{f' ({moved})' if moved else ''}.")
     lines += [sentence for trend in _movers(report) if (sentence := _moved(trend))]
     drifts = [change for change in report.changes if change.kind == "drift"]
     if drifts:
@@ -124,14 +104,14 @@ def headline(report: Report) -> list[str]:
     for hint in report.hints:
         saving[hint.currency] = max(saving.get(hint.currency, Decimal(0)), hint.saving_per_month)
     lines += [
-        f"Largest single saving: {amount(most, currency)} per month of {MONTH_H} h."
+        f"Largest single saving: {money(most, currency)} per month of {MONTH_H} h."
         for currency, most in sorted(saving.items())
     ]
     over = [outlook for outlook in report.outlooks if outlook.is_over]
     lines += [
         f"Budget {outlook.name}"
         f" {'exceeds' if outlook.spent > outlook.planned else 'is forecast to exceed'}"
-        f" its {amount(outlook.planned, outlook.currency)}."
+        f" its {money(outlook.planned, outlook.currency)}."
         for outlook in over
     ]
     assumed = sorted(price.device for price in report.prices if price.is_assumed)
@@ -152,14 +132,14 @@ def _moved(trend: Trend) -> str:
         return ""
     return (
         f"Largest change: {trend.name}, {change_pct(trend.now, trend.before)} to"
-        f" {per_thousand(trend.now, trend.currency)} per 1,000 inferences."
+        f" {money(trend.now, trend.currency)} per 1,000 inferences."
     )
 
 
 def electricity(price: Price) -> str:
     """Format the price of a kilowatt-hour beside a device's price."""
     if price.electricity_per_kwh is not None:
-        return amount(price.electricity_per_kwh, price.currency)
+        return money(price.electricity_per_kwh, price.currency)
     return "in the price" if price.electricity_included else "no tariff: not included"
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from costprobe.core.config.fields import Currency, Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
+from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S, format_duration
 from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
@@ -61,15 +62,17 @@ class BudgetRule(Rule):
             return []
         self._since_ns = self._since_ns or time_ns
         covered_s = (max(self._spent) - min(self._spent) + 1) * self._bucket_ns / NS_PER_S
-        per_h = spent / covered_s * HOUR_S
+        used, planned, per_h = (
+            money(one, config.currency)
+            for one in (spent, config.amount, spent / covered_s * HOUR_S)
+        )
         return [
             Symptom(
                 rule=config.name,
                 series=f"budget {config.name}",
                 text=(
-                    f"{spent:.2f} {config.currency} were spent in the last"
-                    f" {format_duration(config.per_s)}, of {config.amount:.2f} planned;"
-                    f" {per_h:.2f} {config.currency} per hour on average"
+                    f"{used} were spent in the last {format_duration(config.per_s)},"
+                    f" of {planned} planned; {per_h} per hour on average"
                 ),
                 since_ns=self._since_ns,
                 value=spent,

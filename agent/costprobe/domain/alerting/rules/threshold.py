@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from costprobe.core.config.fields import Name
 from costprobe.core.incident import Fault, Symptom
+from costprobe.core.money_text import field_text
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.rules.compared_field import MeasurementName, numeric_field
 from costprobe.domain.alerting.rules.rule import (
@@ -62,7 +63,7 @@ class ThresholdRuleConfig(RuleConfig):
 
 @dataclass(slots=True)
 class _LastValue:
-    """The last value of a series, the mean interval, the start of the violation, and its time.
+    """The last value of a series, the mean interval, the start of the violation, time and currency.
 
     The time is None after a restart or a clock step: the time until the next row is no interval.
     """
@@ -71,6 +72,7 @@ class _LastValue:
     interval_ns: float = 0.0
     since_at_ns: int | None = None
     last_ns: int | None = None
+    currency: str = ""
 
     @property
     def valid_ns(self) -> float:
@@ -111,6 +113,7 @@ class ThresholdRule(Rule):
         elif seen.last_ns is not None and row.time_ns > seen.last_ns:
             seen.add_interval(row.time_ns - seen.last_ns)
         seen.value, seen.last_ns = float(value), row.time_ns
+        seen.currency = row.tags.get("currency", "")
         if seen.since_at_ns is None:
             if self._sign * (seen.value - self._limit) > 0:
                 seen.since_at_ns = row.time_ns
@@ -136,6 +139,7 @@ class ThresholdRule(Rule):
                 "value": seen.value,
                 "interval_ns": seen.interval_ns,
                 "since_at_ns": seen.since_at_ns,
+                "currency": seen.currency,
             }
         )
 
@@ -148,10 +152,14 @@ class ThresholdRule(Rule):
         config = self._config
         side = "above" if self._sign > 0 else "below"
         series = f"{config.field}{where(labels)}"
+        value, limit = (
+            field_text(config.measurement, config.field, one, seen.currency)
+            for one in (seen.value, self._limit)
+        )
         return Symptom(
             rule=config.name,
             series=series,
-            text=f"{series} is {seen.value:.6g}, {side} {self._limit:.6g}",
+            text=f"{series} is {value}, {side} {limit}",
             since_ns=since_ns,
             value=seen.value,
             threshold=self._limit,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from costprobe.core.money_text import money
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
@@ -182,6 +183,6 @@ def _missing(
     more = len(gaps) - MAX_REPORTED
     problems = [*gaps[:MAX_REPORTED], f"and {more} more devices"] if more > 0 else gaps
     return problems + [
-        f"{amount:.2f} {currency or 'in an unknown currency'} is not added to {budget.currency}"
+        f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())
     ]

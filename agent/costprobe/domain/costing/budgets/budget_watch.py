@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.budgets.budget import BudgetStatus, period_words
@@ -132,21 +133,19 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
 def exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
+    spent, planned = (money(one, budget.currency) for one in (status.spent, status.amount))
     covered = "" if status.coverage >= 1 - 0.01 else f"; rows cover {status.coverage:.0%} of it"
-    return (
-        f"budget {budget.name}: {status.spent:.2f} of {status.amount:.2f} {budget.currency} for"
-        f" {period_words(status)} are spent with {status.elapsed_share:.0%} of it over{covered}"
-    )
+    return f"budget {budget.name}: {spent} of {planned} for {period_words(status)} are spent with {status.elapsed_share:.0%} of it over{covered}"
 
 
 def forecast_words(status: BudgetStatus) -> str:
     """Return spend and forecast as a sentence."""
     if status.expected is None or status.low is None or status.high is None:
         return exceeded_words(status)
-    return (
-        f"{exceeded_words(status)}; at its end it will be {status.expected:.2f}"
-        f" (80 %: {status.low:.2f} to {status.high:.2f})"
+    expected, low, high = (
+        money(one, status.budget.currency) for one in (status.expected, status.low, status.high)
     )
+    return f"{exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
 
 
 def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:
@@ -165,8 +164,8 @@ def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:
         detail=words,
         device=budget.device or "",
         subject=subject,
-        before=f"{status.amount:.6g}",
-        after=f"{after or 0.0:.6g}",
+        before=money(status.amount, budget.currency),
+        after=money(after or 0.0, budget.currency),
         metric=condition,
         since_ns=status.period.start_ns // NS_PER_S * NS_PER_S,
     )

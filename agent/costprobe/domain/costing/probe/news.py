@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from costprobe.core.money_text import money
 from costprobe.core.records import BOARD, Event, ProbeResult
 from costprobe.core.units import KWH_J
 from costprobe.domain.pricing.book import TOGETHER, Terms
@@ -30,7 +31,7 @@ def price_events(
     has_lapsed = new.is_lapsed and not old.is_lapsed
     electricity = _tariff_change(before, after)
     if old.price != new.price or has_lapsed:
-        title = f"{device} now costs {new.per_hour:.6g} {new.currency} per hour"
+        title = f"{device} now costs {money(new.per_hour, new.currency)} per hour"
         if has_lapsed:
             title += ": its reserved term has ended"
         return [
@@ -41,24 +42,24 @@ def price_events(
                 time_ns=time_ns,
                 detail=f"{new.source} replaced {old.source}{electricity}",
                 device=device,
-                before=f"{old.per_hour:.6g} {old.currency}/h",
-                after=f"{new.per_hour:.6g} {new.currency}/h",
+                before=f"{money(old.per_hour, old.currency)}/h",
+                after=f"{money(new.per_hour, new.currency)}/h",
                 cause="reserved term" if has_lapsed else "price plan",
             )
         ]
     if not electricity:
         return []
-    per_kwh = [terms.electricity_per_j * KWH_J for terms in (before, after)]
+    old_kwh, new_kwh = _per_kwh(before), _per_kwh(after)
     return [
         Event(
             kind="price",
             severity="info",
-            title=f"electricity for {device} now costs {per_kwh[1]:.6g} {new.currency} per kWh",
+            title=f"electricity for {device} now costs {new_kwh} per kWh",
             time_ns=time_ns,
             detail="the tariff in force changed; prices include the overhead of the building (PUE)",
             device=device,
-            before=f"{per_kwh[0]:.6g} {old.currency}/kWh",
-            after=f"{per_kwh[1]:.6g} {new.currency}/kWh",
+            before=f"{old_kwh}/kWh",
+            after=f"{new_kwh}/kWh",
             cause="electricity tariff",
         )
     ]
@@ -68,8 +69,12 @@ def _tariff_change(before: Terms, after: Terms) -> str:
     """Return the change of the electricity tariff as text; empty if it did not change."""
     if before.electricity_per_j == after.electricity_per_j:
         return ""
-    old, new = (terms.electricity_per_j * KWH_J for terms in (before, after))
-    return f"; electricity, paid separately, changed from {old:.6g} to {new:.6g} per kWh"
+    old, new = _per_kwh(before), _per_kwh(after)
+    return f"; electricity, paid separately, changed from {old} to {new} per kWh"
+
+
+def _per_kwh(terms: Terms) -> str:
+    return money(terms.electricity_per_j * KWH_J, terms.rate.currency)
 
 
 def software_event(

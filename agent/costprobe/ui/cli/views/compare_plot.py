@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+from costprobe.core.money_text import PER_THOUSAND
 from costprobe.domain.costing.comparison.compare import Group
 from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.plots import LETTERS, drawn
-from costprobe.ui.text import PER_THOUSAND
 
 PLOT_ROWS = 16
 MAX_PLOT_COLUMNS = 100

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import CHUNKS, PER_THOUSAND, money, per_thousand
+from costprobe.core.money_text import PER_THOUSAND, money, per_thousand
+from costprobe.ui.text import CHUNKS
 
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}

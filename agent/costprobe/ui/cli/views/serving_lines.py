@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.ui.text import ago, joules, local, money, per_thousand
+from costprobe.core.money_text import money, per_thousand
+from costprobe.ui.text import ago, joules, local
 
 HALF = 0.5
 _SPLITS = {"measured": "device time", "weights": "weights"}
@@ -46,8 +47,9 @@ def _cost(last: dict[str, Any]) -> str:
     cost = last["cost"]
     currency = cost["currency"]
     parts = [f"cost {money(cost['cost_total'], currency)}"]
+    if cost["cost_per_request"] is not None:
+        parts.append(f"{per_thousand(cost['cost_per_request'], currency)} requests")
     for key, word in (
-        ("cost_per_request", "per request"),
         ("cost_per_million_tokens_in", "per million tokens in"),
         ("cost_per_million_tokens_out", "per million tokens out"),
     ):

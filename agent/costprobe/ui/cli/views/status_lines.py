@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from costprobe import __version__
+from costprobe.core.money_text import money, per_thousand
 from costprobe.core.units import counted
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
-from costprobe.ui.text import ago, local, money, per_thousand
+from costprobe.ui.text import ago, local
 
 FAULT = "FAULT"
 
@@ -145,7 +146,9 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
 
 
 def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
-    lines = [f"price    spot {name}: {spot['per_hour'] or 'unknown'} per hour"]
+    price = spot["price_per_h"]
+    words = "unknown" if price is None else f"{money(float(price), spot['currency'])}/h"
+    lines = [f"price    spot {name}: {words}"]
     if spot["stale"] or spot["last_error"]:
         state = "stale" if spot["stale"] else "the source fails"
         lines.append(f"  FAULT  spot price {name}: {state}: {spot['last_error'] or 'no new value'}")

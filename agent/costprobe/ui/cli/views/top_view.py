@@ -9,7 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from costprobe.ui.text import PER_THOUSAND, ago, money
+from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.ui.text import ago
 
 MAX_LINES = 5
 MAX_CELL = 32

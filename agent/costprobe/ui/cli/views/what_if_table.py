@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.units import HOUR_S, MONTH_H, counted
 from costprobe.domain.costing.comparison.what_if import (
     WhatIfSample,
@@ -18,7 +19,6 @@ from costprobe.domain.costing.comparison.what_if import (
     typical,
 )
 from costprobe.domain.pricing.book import PriceBook, Terms
-from costprobe.ui.text import PER_THOUSAND, money
 
 PLOT_BARS = 50
 

@@ -4,23 +4,37 @@ const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
 export const PER_THOUSAND = 1000;
 const DAY_S = 86400;
 
-/** Four significant digits, with an exponent only for extreme values. */
-export function number(value, digits = 4) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-9 || size >= 1e12)) return value.toExponential(digits - 1);
-  if (size >= 10 ** digits) return Math.round(value).toLocaleString("en-US");
-  return new Intl.NumberFormat("en-US", {
-    maximumSignificantDigits: digits,
-    useGrouping: false,
-  }).format(value);
+const isKnown = (value) => value !== null && value !== undefined && Number.isFinite(value);
+
+/** Significant digits with thousands separators; a larger number with all of its whole digits. */
+function decimal(value, digits) {
+  const places = Math.abs(value) >= 10 ** digits ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: digits };
+  return new Intl.NumberFormat("en-US", { ...places, roundingMode: "halfEven" }).format(value);
 }
 
-/** An amount with its currency: "$0.00158", "12.34 CHF". */
+/** Four significant digits, with an exponent only for extreme values. */
+export function number(value, digits = 4) {
+  if (!isKnown(value)) return "–";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-9 || size >= 1e12) ? value.toExponential(digits - 1) : decimal(value, digits);
+}
+
+/** An amount with its currency, as core/money_text.py writes it: "$0.00158", "12.34 CHF", "-$5". */
 export function money(amount, currency) {
-  const text = number(amount);
+  if (!isKnown(amount)) return "–";
   const sign = SIGNS[currency];
-  return sign ? `${sign}${text}` : `${text} ${currency || ""}`.trim();
+  const text = `${sign ?? ""}${decimal(Math.abs(amount), 4)}`;
+  return `${amount < 0 ? "-" : ""}${text}${sign ? "" : ` ${currency ?? ""}`}`.trimEnd();
+}
+
+// Amounts for one inference or request, which are written for 1,000.
+const EACH = /^(cost|sweep)\.(cost_(per_inference|hardware|energy|reference|per_request)|rolling_(1h|24h|7d)(_iqr)?)$/;
+const AMOUNTS = /\.(cost|cost_\w+|price_rate_per_h|amount|spent|forecast(_low|_high)?)$/;
+
+/** Whether a field, such as "cost.cost_total", is money, and the factor that it is written with. */
+export function moneyOf(field) {
+  const isEach = EACH.test(field);
+  return { isMoney: isEach || AMOUNTS.test(field), factor: isEach ? PER_THOUSAND : 1 };
 }
 
 export function percent(share) {

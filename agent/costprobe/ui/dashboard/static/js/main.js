@@ -3,7 +3,7 @@
 import { showBudgets } from "./budgets.js";
 import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
-import { moment, money, number, PER_THOUSAND, seriesNames } from "./format.js";
+import { moment, money, moneyOf, number, PER_THOUSAND, seriesNames } from "./format.js";
 import { scaled } from "./scale.js";
 import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
 
@@ -46,14 +46,13 @@ function liveState(text, kind) {
 const CHOICES = ["trend-field", "trend-scale", "device-field"];
 const range = () => document.querySelector("input[name=range]:checked").value;
 const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
-const isMoney = (field) => field.startsWith("cost.") && !field.startsWith("cost.energy_");
 
 /** Format and scale factor of the values of a field. */
 function writing(field, answer) {
   const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
   const currency = currencies.size === 1 ? [...currencies][0] : "";
-  const factor = /^cost\.cost_(per_inference|reference)\b/.test(field) ? PER_THOUSAND : 1;
-  return { factor, write: isMoney(field) ? (value) => money(value, currency) : plainNumber };
+  const { isMoney, factor } = moneyOf(field.split("&")[0]);
+  return { factor, write: isMoney ? (value) => money(value, currency) : plainNumber };
 }
 
 function drawTrend(chart, field, label, answer, marks, scale) {
