@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any
 
+from costprobe_probes.bounded import parse_bounded
+
 PROGRESS_EVERY_S = 0.1
 MAX_LINE_CHARS = 256 * 1024
 
@@ -69,7 +71,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     if len(line) > MAX_LINE_CHARS:
         return None
     try:
-        command = json.loads(line)
+        command = parse_bounded(line.encode())
     except ValueError:
         return None
     return command if isinstance(command, dict) else None

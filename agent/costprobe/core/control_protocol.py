@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from costprobe.core.bounded import bounded_object
+
 SOCKET_NAME = "control.sock"
 MAX_LINE_BYTES = 1 << 16
 # A path in sockaddr_un ends with a NUL byte.
@@ -40,9 +42,6 @@ def decoded(line: bytes) -> dict[str, Any]:
     """Return a request or an answer from its line.
 
     Raises:
-        ValueError: The line is not a JSON object.
+        ValueError: The line is not a JSON object, or is longer than MAX_LINE_BYTES.
     """
-    document = json.loads(line)
-    if not isinstance(document, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - a caller asks for one kind of error
-    return document
+    return bounded_object(line, MAX_LINE_BYTES)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from costprobe_probes.bounded import parse_bounded
 from costprobe_probes.errors import DeviceError
 from costprobe_probes.served.http import Failure, ServerConnection
 
@@ -84,9 +84,8 @@ def parse_json(content: bytes) -> Any:  # noqa: ANN401 - any JSON value
         Failure: It is malformed.
     """
     try:
-        return json.loads(content, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        # Without the cause: its text contains received data.
+        return parse_bounded(content)
+    except ValueError:
         raise Failure("bad_json", "the response is not JSON") from None
 
 
@@ -109,7 +108,3 @@ def query(connection: ServerConnection, method: str, path: str) -> Any:  # noqa:
         return parse_json(bytes(content))
     except Failure:
         return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costprobe.adapters.net.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.net.retry_after import retry_after_s
+from costprobe.core.bounded import bounded_json, bounded_object
 
 MAX_MESSAGE_CHARS = 400
 ACCEPTED = range(200, 300)
@@ -118,8 +118,8 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
     """
     text = body.decode(errors="replace")
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = bounded_json(text)
+    except ValueError:
         document = None
     if isinstance(document, str):
         text = document
@@ -136,7 +136,6 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
 def json_object(body: bytes) -> dict[str, object] | None:
     """Parse a body as a JSON object; return None if it is not one."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        return bounded_object(body)
+    except ValueError:
         return None
-    return document if isinstance(document, dict) else None

@@ -23,6 +23,7 @@ from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.notifiers.notifier import Notifier
 from costprobe.adapters.notifiers.wording import text_of, title_of
 from costprobe.adapters.system.child_environment import child_environment
+from costprobe.core.bounded import bounded_object
 from costprobe.core.config.fields import Duration, Name, key
 from costprobe.core.incident import Alert
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
@@ -126,11 +127,9 @@ class Apprise(Notifier):
             if child.stdout is not None:
                 child.stdout.close()
         try:
-            document = json.loads(line)
+            return bounded_object(line, MAX_ANSWER_BYTES)
         except ValueError:
-            document = None
-        if isinstance(document, dict):
-            return document
+            pass  # no complete line
         if time.monotonic() >= ends_s:
             raise RetryLater(f"{self._url.where}: not delivered within {self._timeout_s:g} s")
         raise RetryLater(f"{self._url.where}: the child process ended without a result")

@@ -18,6 +18,8 @@ import signal
 import sys
 from typing import Any
 
+from costprobe.core.bounded import bounded_object
+
 # Many times the memory that the process needs.
 MAX_MEMORY_BYTES = 256 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
@@ -85,7 +87,7 @@ def main() -> None:
     result_fd, null_fd = os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(null_fd, 1)
     os.dup2(null_fd, 2)
-    message = json.load(sys.stdin)
+    message = bounded_object(sys.stdin.read())
     # If the daemon dies, the kernel kills its child.
     signal.alarm(math.ceil(message["timeout_s"]) + 1)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import queue
 import signal
@@ -17,6 +16,7 @@ from typing import IO, Any
 
 from costprobe.adapters.system.child_environment import child_environment
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
+from costprobe.core.bounded import bounded_object
 
 MAX_LINE_BYTES = 256 * 1024
 MAX_QUEUED = 1000
@@ -192,7 +192,7 @@ class ProbeChild:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = bounded_object(line, MAX_LINE_BYTES)
+    except ValueError:
         return None
-    return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None
+    return message if isinstance(message.get("type"), str) else None

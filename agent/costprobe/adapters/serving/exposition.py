@@ -1,14 +1,15 @@
 """Parsing the Prometheus text format, for a given set of counters.
 
-The response is not trusted: its size, its lines and its series are limited, and a counter must be a
-finite number of at least zero that appears once.
+The response is not trusted: its size, its lines, its series and the CPU time of parsing it are limited,
+and a counter must be a finite number of at least zero that appears once.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from costprobe.adapters.serving.errors import ScrapeError
@@ -18,11 +19,16 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 200_000
 MAX_SERIES = 2000
 MAX_SERIES_CHARS = 2048
+# CPU time of parsing one response.
+MAX_PARSE_S = 0.25
 # No real counter is larger, and beyond 2**53 a double no longer increments by one.
 MAX_VALUE = 1e18
 STARTED = "process_start_time_seconds"
 _EXCERPT_CHARS = 60
 _SUFFIXES = ("_total", "_sum", "_count")
+# Lines between two looks at the clock.
+_LINES_A_LOOK = 256
+_TYPE_WITHIN = 8
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -74,54 +80,71 @@ def family_of(name: str) -> str:
     return name
 
 
-def parse_exposition(body: bytes, wanted: Collection[str], prefix: str = "") -> Exposition:
+def parse_exposition(
+    body: bytes,
+    wanted: Collection[str],
+    prefix: str = "",
+    max_parse_s: float = MAX_PARSE_S,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Exposition:
     """Parse the wanted counters of a response.
 
     Args:
         body: The response.
         wanted: Names of metrics.
         prefix: Prefix whose presence among the metric names is reported.
+        max_parse_s: Longest CPU time in s.
+        cpu_s: CPU time of this thread in s.
 
     Raises:
-        ScrapeError: It is not in the text format, or a wanted counter has an invalid value.
+        ScrapeError: It is not in the text format, a wanted counter has an invalid value, or parsing
+            takes longer than max_parse_s.
     """
-    collected = _Collected(wanted, prefix)
-    for number, line in enumerate(_lines(body), start=1):
+    collected = _Collected(wanted)
+    ends_s = cpu_s() + max_parse_s
+    for number, line in _relevant_lines(body, collected.starts):
+        if number % _LINES_A_LOOK == 0 and cpu_s() > ends_s:
+            raise ScrapeError(
+                f"parsing the response takes more than {max_parse_s:g} s of CPU time; expose fewer"
+                " metrics at this address"
+            )
         if line.startswith("#"):
             collected.declare(line)
         elif line:
             collected.add(line, number)
-    return collected.exposition()
+    return collected.exposition({prefix} if _has_name(body, prefix.encode()) else ())
 
 
 class _Collected:
     """What was parsed so far."""
 
-    def __init__(self, wanted: Collection[str], prefix: str) -> None:
+    def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
-        self._prefix = prefix
         self._families = {family_of(name) for name in wanted}
         self._created_names = {f"{family}_created": family for family in self._families}
         self._types: dict[str, str] = {}
         self._found: dict[str, dict[Labels, float]] = {}
         self._created: dict[tuple[str, Labels], float] = {}
         self._started_s: float | None = None
-        self._prefix_seen = False
         self._series = 0
+
+    @property
+    def starts(self) -> tuple[bytes, ...]:
+        """What every line begins with that `add` may use."""
+        names = {*self._wanted, *self._created_names, STARTED}
+        return tuple(name.encode() for name in names)
 
     def declare(self, line: str) -> None:
         """Parse a line that begins with "#"."""
         declared = _declared(line)
         if declared is not None:
             name, kind = declared
-            self._look(name)
             if family_of(name) in self._families:
                 self._types[name] = kind
 
     def add(self, line: str, number: int) -> None:
         """Parse a line with a value."""
         name = line[: _name_end(line)]
-        self._look(name)
         if name in self._wanted:
             labels, value = _sample(line, number)
             series = self._found.setdefault(name, {})
@@ -135,9 +158,10 @@ class _Collected:
             self._count()
         elif name == STARTED:
             self._started_s = _sample(line, number)[1]
+            self._count()
 
-    def exposition(self) -> Exposition:
-        """Everything that was parsed."""
+    def exposition(self, names: Collection[str]) -> Exposition:
+        """Everything that was parsed, with the names that it begins with."""
         samples = {
             name: tuple(
                 CounterSample(labels, value, _instant(self._created.get((family_of(name), labels))))
@@ -145,12 +169,7 @@ class _Collected:
             )
             for name, series in self._found.items()
         }
-        names = frozenset({self._prefix} if self._prefix_seen else ())
-        return Exposition(samples, self._types, _instant(self._started_s), names)
-
-    def _look(self, name: str) -> None:
-        if self._prefix and not self._prefix_seen:
-            self._prefix_seen = name.startswith(self._prefix)
+        return Exposition(samples, self._types, _instant(self._started_s), frozenset(names))
 
     def _count(self) -> None:
         self._series += 1
@@ -158,8 +177,11 @@ class _Collected:
             raise ScrapeError(f"more than {MAX_SERIES} series of the counters")
 
 
-def _lines(body: bytes) -> Iterator[str]:
-    """The lines, one at a time: a list of them would use ten times their memory."""
+def _relevant_lines(body: bytes, starts: tuple[bytes, ...]) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines that declare a type or begin with a wanted name, and every 256th line.
+
+    One at a time: a list of them would use ten times their memory.
+    """
     if len(body) > MAX_BYTES:
         raise ScrapeError(f"the response is larger than {MAX_BYTES} bytes")
     if body and not body.endswith(b"\n"):
@@ -167,16 +189,29 @@ def _lines(body: bytes) -> Iterator[str]:
         raise ScrapeError(
             "the response ends within a line, or is not in the Prometheus text format"
         )
-    for number, line in enumerate(io.BytesIO(body)):
-        if number >= MAX_LINES:
+    for number, line in enumerate(io.BytesIO(body), start=1):
+        if number > MAX_LINES:
             raise ScrapeError(f"the response has more than {MAX_LINES} lines")
         if len(line) > MAX_LINE_BYTES:
             raise ScrapeError(f"a line of the response is longer than {MAX_LINE_BYTES} bytes")
+        begun = line.lstrip()
+        if begun.startswith(b"#"):
+            is_relevant = b"TYPE" in begun[:_TYPE_WITHIN]
+        else:
+            is_relevant = begun.startswith(starts)
+        if not is_relevant and number % _LINES_A_LOOK and line.isascii():
+            continue
         try:
-            yield line.decode().strip()
+            yield number, begun.decode().rstrip()
         except UnicodeDecodeError:
             # Without the cause: its text would contain the response.
             raise ScrapeError("the response is not UTF-8 text") from None
+
+
+def _has_name(body: bytes, prefix: bytes) -> bool:
+    """Return whether a metric's name begins with a prefix, by a search without parsing."""
+    starts = (b"\n" + prefix, b"TYPE " + prefix)
+    return bool(prefix) and (body.startswith(prefix) or any(start in body for start in starts))
 
 
 def _declared(line: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.adapters.serving.exposition import parse_exposition
+from costprobe.adapters.serving.exposition import MAX_PARSE_S, parse_exposition
 from costprobe.adapters.serving.increase import CounterHistory, CounterStep, Increases
 from costprobe.adapters.serving.model_names import ModelNames
 from costprobe.adapters.serving.reading import (
@@ -22,6 +22,9 @@ from costprobe.domain.costing.serving.served import Counts, Measure, ServedWindo
 
 MAX_AT_ONCE = 8
 MAX_PROBLEMS = 8
+# Share of one core for parsing, and its bounds for one response in s.
+PARSE_SHARE = 0.02
+MIN_PARSE_S = 0.05
 # With more resets in a window, counts across them are unreliable.
 MAX_RESTARTS = 3
 
@@ -89,6 +92,7 @@ class ServiceMeter:
             for url in service.url
         }
         self._window: _Window | None = None
+        self._max_parse_s = max(MIN_PARSE_S, min(MAX_PARSE_S, PARSE_SHARE * service.every_s))
 
     def scrape(self) -> Scrape:
         """Scrape all servers and add the counts to the open window."""
@@ -156,7 +160,9 @@ class ServiceMeter:
 
     def _read(self, url: str) -> CounterReading | ScrapeError:
         try:
-            exposition = parse_exposition(self._fetch(url), self._wanted, self._engine.prefix)
+            exposition = parse_exposition(
+                self._fetch(url), self._wanted, self._engine.prefix, self._max_parse_s
+            )
             return read_counters(
                 exposition, self._engine, self._service.models, self._service.model or ""
             )

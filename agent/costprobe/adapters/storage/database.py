@@ -14,6 +14,7 @@ from costprobe.adapters.storage.migrations import MIGRATIONS, migrate, missing
 
 BUSY_TIMEOUT_MS = 5000
 WAL_BYTES_KEPT = 16 * 1024 * 1024
+VALUE_BYTES_MAX = 16 * 1024 * 1024
 _DIRECTORY_MODE = 0o700
 # The group is the service's; in demo mode only the owner can read the directory.
 _FILE_MODE = 0o640
@@ -172,13 +173,16 @@ def _create(path: Path) -> None:
 
 
 def _connect(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection:
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
         timeout=busy_timeout_ms / 1000,
         isolation_level=None,
         check_same_thread=False,
     )
+    # A damaged file could name a value of a gigabyte.
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+    return connection
 
 
 def _connect_reader(path: Path, query: str) -> sqlite3.Connection:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from costprobe.core.bounded import UnusableInputError
+
 Fault = Literal[
     "full",
     "read_only",
@@ -84,7 +86,7 @@ class StoreError(Exception):
 
 @contextmanager
 def translated(operation: str, path: Path) -> Iterator[None]:
-    """Translate errors of SQLite and of the system to StoreError."""
+    """Translate errors of SQLite, of the system, and of stored documents to StoreError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -92,6 +94,8 @@ def translated(operation: str, path: Path) -> Iterator[None]:
     except OSError as error:
         fault = _BY_ERRNO.get(error.errno or 0, "io")
         raise StoreError(operation, path, fault, error.strerror or str(error)) from error
+    except UnusableInputError as error:
+        raise StoreError(operation, path, "corrupt", f"a document in it: {error}") from error
 
 
 def _fault_of(error: sqlite3.Error, path: Path) -> Fault:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from costprobe.adapters.storage.database import Database, open_reader, size_bytes
+from costprobe.adapters.storage.errors import translated
 from costprobe.adapters.storage.history import SeriesValues, StoredSeries
 from costprobe.adapters.storage.outbox import notice_queue as notices
 from costprobe.adapters.storage.outbox import outbox, outbox_order
@@ -24,6 +24,7 @@ from costprobe.adapters.storage.rollup.rolled import (
     rolled_point,
 )
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
+from costprobe.core.bounded import bounded_json
 from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
@@ -81,7 +82,7 @@ class StoreReader:
         tag_items = written_tags(tags or {}).items()
         rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
         selected = (
-            StoredSeries(number, name, key, json.loads(text)) for number, name, key, text in rows
+            StoredSeries(number, name, key, self._parsed(text)) for number, name, key, text in rows
         )
         return [
             series
@@ -189,7 +190,7 @@ class StoreReader:
     def states(self) -> dict[str, tuple[Any, int]]:
         """Return every state document with the UTC ns of its last change."""
         rows = self._fetch("SELECT name, document, time_ns FROM states ORDER BY name")
-        return {name: (json.loads(document), time_ns) for name, document, time_ns in rows}
+        return {name: (self._parsed(document), time_ns) for name, document, time_ns in rows}
 
     def sinks(self) -> list[SinkStatus]:
         """Return the status of every registered sink, by name."""
@@ -225,6 +226,10 @@ class StoreReader:
         with self._database.reading("read") as connection:
             return connection.execute(sql, values).fetchall()
 
+    def _parsed(self, document: str) -> Any:  # noqa: ANN401 - any JSON value
+        with translated("read", self._database.path):
+            return bounded_json(document)
+
     def _point(self, series: StoredSeries, row: FoundRow) -> Point:
         if not row.period_s:
             fields = parse_field_set(row.text)
@@ -254,7 +259,7 @@ class StoreReader:
         """Return the field names of a layout, which never change."""
         if layout_id not in self._layouts:
             ((text,),) = self._fetch("SELECT names FROM layouts WHERE id = ?", layout_id)
-            self._layouts[layout_id] = json.loads(text)
+            self._layouts[layout_id] = self._parsed(text)
         return self._layouts[layout_id]
 
     def _merged(

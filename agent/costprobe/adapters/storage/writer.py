@@ -24,6 +24,7 @@ from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
 from costprobe.adapters.storage.rollup import retention, rollup
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow, insert, rendered
+from costprobe.core.bounded import bounded_json
 from costprobe.core.clock import Clock
 from costprobe.core.records import Point
 
@@ -220,7 +221,7 @@ class Store:
             row = connection.execute(
                 "SELECT document FROM states WHERE name = ?", (name,)
             ).fetchone()
-        return json.loads(row[0]) if row else None
+        return bounded_json(row[0]) if row else None
 
     def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
         """Run one bounded step of retention: aggregate old rows, delete the oldest.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from costprobe.core.bounded import UnusableInputError, bounded_toml
 from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.config.root import (
     CrossFieldError,
@@ -56,25 +55,15 @@ def load_file(path: Path, root: type[Root]) -> Root:
     except OSError as error:
         hint = "write one with: costprobe config init" if not path.exists() else "check its mode"
         raise ConfigError(path, [f"cannot be read ({error.strerror}); {hint}"]) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(path, [f"is larger than {MAX_FILE_BYTES} bytes; is it the right file?"])
-    try:
-        return parse_text(content.decode(), path, root)
-    except UnicodeDecodeError as error:
-        raise ConfigError(path, [f"is not UTF-8 text (byte {error.start})"]) from error
+    return parse_text(content, path, root)
 
 
-def parse_text(text: str, path: Path, root: type[Root]) -> Root:
+def parse_text(text: str | bytes, path: Path, root: type[Root]) -> Root:
     """Validate the text of a configuration file; arguments and errors as in `load_file`."""
     try:
-        raw = tomllib.loads(text, parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as error:
-        raise ConfigError(path, [f"is not valid TOML: {error}"]) from error
-    except ValueError as error:
-        # Python converts no longer ones.
-        raise ConfigError(
-            path, ["has an integer of over 4,300 digits; write a smaller one"]
-        ) from error
+        raw = bounded_toml(text, MAX_FILE_BYTES)
+    except UnusableInputError as error:
+        raise ConfigError(path, [str(error)]) from error
     return validate_tables(raw, path, root)
 
 

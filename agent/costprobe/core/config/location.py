@@ -7,9 +7,10 @@ as long as the rest of such a command.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+
+from costprobe.core.bounded import bounded_toml
 
 SYSTEM_PATH = Path("/etc/costprobe/costprobe.toml")
 SYSTEM_STORE = Path("/var/lib/costprobe/costprobe.db")
@@ -55,9 +56,7 @@ def _named_store(path: Path) -> Path | None:
     """
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise ValueError("the file is too large")
-    store = tomllib.loads(content.decode()).get("store", {})
+    store = bounded_toml(content, MAX_FILE_BYTES).get("store", {})
     named = store.get("path", "") if isinstance(store, dict) else None
     if not isinstance(named, str) or "\0" in named:
         raise ValueError("store.path is not a path")

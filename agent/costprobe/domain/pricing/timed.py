@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from costprobe.core.bounded import UnusableInputError, bounded_json
 from costprobe.core.moments import parse_date_ns
 from costprobe.core.records import NS_PER_S
 
@@ -153,9 +153,9 @@ def parse_timed(
 
 def _json_rows(text: str, format_: FigureFormat, currency: str | None) -> list[tuple[Any, Any]]:
     try:
-        document = json.loads(text, parse_float=Decimal, parse_int=Decimal)
-    except (ValueError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"not valid JSON ({error})") from error
+        document = bounded_json(text, parse_number=Decimal)
+    except UnusableInputError as error:
+        raise ValueError(f"{error}") from error
     _check_currency(document, currency)
     if isinstance(document, dict):
         lists = (document[key] for key in format_.list_keys if isinstance(document.get(key), list))

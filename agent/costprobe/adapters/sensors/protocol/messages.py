@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from costprobe.adapters.sensors.protocol.activity import Activity
 from costprobe.adapters.sensors.protocol.faults import SensorFault
 from costprobe.adapters.sensors.protocol.sample import Absent
+from costprobe.core.bounded import bounded_object
 from costprobe.core.records import Device, Energy, EnergyScope, Reading
 
 # The longest line: a handshake with 16 devices takes 4 kB, a reading 1 kB.
@@ -99,10 +100,7 @@ def decode(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not a JSON object.
     """
-    message = json.loads(line)
-    if not isinstance(message, dict):
-        raise ValueError("a message is a JSON object")  # noqa: TRY004 - one error for a bad line
-    return message
+    return bounded_object(line)
 
 
 def parse_command(line: bytes) -> Message:

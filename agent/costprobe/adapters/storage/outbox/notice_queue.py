@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from costprobe.adapters.storage.outbox.outbox import storable
+from costprobe.core.bounded import bounded_json
 
 QUEUED_MAX_PER_NOTIFIER = 10_000
 
@@ -75,7 +76,7 @@ def waiting(connection: sqlite3.Connection, notifier: str, limit: int) -> list[Q
         "SELECT id, alert, queued_ns FROM notices WHERE notifier = ? ORDER BY id LIMIT ?",
         (notifier, limit),
     )
-    return [QueuedNotice(number, json.loads(text), time_ns) for number, text, time_ns in rows]
+    return [QueuedNotice(number, bounded_json(text), time_ns) for number, text, time_ns in rows]
 
 
 def sent(connection: sqlite3.Connection, notices: Sequence[int], time_ns: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from costprobe.adapters.storage.outbox import outbox
 from costprobe.adapters.storage.outbox.outbox import Backlog, SinkStatus
+from costprobe.core.bounded import bounded_object
 from costprobe.core.outbox import OutboxRow, RowBatch, RowKind, RowRange
 
 SPANS_MAX = 32
@@ -86,7 +87,7 @@ def load(connection: sqlite3.Connection, sink: str) -> Progress:
         "SELECT document FROM states WHERE name = ?", (_STATE + sink,)
     ).fetchone()
     try:
-        document: dict[str, Any] = json.loads(row[0]) if row else _NOTHING
+        document: dict[str, Any] = bounded_object(row[0]) if row else _NOTHING
         if document["acked"] > acked_seq:  # of an earlier sink of the same name
             return Progress(acked_seq)
         spans = [RowRange(*fields) for fields in document["spans"]]

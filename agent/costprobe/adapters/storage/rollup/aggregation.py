@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from costprobe.core.bounded import bounded_json
 from costprobe.core.records import FieldValue
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.serving.served import Measure
@@ -17,8 +18,6 @@ Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 _DIGITS: Final = 7
 # Significant digits of sums: rounding errors stay negligible over three years.
 _SUM_DIGITS: Final = 12
-# json.loads without its handling of surrounding text.
-_scan: Final = json.JSONDecoder().raw_decode
 
 _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     "device": {
@@ -162,7 +161,7 @@ def encoded(cells: Cells, names: Sequence[str], rows: int) -> str:
 
 def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
     """Return the cells that `encoded` wrote."""
-    packed: list[Any] = json.loads(text)
+    packed: list[Any] = bounded_json(text)
     return {
         name: Cell(cell, rows) if not isinstance(cell, list) else _unpacked(cell, rows)
         for name, cell in zip(names, packed, strict=True)
@@ -177,7 +176,7 @@ def number_at(text: str, position: int, rows: int) -> tuple[float, int] | None:
         position: Index of the field among the names.
         rows: Number of aggregated rows.
     """
-    packed = _scan(text, 0)[0][position]
+    packed = bounded_json(text)[position]
     cell = _unpacked(packed, rows) if isinstance(packed, list) else Cell(packed, rows)
     return None if isinstance(cell.value, bool | str) else (float(cell.value), cell.rows)
 

@@ -25,6 +25,7 @@ from costprobe.adapters.storage.rollup.aggregation import (
     merge,
 )
 from costprobe.adapters.storage.rollup.retention import DeliveryGate, delete_empty_series
+from costprobe.core.bounded import bounded_json
 from costprobe.core.line_protocol import parse_field_set
 from costprobe.core.records import NS_PER_S
 
@@ -237,7 +238,7 @@ class Layouts:
             (text,) = self._connection.execute(
                 "SELECT names FROM layouts WHERE id = ?", (layout_id,)
             ).fetchone()
-            self._names[layout_id] = json.loads(text)
+            self._names[layout_id] = bounded_json(text)
         return self._names[layout_id]
 
     def id_of(self, names: Iterable[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink_check import check_sink
 from costprobe.adapters.system.child_environment import child_environment
 from costprobe.app.measuring.targets import AnyProbe
+from costprobe.core.bounded import bounded_object
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device
 from costprobe.core.units import counted
@@ -27,6 +27,7 @@ from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 TORCH_TIMEOUT_S = 120.0
+MAX_FACTS_CHARS = 1 << 16
 MIN_FREE_BYTES = 1 << 30
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
@@ -143,13 +144,23 @@ def _torch_check(python: str) -> Check:
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return Check(name, "bad", words, f"{python} -m pip install torch")
-    facts = json.loads(done.stdout.strip().splitlines()[-1])
-    if facts["cuda"]:
-        return Check(name, "good", f"{facts['torch']}, CUDA on {', '.join(facts['names'])}", "")
+    return _found_torch(name, (done.stdout.strip().splitlines() or [""])[-1])
+
+
+def _found_torch(name: str, line: str) -> Check:
+    """Return the check by the last line of _TORCH_PROGRAM's output."""
+    try:
+        facts = bounded_object(line, MAX_FACTS_CHARS)
+        cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
+    except (ValueError, KeyError, TypeError):
+        fix = "set python in [[probe]] to an interpreter, which prints nothing else"
+        return Check(name, "bad", "its output is not that of our program", fix)
+    if cuda:
+        return Check(name, "good", f"{torch}, CUDA on {names}", "")
     if Path("/dev/nvidiactl").exists():
         fix = "install a CUDA build of torch that the driver supports"
-        return Check(name, "bad", f"{facts['torch']} finds no CUDA device", fix)
-    return Check(name, "good", f"{facts['torch']}, CPU only", "")
+        return Check(name, "bad", f"{torch} finds no CUDA device", fix)
+    return Check(name, "good", f"{torch}, CPU only", "")
 
 
 def store_checks(store: Path) -> Iterator[Check]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from costprobe.app.configuration import Config, validated
+from costprobe.core.bounded import bounded_toml
 from costprobe.core.config.load import ConfigError, as_toml_tables
+from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.ui.cli.support.loaded_config import bad_input
 
@@ -66,6 +67,6 @@ def _set(tables: dict[str, Any], path: Sequence[str], value: Any, setting: str) 
 def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
     """Parse a TOML value; other text is a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return bounded_toml(f"value = {text}", MAX_FILE_BYTES)["value"]
     except ValueError:  # also for integers of more than 4,300 digits
         return text

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 
 from costprobe.app.configuration import validated
+from costprobe.core.bounded import UnusableInputError, bounded_toml
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
@@ -27,10 +26,11 @@ def plans_of(file: Path) -> list[Plan]:
         click.ClickException: It has no valid one.
     """
     try:
-        content = file.read_bytes()[:MAX_FILE_BYTES]
-        tables = tomllib.loads(content.decode(), parse_float=Decimal).get("price", [])
-    except (ValueError, ArithmeticError, RecursionError) as error:
-        raise bad_input(f"{file}: is not valid TOML: {error}") from error
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+        tables = bounded_toml(content, MAX_FILE_BYTES).get("price", [])
+    except UnusableInputError as error:
+        raise bad_input(f"{file}: {error}") from error
     if not isinstance(tables, list):
         raise bad_input(f"{file}: price: write [[price]], a table for each plan")
     # Each on its own: alternatives may apply from the same day to the same device.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from costprobe.core.bounded import bounded_json
 from costprobe.ui.cli.support.service_files import is_venv
 from costprobe.ui.cli.support.service_steps import StepError, Steps
 
@@ -83,7 +83,7 @@ def chosen_python(python: str | None, steps: Steps) -> Python:
 def _inspected(path: str, steps: Steps) -> Python | str:
     """Return an interpreter, or the reason why the service cannot use it."""
     try:
-        facts = json.loads(
+        facts = bounded_json(
             steps.ask([path, "-I", "-c", _PROGRAM], "check that it is a Python interpreter")
         )
     except (StepError, ValueError):
@@ -185,5 +185,5 @@ def _contents(folder: Path, steps: Steps) -> tuple[bool, str | None]:
         [str(folder / "bin/python"), "-I", "-c", _CONTENTS],
         "check that the environment is complete",
     )
-    has_torch, installed = json.loads(output)
+    has_torch, installed = bounded_json(output)
     return bool(has_torch), installed

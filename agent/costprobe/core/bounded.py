@@ -1,0 +1,119 @@
+"""Parsing JSON and TOML from outside the process, with limits on size, depth and number of values.
+
+Every reader of such text uses these functions, so that no input can exhaust memory or the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, Final
+
+MAX_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 64
+# An empty list takes two characters and 56 bytes.
+MAX_VALUES: Final = 500_000
+_LEVELS: Final = (dict, list)
+
+
+class UnusableInputError(ValueError):
+    """A text is malformed, or exceeds a limit; the message contains no part of it."""
+
+
+def bounded_json(
+    text: str | bytes,
+    max_bytes: int = MAX_BYTES,
+    parse_number: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON.
+
+    Args:
+        text: The document.
+        max_bytes: Its longest length, in bytes or characters.
+        parse_number: Converts numbers; by default to int and float.
+
+    Raises:
+        UnusableInputError: It is malformed, too large, or nested more than MAX_DEPTH deep.
+    """
+    if len(text) > max_bytes:
+        raise UnusableInputError(f"more than {max_bytes} bytes")
+    openers, commas = _counts(text)
+    if openers + commas > MAX_VALUES:
+        raise UnusableInputError(f"more than {MAX_VALUES} values")
+    try:
+        document = json.loads(text, parse_float=parse_number, parse_int=parse_number)
+    except RecursionError:
+        raise UnusableInputError(f"nested more than {MAX_DEPTH} deep") from None
+    except json.JSONDecodeError as error:
+        raise UnusableInputError(
+            f"not valid JSON: {error.msg}: line {error.lineno} column {error.colno}"
+        ) from None
+    except (ValueError, ArithmeticError):
+        # Without the cause: a library's text may contain a part of the document.
+        raise UnusableInputError(
+            "not valid JSON: not UTF-8 text, or a number is too long"
+        ) from None
+    if openers > MAX_DEPTH and _is_deeper(document):
+        raise UnusableInputError(f"nested more than {MAX_DEPTH} deep")
+    return document
+
+
+def bounded_object(text: str | bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Parse a JSON object; arguments and errors as in `bounded_json`."""
+    document = bounded_json(text, max_bytes)
+    if not isinstance(document, dict):
+        raise UnusableInputError("not a JSON object")
+    return document
+
+
+def bounded_toml(content: str | bytes, max_bytes: int) -> dict[str, Any]:
+    """Parse TOML; numbers with a fraction are Decimal.
+
+    Args:
+        content: The document.
+        max_bytes: Its longest length, in bytes or characters.
+
+    Raises:
+        UnusableInputError: It is malformed or too large.
+    """
+    if len(content) > max_bytes:
+        raise UnusableInputError(f"is larger than {max_bytes} bytes; is it the right file?")
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+    except UnicodeDecodeError as error:
+        raise UnusableInputError(f"is not UTF-8 text (byte {error.start})") from None
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, ArithmeticError) as error:
+        raise UnusableInputError(f"is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UnusableInputError("is not valid TOML: it is nested too deep") from None
+    except ValueError:
+        # Python converts no longer ones.
+        raise UnusableInputError(
+            "has an integer of over 4,300 digits; write a smaller one"
+        ) from None
+
+
+def _counts(text: str | bytes) -> tuple[int, int]:
+    """Return upper bounds of the number of lists and objects, and of further values in them."""
+    if isinstance(text, bytes):
+        return text.count(b"[") + text.count(b"{"), text.count(b",")
+    return text.count("[") + text.count("{"), text.count(",")
+
+
+def _is_deeper(document: object) -> bool:
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        level = [each for outer in level for each in _inner(outer) if isinstance(each, _LEVELS)]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
