@@ -78,7 +78,7 @@ class HostOutbox:
         self._live.waiting += arrived
         return self._live
 
-    def set_apart(self, over_points: int) -> None:
+    def move_to_backlog(self, over_points: int) -> None:
         if self.live.waiting > over_points:
             self.backlog.waiting += self._live.waiting
             self._live.waiting = 0

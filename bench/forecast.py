@@ -18,7 +18,11 @@ from collections.abc import Iterable, Iterator
 
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
 from costprobe.domain.costing.budgets.budget import Forecaster
-from costprobe.domain.costing.budgets.budget_forecast import HourRate, rest_of, robust_forecast
+from costprobe.domain.costing.budgets.budget_forecast import (
+    HourRate,
+    remaining_hours,
+    robust_forecast,
+)
 from costprobe.domain.costing.budgets.periods import HOUR_NS
 
 START_NS = 1_767_571_200_000_000_000  # Monday, 5 January 2026, 00:00 UTC
@@ -55,7 +59,7 @@ def trial(
         for hour in range(now)
         if kind != "gaps" or (hour // 24) % 9 != 4
     ]
-    rest = rest_of(START_NS + now * HOUR_NS, START_NS + (now + rest_hours) * HOUR_NS)
+    rest = remaining_hours(START_NS + now * HOUR_NS, START_NS + (now + rest_hours) * HOUR_NS)
     actual = sum(values[now : now + rest_hours])
     result = forecast(history, rest, "UTC")
     if result is None:

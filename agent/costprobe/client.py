@@ -144,11 +144,11 @@ class OpenStore:
                 tags,
             )
         )
-        named = sorted({name for row in rows for name in row.tags})
+        tag_names = sorted({name for row in rows for name in row.tags})
         present = {name for row in rows for name in row.fields}
         selected = [name for name in schema if name in present] if fields is None else list(fields)
         columns: dict[str, list[Any]] = {"time": [row.time_ns for row in rows]}
-        for name in named:
+        for name in tag_names:
             kinds[name], columns[name] = str, [row.tags.get(name) for row in rows]
         for name in selected:
             kinds[name] = schema[name]

@@ -240,9 +240,9 @@ def open_device(name: str) -> TorchDevice:
         return CpuDevice(HostMemory())
     if not torch.cuda.is_available():
         built_for: str | None = torch.version.cuda
-        why = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
+        build = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
         raise DeviceError(
-            f"torch {torch.__version__} {why} and finds no CUDA device; install a CUDA build that"
+            f"torch {torch.__version__} {build} and finds no CUDA device; install a CUDA build that"
             " the driver supports"
         )
     try:

@@ -73,8 +73,8 @@ def _kib_values(text: str) -> dict[str, int]:
     """Parse lines such as "MemTotal:  16 kB" to bytes; skip other lines."""
     values = {}
     for line in text.splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
+        name, _, value = line.partition(":")
+        words = value.split()
         if len(words) == 2 and words[1] == "kB":  # noqa: PLR2004 - a number and its unit
             values[name] = int(words[0]) * KIB
     return values

@@ -29,8 +29,8 @@ class Spec(NamedTuple):
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Spec:
         """Read the spec from a request to the worker."""
-        named: dict[str, Any] = {name: request.get(name) for name in cls._fields}
-        return cls(**{**named, "inputs": tuple(request.get("inputs") or ())})
+        values: dict[str, Any] = {name: request.get(name) for name in cls._fields}
+        return cls(**{**values, "inputs": tuple(request.get("inputs") or ())})
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from costprobe.app.budgeting.harmonic import UnfitError, harmonic_forecast
-from costprobe.domain.costing.budgets.budget_forecast import HourRate, rest_of
+from costprobe.domain.costing.budgets.budget_forecast import HourRate, remaining_hours
 from costprobe.domain.costing.budgets.periods import HOUR_NS
 
 MONDAY = 1_767_571_200_000_000_000  # 5 January 2026, 00:00 UTC
@@ -17,7 +17,7 @@ def hours(values):
 
 
 def rest(count, after):
-    return rest_of(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
+    return remaining_hours(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
 
 
 def seasonal(rng, weeks, noise=0.15):

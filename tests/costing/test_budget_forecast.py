@@ -8,8 +8,8 @@ import pytest
 from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
     HourRate,
-    Rest,
-    rest_of,
+    RemainingHour,
+    remaining_hours,
     robust_forecast,
 )
 from costprobe.domain.costing.budgets.periods import HOUR_NS
@@ -24,21 +24,21 @@ def hours(values, start_ns=MONDAY):
 
 
 def rest(count, after):
-    return rest_of(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
+    return remaining_hours(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
 
 
 def test_rest_of_a_period_starts_with_the_rest_of_the_hour():
     quarter_past = MONDAY + HOUR_NS // 4
-    found = rest_of(quarter_past, MONDAY + 3 * HOUR_NS)
+    found = remaining_hours(quarter_past, MONDAY + 3 * HOUR_NS)
     assert [hour.share for hour in found] == [0.75, 1.0, 1.0]
     assert [hour.start_ns for hour in found] == [
         quarter_past,
         MONDAY + HOUR_NS,
         MONDAY + 2 * HOUR_NS,
     ]
-    half_hours = rest_of(MONDAY, MONDAY + HOUR_NS, phase_ns=HOUR_NS // 2)
+    half_hours = remaining_hours(MONDAY, MONDAY + HOUR_NS, phase_ns=HOUR_NS // 2)
     assert [hour.share for hour in half_hours] == [0.5, 0.5]
-    assert rest_of(MONDAY, MONDAY) == []
+    assert remaining_hours(MONDAY, MONDAY) == []
 
 
 @pytest.mark.parametrize("known", [6, 30, 500])
@@ -86,7 +86,7 @@ def test_hours_follow_local_time_over_a_daylight_saving_change():
     values = [3.0 if 8 <= (hour + 1) % 24 < 20 else 1.0 for hour in range(4 * 168 + 5 * 24)]
     begin_ns = start_ns + len(values) * HOUR_NS  # Saturday, 28 March, 01:00 in Berlin
     sunday_ns = begin_ns + 23 * HOUR_NS
-    of_sunday = rest_of(sunday_ns, sunday_ns + 23 * HOUR_NS)
+    of_sunday = remaining_hours(sunday_ns, sunday_ns + 23 * HOUR_NS)
     found = robust_forecast(hours(values, start_ns), of_sunday, "Europe/Berlin")
     assert found.expected == pytest.approx(12 * 3 + 11 * 1)
 
@@ -98,7 +98,7 @@ def test_hours_follow_local_time_over_a_daylight_saving_change():
     st.floats(0.001, 1000),
 )
 def test_forecast_is_ordered_non_negative_and_scales_with_the_unit(values, share, count, unit):
-    to_come = [Rest(MONDAY + (len(values) + at) * HOUR_NS, share) for at in range(count)]
+    to_come = [RemainingHour(MONDAY + (len(values) + at) * HOUR_NS, share) for at in range(count)]
     found = robust_forecast(hours(values), to_come, "UTC")
     assert 0 <= found.low <= found.expected <= found.high
     assert math.isfinite(found.high)

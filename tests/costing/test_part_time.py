@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from costprobe.core.records import Device, Energy, ProbeResult
-from costprobe.domain.costing.probe.part_time import unseen_share, with_unseen
+from costprobe.domain.costing.probe.part_time import sampling_error, with_sampling_error
 
 ENERGY = Energy(1000.0, "counter", 0.07)
 RESULT = ProbeResult(
@@ -34,15 +34,17 @@ def gpu(model):
 
 def test_only_part_time_boards_under_periodic_passes_become_less_certain():
     for model in PART_TIME:
-        assert with_unseen(ENERGY, gpu(model), RESULT).rel_err == pytest.approx(0.82), model
+        assert with_sampling_error(ENERGY, gpu(model), RESULT).rel_err == pytest.approx(0.82), model
     for model in WHOLE_TIME:
-        assert with_unseen(ENERGY, gpu(model), RESULT) == ENERGY, model
+        assert with_sampling_error(ENERGY, gpu(model), RESULT) == ENERGY, model
     h100 = gpu(PART_TIME[1])
-    assert with_unseen(ENERGY, Device("cpu", "cpu", "c", "H100"), RESULT) == ENERGY
+    assert with_sampling_error(ENERGY, Device("cpu", "cpu", "c", "H100"), RESULT) == ENERGY
     # Several clients of a server are not in step; one client is.
     for concurrency, rel_err in (("1", 0.82), ("4", 0.07)):
         served = replace(RESULT, batch=1, inferences=50.0, tags={"concurrency": concurrency})
-        assert with_unseen(ENERGY, h100, served).rel_err == pytest.approx(rel_err), concurrency
+        assert with_sampling_error(ENERGY, h100, served).rel_err == pytest.approx(rel_err), (
+            concurrency
+        )
 
 
 def test_unseen_share_follows_the_ratio_of_pass_and_period():
@@ -57,7 +59,7 @@ def test_unseen_share_follows_the_ratio_of_pass_and_period():
         (103, 0),
         (200, 0.75 / 2**0.5),
     ):
-        assert unseen_share(pass_ms / 1000, 5.0, 0.0) == pytest.approx(unseen, abs=1e-9), pass_ms
+        assert sampling_error(pass_ms / 1000, 5.0, 0.0) == pytest.approx(unseen, abs=1e-9), pass_ms
     # A longer window sees more of passes that nearly have the period; passes that vary move on.
-    assert unseen_share(0.102, 10.0, 0.0) < unseen_share(0.102, 5.0, 0.0)
-    assert unseen_share(0.1, 5.0, 0.1) == 0
+    assert sampling_error(0.102, 10.0, 0.0) < sampling_error(0.102, 5.0, 0.0)
+    assert sampling_error(0.1, 5.0, 0.1) == 0

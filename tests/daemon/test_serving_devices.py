@@ -87,7 +87,7 @@ class Bench:
                     fields = {"mem_used_bytes": 1}
                 self.read(Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid), device)
         if by_pid:
-            self.owners.look(by_pid)
+            self.owners.find_owners(by_pid)
 
     def read(self, reading, device=BOARDS[0]):
         self.log.record(reading)
@@ -176,14 +176,14 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     bench = Bench(both, proc=tmp_path, by_pid={1: 3.0, 2: 1.0})
     (tmp_path / "2" / "comm").unlink()
     (tmp_path / "2").rmdir()
-    bench.owners.look({1: 3.0, 2: 1.0})
+    bench.owners.find_owners({1: 3.0, 2: 1.0})
     bill = bench.bill()
     assert cost_of(bill, device="gpu0", service="one") == pytest.approx(0.75 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", service="two") == pytest.approx(0.25 * (HELD + DRAWN))
     # The time of an unknown process is unallocated.
     shared = Bench(both, proc=tmp_path, by_pid={1: 2.0, 3: 2.0})
     comm(tmp_path, 2, "two")
-    shared.owners.look({1: 2.0, 2: 0.0, 3: 2.0})
+    shared.owners.find_owners({1: 2.0, 2: 0.0, 3: 2.0})
     problems = shared.bill().allocations["gpu0"].problems
     assert "set share" in problems["two"]
 
@@ -191,10 +191,10 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
 def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
     comm(tmp_path, 1, "one")
     owners = ProcessOwners([service("one", "gpu0", processes=["one"])], tmp_path)
-    owners.look([1])
+    owners.find_owners([1])
     assert owners.pids_of(["one"], [1, 2]) == {"one": frozenset({1})}
     comm(tmp_path, 1, "else")
-    owners.look([1])
+    owners.find_owners([1])
     assert owners.pids_of(["one"], [1]) == {"one": frozenset()}
 
 

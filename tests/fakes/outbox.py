@@ -54,5 +54,5 @@ class MemoryOutbox:
     def is_drained(self):
         return all(rows.done_seq == len(rows.lines) for rows in (self.live, self.backlog))
 
-    def set_apart(self, over_points):
+    def move_to_backlog(self, over_points):
         self.apart.append(over_points)

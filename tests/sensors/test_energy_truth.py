@@ -11,7 +11,7 @@ from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.core.records import Device, Energy, ProbeResult
-from costprobe.domain.costing.probe.part_time import with_unseen
+from costprobe.domain.costing.probe.part_time import with_sampling_error
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
@@ -175,7 +175,7 @@ def test_periodic_passes_on_a_part_time_board_have_a_larger_uncertainty(tmp_path
     for pass_ms in (100, 50, 200):
         for _, answer, truth_j, _ in windows(tmp_path, "part-time power alone", 5, 2, pass_ms):
             answered = Energy(answer["energy_j"], answer["method"], answer["rel_err"])
-            stated = with_unseen(answered, H100, result_of(pass_ms))
+            stated = with_sampling_error(answered, H100, result_of(pass_ms))
             error = abs(answer["energy_j"] / truth_j - 1)
             within += error <= stated.rel_err
             naive += error <= answered.rel_err

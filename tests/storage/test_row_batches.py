@@ -38,7 +38,7 @@ def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
     store.append([point(i) for i in range(50)])
     outbox = outbox_of(store, important_first=important_first)
     if stream == "backlog":
-        outbox.set_apart(0)
+        outbox.move_to_backlog(0)
     rows_of, seen = getattr(outbox, stream), 0
     while batch := rows_of.batch(7):
         rows = rows_of.rows(batch)
@@ -58,7 +58,7 @@ def test_batch_in_advance_equals_the_next_batch(store):
         store.forget_sink(SINK)
         store.register_sink(SINK)
         outbox = outbox_of(store, important_first=important_first)
-        outbox.set_apart(0)
+        outbox.move_to_backlog(0)
         backlog, found = outbox.backlog, []
         batch = backlog.batch(7)
         while batch is not None:
@@ -75,7 +75,7 @@ def test_batch_in_advance_equals_the_next_batch(store):
 def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
     store.append([point(i) for i in range(100)])
     outbox = store.outbox_of(SINK, important_first=False, max_points=20)
-    outbox.set_apart(0)
+    outbox.move_to_backlog(0)
     batch = outbox.backlog.batch(10)
     in_advance = outbox.backlog.batch_after(batch, 10)
     outbox.backlog.done(batch, batch.seq, batch.points, ())
@@ -90,7 +90,7 @@ def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
 def test_batch_that_another_thread_sent_counts_once(store):
     store.append([point(i) for i in range(20)])
     outbox = outbox_of(store, important_first=False)
-    outbox.set_apart(0)
+    outbox.move_to_backlog(0)
     batch = outbox.backlog.batch(10)
     for _ in range(2):
         outbox.backlog.done(batch, batch.seq, batch.points, ())
@@ -123,7 +123,7 @@ def every_row_is_sent(path, steps, important_first):
             store.append([point(number + i) for i in range(5)])
             number += 5
         if is_apart:
-            outbox.set_apart(0)
+            outbox.move_to_backlog(0)
         if batch:
             backlog.done(batch, batch.seq, batch.points, ())
             found += batch.lines.decode().split("\n")

@@ -61,9 +61,9 @@ def test_many_rows_become_a_backlog_beside_live_rows(store):
     old, new = mixed(100), mixed(5, start=100)
     store.append(old)
     outbox = outbox_of(store)
-    outbox.set_apart(100)
+    outbox.move_to_backlog(100)
     assert outbox.backlog.batch(10) is None
-    outbox.set_apart(50)
+    outbox.move_to_backlog(50)
     store.append(new)
     assert drained(outbox.live) == [render(p) for p in new]
     assert status(store).backlog.points == 100
@@ -75,7 +75,7 @@ def test_important_rows_are_sent_first_newest_first(store):
     points = mixed(200)
     store.append(points)
     outbox = outbox_of(store, important_first=True)
-    outbox.set_apart(10)
+    outbox.move_to_backlog(10)
     found = drained(outbox.backlog)
     important = [render(p) for p in points if p.measurement != "device"]
     rest = [render(p) for p in points if p.measurement == "device"]
@@ -86,7 +86,7 @@ def test_second_outage_extends_the_backlog(store):
     outbox = outbox_of(store)
     for start in (0, 100, 200):
         store.append(mixed(100, start))
-        outbox.set_apart(10)
+        outbox.move_to_backlog(10)
     with store._database.reading("read") as connection:  # noqa: SLF001 - what is kept is looked at
         assert len(load(connection, SINK).spans) == 1
     assert drained(outbox.backlog) == [render(p) for p in mixed(300)]
@@ -95,11 +95,11 @@ def test_second_outage_extends_the_backlog(store):
 def test_changed_order_applies_to_an_existing_backlog(store):
     points = mixed(100)
     store.append(points)
-    outbox_of(store).set_apart(10)
+    outbox_of(store).move_to_backlog(10)
     first = outbox_of(store).backlog.batch(20)
     outbox_of(store).backlog.done(first, first.seq, first.points, ())
     changed = outbox_of(store, important_first=True)
-    changed.set_apart(10)
+    changed.move_to_backlog(10)
     assert len(drained(changed.backlog)) == 80
     assert status(store).sent_points == 100
 
@@ -142,7 +142,7 @@ def test_backlog_within_its_bound_is_unchanged(store):
 def test_refused_backlog_rows_are_stored(store):
     store.append(mixed(20))
     outbox = outbox_of(store)
-    outbox.set_apart(5)
+    outbox.move_to_backlog(5)
     batch = outbox.backlog.batch(1)
     (row,) = outbox.backlog.rows(batch)
     outbox.backlog.done(batch, row.seq, 0, [(row.line, "field type conflict")])
@@ -153,7 +153,7 @@ def test_refused_backlog_rows_are_stored(store):
 def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
     store.append(mixed(100))
     outbox = outbox_of(store)
-    outbox.set_apart(5)
+    outbox.move_to_backlog(5)
     later = [point(1000 + i) for i in range(10)]
     store.append(later)
     drained(outbox.live)
@@ -164,7 +164,7 @@ def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(
 
 def test_deleted_sink_leaves_no_rows(store):
     store.append(mixed(100))
-    outbox_of(store).set_apart(5)
+    outbox_of(store).move_to_backlog(5)
     store.forget_sink(SINK)
     store.register_sink(SINK)
     assert drained(outbox_of(store).live) == [render(p) for p in mixed(100)]
@@ -195,7 +195,7 @@ def sent_once_or_counted(steps, rng, is_important_first, folder):
             store.append(mixed(count, appended))
             appended += count
         elif step == "apart":
-            outbox.set_apart(rng.randint(0, 50))
+            outbox.move_to_backlog(rng.randint(0, 50))
         elif step == "change":
             first = not first
         elif step == "bound":

@@ -38,15 +38,15 @@ def currency_problems(
 
 def plan_problems(plans: Sequence[Plan]) -> Iterator[str]:
     """Check that no two plans apply to the same device from the same day."""
-    seen: dict[tuple[object, ...], int] = {}
+    first_index: dict[tuple[object, ...], int] = {}
     for index, plan in enumerate(plans):
         identity = (plan.device, plan.valid_from, plan.unit)
-        if identity in seen:
+        if identity in first_index:
             yield (
-                f"price[{index}].valid_from: price[{seen[identity]}] applies from the same day to"
-                " the same device; give each plan another day"
+                f"price[{index}].valid_from: price[{first_index[identity]}] applies from the same"
+                " day to the same device; give each plan another day"
             )
-        seen[identity] = index
+        first_index[identity] = index
 
 
 def budget_problems(
@@ -95,13 +95,15 @@ def label_problems(
     maintenance: Sequence[MaintenanceConfig],
 ) -> Iterator[str]:
     """A pattern for a label that no series or incident has would never match."""
-    own = {"host", *((host.labels if host else None) or ())}
-    of_incidents = own | {"rule", "severity", *SERIES_TAGS}
+    label_names = {"host", *((host.labels if host else None) or ())}
+    of_incidents = label_names | {"rule", "severity", *SERIES_TAGS}
     for rule in rules:
         of_incidents |= set(rule.labels or ())
     for index, rule in enumerate(rules):
-        yield from _unknown(f"rule[{index}].match", rule.match, own | _tags_of(rule))
-        yield from _unknown(f"rule[{index}].group_by", rule.group_by, own | set(SERIES_TAGS))
+        yield from _unknown(f"rule[{index}].match", rule.match, label_names | _tags_of(rule))
+        yield from _unknown(
+            f"rule[{index}].group_by", rule.group_by, label_names | set(SERIES_TAGS)
+        )
     tables = [(f"notifier[{index}]", table.match) for index, table in enumerate(notifiers)]
     tables += [(f"maintenance[{index}]", table.match) for index, table in enumerate(maintenance)]
     for key, match in tables:
@@ -120,6 +122,10 @@ def _tags_of(rule: RuleConfig) -> set[str]:
 def _unknown(key: str, names: Iterable[str] | None, known: Collection[str]) -> Iterator[str]:
     for name in names or ():
         if name not in known:
-            near = nearest(name, known)
-            hint = f'did you mean "{near}"?' if near else f"known here: {', '.join(sorted(known))}"
+            suggestion = nearest(name, known)
+            hint = (
+                f'did you mean "{suggestion}"?'
+                if suggestion
+                else f"known here: {', '.join(sorted(known))}"
+            )
             yield f"{key}.{name}: unknown label; {hint}"

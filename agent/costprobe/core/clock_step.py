@@ -91,7 +91,9 @@ class ClockMonitor:
     def unsubscribe(self, listener: Callable[[ClockStep], None]) -> None:
         """Stop calling a listener; one that is not subscribed is ignored."""
         with self._lock:
-            self._listeners = [each for each in self._listeners if each != listener]
+            self._listeners = [
+                registered for registered in self._listeners if registered != listener
+            ]
 
     def check(self) -> None:
         """Notify the listeners if the wall clock was stepped since the last call."""

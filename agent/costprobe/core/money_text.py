@@ -29,9 +29,9 @@ def money(amount: float | Decimal, currency: str) -> str:
     return f"{minus}{sign}{digits}" if sign else f"{minus}{digits} {currency}".rstrip()
 
 
-def per_thousand(each: float, currency: str) -> str:
+def per_thousand(per_inference: float, currency: str) -> str:
     """Format the cost of one inference as that of 1,000: "$0.0398 per 1,000"."""
-    return f"{money(each * PER_THOUSAND, currency)} per 1,000"
+    return f"{money(per_inference * PER_THOUSAND, currency)} per 1,000"
 
 
 # Fields of `cost` and `sweep` that are amounts for one inference or request.

@@ -26,19 +26,19 @@ class Ratio:
         scale: Factor, such as 1,000 for "per 1,000".
         part: Field whose share of `whole` is taken of `over`; empty for all of it. Windows without
             tokens have a cost but no part for tokens: it is divided like that of the others.
-        whole: Fields that add up to the whole.
+        whole_fields: Fields that add up to the whole.
     """
 
     over: str
     per: str
     scale: int = 1
     part: str = ""
-    whole: tuple[str, ...] = ()
+    whole_fields: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose sums are needed."""
-        return (self.over, self.per, *self.whole)
+        return (self.over, self.per, *self.whole_fields)
 
     def of(self, sums: Mapping[str, float]) -> float | None:
         """Return the ratio; None where a sum is missing, or nothing was counted."""
@@ -48,8 +48,8 @@ class Ratio:
         value = sums[self.over] / sums[self.per] * self.scale
         if not self.part:
             return value
-        whole = sum(sums.get(name, 0.0) for name in self.whole)
-        return value * (sums[self.part] / whole) if whole else None
+        total = sum(sums.get(name, 0.0) for name in self.whole_fields)
+        return value * (sums[self.part] / total) if total else None
 
     def written(self, sum_of: Callable[[str], str]) -> str:
         """Return the ratio as an expression of a query language.
@@ -59,8 +59,8 @@ class Ratio:
         """
         text = f"{sum_of(self.over)} / {sum_of(self.per)}"
         if self.part:
-            whole = " + ".join(sum_of(name) for name in self.whole)
-            text = f"{text} * {sum_of(self.part)} / ({whole})"
+            total = " + ".join(sum_of(name) for name in self.whole_fields)
+            text = f"{text} * {sum_of(self.part)} / ({total})"
         return text if self.scale == 1 else f"{self.scale}.0 * {text}"
 
 

@@ -56,15 +56,15 @@ def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
     Raises:
         ValueError: Earlier ones contain all minutes of one; the message names its index.
     """
-    taken: set[int] = set()
+    covered: set[int] = set()
     for index, span in enumerate(hours):
         minutes = span.minutes()
-        if minutes <= taken:
+        if minutes <= covered:
             raise ValueError(
                 f"hours[{index}] never apply: earlier hours contain them; remove them, or write"
                 " them first"
             )
-        taken |= minutes
+        covered |= minutes
 
 
 def _minute_of_day(text: str) -> int:

@@ -30,7 +30,7 @@ from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.daemon.self_observation import agent_point
 from costprobe.daemon.store_opening import open_store
-from costprobe.daemon.watchdog import Watchdog, job_lives
+from costprobe.daemon.watchdog import Watchdog, job_liveness
 from costprobe.domain.pricing.book import Terms
 
 logger = logging.getLogger(__name__)
@@ -98,9 +98,9 @@ class Daemon:
             control_path(store_path, os.environ), requests.handlers(), self._stop
         )
         self._notifier = notifier
-        self._watchdog = Watchdog(notifier, self._lives)
+        self._watchdog = Watchdog(notifier, self._liveness)
         self._http = HttpPages(
-            Sources(store_path, self._lives, self._status, self._agent_point), clock
+            Sources(store_path, self._liveness, self._status, self._agent_point), clock
         )
 
     @property
@@ -173,7 +173,7 @@ class Daemon:
             self._rebuild()
         self._steps.check()
 
-    def _lives(self) -> dict[str, bool]:
+    def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
         runtime = self._runtime
         parts = {
@@ -182,8 +182,8 @@ class Daemon:
             "http": self._http.is_alive(),
         }
         if runtime is not None:
-            parts |= {**runtime.delivery.lives(), **runtime.notifying.lives()}
-            parts |= job_lives(runtime.schedule)
+            parts |= {**runtime.delivery.liveness(), **runtime.notifying.liveness()}
+            parts |= job_liveness(runtime.schedule)
         return parts
 
     def _summary(self) -> str:

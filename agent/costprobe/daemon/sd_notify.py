@@ -84,10 +84,10 @@ class SystemdNotifier:
         if not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-                out.setblocking(False)
-                out.connect(self._address)
-                out.send(message.encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.connect(self._address)
+                sender.send(message.encode())
         except OSError as error:
             if not self._has_failed:
                 logger.warning("no notification to systemd: %s", error)

@@ -39,7 +39,7 @@ class Watchdog:
 
     def beat(self) -> None:
         """Check the parts; notify the watchdog, or log the dead ones."""
-        dead = tuple(sorted(name for name, lives in self._parts().items() if not lives))
+        dead = tuple(sorted(name for name, is_alive in self._parts().items() if not is_alive))
         if dead != self._dead:
             self._dead = dead
             if dead:
@@ -52,7 +52,7 @@ class Watchdog:
             self._notifier.alive()
 
 
-def job_lives(schedule: Schedule) -> dict[str, bool]:
+def job_liveness(schedule: Schedule) -> dict[str, bool]:
     """Return whether each periodic job ended a run within its own limit, by name."""
     return {
         f"job {name}": not schedule.is_silent(name, longest_silence_s(name, record.every_s))

@@ -37,8 +37,8 @@ def explain(
     summary = f"{target.name}: {len(outcomes.failed)} of {sent} requests failed, mostly {common}"
     status = common[len("http_") :] if common.startswith("http_") else ""
     if common in _CREDENTIALS:
-        had = "a valid token" if target.token is not None else "the server's token"
-        return ProbeConfigError(f"{summary}: set token_file to a file that holds {had}")
+        credential = "a valid token" if target.token is not None else "the server's token"
+        return ProbeConfigError(f"{summary}: set token_file to a file that holds {credential}")
     if common == "http_404":
         return ProbeConfigError(f"{summary}: {_unknown_model(client, connection)}")
     if status.startswith("3"):

@@ -107,11 +107,11 @@ class ServerConnection:
         consume: Consumer,
     ) -> Exchange:
         method, path, body = request
-        more = {} if body is None else {"Content-Type": "application/json"}
+        headers = {} if body is None else {"Content-Type": "application/json"}
         start_ns = time.monotonic_ns()
         # A server that rejects a request may not read all of it; its response is available nevertheless.
         with suppress(BrokenPipeError):
-            connection.request(method, path, body, {**self._headers, **more})
+            connection.request(method, path, body, {**self._headers, **headers})
         with connection.getresponse() as response:
             self.server = self.excerpt(response.getheader("Server") or "")
             if response.status // 100 != 2:  # noqa: PLR2004 - the class of success

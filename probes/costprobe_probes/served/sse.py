@@ -22,7 +22,7 @@ class EventStream:
             Failure: A line or an event is too long.
         """
         events = []
-        *complete, rest = content.split(b"\n")
+        *complete, incomplete = content.split(b"\n")
         for end in complete:
             line = b"".join([*self._line, end]).rstrip(b"\r")
             self._line.clear()
@@ -30,8 +30,8 @@ class EventStream:
             event = self._add_line(line)
             if event is not None:
                 events.append(event)
-        self._line.append(rest)
-        self._count(len(rest))
+        self._line.append(incomplete)
+        self._count(len(incomplete))
         return events
 
     def _add_line(self, line: bytes) -> bytes | None:

@@ -19,14 +19,17 @@ def described(inputs: Sequence[Mapping[str, Any]]) -> Callable[[int], Any]:
     Args:
         inputs: For each, `shape` without the batch, `dtype`, `below` for integers, and `name`.
     """
-    named = [given for given in inputs if given.get("name")]
+    named_inputs = [description for description in inputs if description.get("name")]
 
     def make(batch: int) -> Any:  # noqa: ANN401 - a list or a dict of tensors
-        if named:
-            return {str(given["name"]): _tensor(given, batch) for given in named}
-        return [_tensor(given, batch) for given in inputs]
+        if named_inputs:
+            return {
+                str(description["name"]): _tensor(description, batch)
+                for description in named_inputs
+            }
+        return [_tensor(description, batch) for description in inputs]
 
-    if named and len(named) < len(inputs):
+    if named_inputs and len(named_inputs) < len(inputs):
         raise ProbeConfigError("inputs: name all of them, or none")
     return make
 
@@ -36,12 +39,12 @@ def image(channels: int, height: int, width: int) -> Callable[[int], torch.Tenso
     return lambda batch: torch.randn(batch, channels, height, width)
 
 
-def _tensor(given: Mapping[str, Any], batch: int) -> torch.Tensor:
-    shape, dtype = (batch, *given["shape"]), given.get("dtype", "fp32")
+def _tensor(description: Mapping[str, Any], batch: int) -> torch.Tensor:
+    shape, dtype = (batch, *description["shape"]), description.get("dtype", "fp32")
     if dtype in FLOATS:
         return torch.randn(shape).to(FLOATS[dtype])
     if dtype in INTEGERS:
-        return torch.randint(0, int(given.get("below", 1000)), shape, dtype=INTEGERS[dtype])
+        return torch.randint(0, int(description.get("below", 1000)), shape, dtype=INTEGERS[dtype])
     if dtype == "bool":
         return torch.ones(shape, dtype=torch.bool)
     dtypes = ", ".join([*FLOATS, *INTEGERS, "bool"])

@@ -18,7 +18,7 @@ DIGEST_CHARS = 12
 CHUNK_BYTES = 1 << 20
 
 
-def checked_file(text: str | None, what: str) -> Path:
+def checked_file(text: str | None, purpose: str) -> Path:
     """Return the path of a readable file.
 
     Raises:
@@ -30,7 +30,7 @@ def checked_file(text: str | None, what: str) -> Path:
             return path
     except OSError as error:
         raise ProbeConfigError(
-            f"{path}: the {what} cannot be read ({error.strerror}); check the path, and that the"
+            f"{path}: the {purpose} cannot be read ({error.strerror}); check the path, and that the"
             " service's user may read it"
         ) from error
 
@@ -56,13 +56,13 @@ def load_weights(module: nn.Module, text: str) -> None:
 
 def digest_of(files: Iterable[str]) -> str:
     """Return twelve hex digits of the SHA-256 of files with their names, in order of the names."""
-    whole = hashlib.sha256()
+    content_hash = hashlib.sha256()
     for name in sorted(files):
-        whole.update(Path(name).name.encode() + b"\0")
+        content_hash.update(Path(name).name.encode() + b"\0")
         with open(name, "rb") as file:  # noqa: PTH123 - read in chunks
             for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
-                whole.update(chunk)
-    return whole.hexdigest()[:DIGEST_CHARS]
+                content_hash.update(chunk)
+    return content_hash.hexdigest()[:DIGEST_CHARS]
 
 
 def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:

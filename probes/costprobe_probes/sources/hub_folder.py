@@ -58,8 +58,8 @@ def load(spec: Spec) -> SourcedModel:
 
 def _class_of(transformers: Any, config: Any) -> Any:  # noqa: ANN401 - the package's own
     """Return the class in the configuration if it is a model of the package; else None."""
-    named = (getattr(config, "architectures", None) or [None])[0]
-    model_class = getattr(transformers, named, None) if named else None
+    class_name = (getattr(config, "architectures", None) or [None])[0]
+    model_class = getattr(transformers, class_name, None) if class_name else None
     is_model = isinstance(model_class, type) and issubclass(
         model_class, transformers.PreTrainedModel
     )

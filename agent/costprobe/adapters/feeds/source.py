@@ -57,10 +57,14 @@ def _get(url: str, timeout_s: float) -> str:
     limits = ExchangeLimits(timeout_s, timeout_s, max_body_bytes=MAX_BYTES + 1)
     client = HttpClient(limits, proxy=_environment_proxy(url))
     try:
-        to = Destination.parse(url, host)
-        response = client.request("GET", to, {"Accept": "application/json, text/*"})
+        destination = Destination.parse(url, host)
+        response = client.request("GET", destination, {"Accept": "application/json, text/*"})
         raise_for_status(
-            response, now_s=time.time(), secrets=to.secrets, is_tls=to.is_tls, name=host
+            response,
+            now_s=time.time(),
+            secrets=destination.secrets,
+            is_tls=destination.is_tls,
+            name=host,
         )
     except DeliveryError as error:
         raise SourceError(error.reason) from None

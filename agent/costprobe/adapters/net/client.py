@@ -54,7 +54,7 @@ class HttpClient:
     def request(
         self,
         method: str,
-        to: Destination,
+        destination: Destination,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HttpResponse:
@@ -62,7 +62,7 @@ class HttpClient:
 
         Args:
             method: "GET", "POST" and so on.
-            to: The destination.
+            destination: The server and path.
             headers: Headers in addition to Host, Content-Length and User-Agent.
             body: Content.
 
@@ -75,19 +75,24 @@ class HttpClient:
         if not self._keep:
             all_headers["Connection"] = "close"
         try:
-            pool = self._pool(is_tls=to.is_tls)
+            pool = self._pool(is_tls=destination.is_tls)
             response = pool.request(
-                method, to.url, body=body, headers=all_headers, redirect=False, retries=False
+                method,
+                destination.url,
+                body=body,
+                headers=all_headers,
+                redirect=False,
+                retries=False,
             )
         except Exception as error:
-            failure = self._translated(error, to)
+            failure = self._translated(error, destination)
             if failure is None:
                 raise
             # Without the cause: a library's text may contain what was sent or received.
             raise failure from None
-        named = {name.lower(): value for name, value in response.headers.items()}
+        lower_headers = {name.lower(): value for name, value in response.headers.items()}
         is_truncated = bool(getattr(response, "is_truncated", False))
-        return HttpResponse(response.status, named, response.data, is_truncated)
+        return HttpResponse(response.status, lower_headers, response.data, is_truncated)
 
     def check_certificates(self) -> None:
         """Load `ca_file`, if there is one.
@@ -122,8 +127,10 @@ class HttpClient:
                     options["ssl_context"] = self._context()
                 if self._proxy:
                     user = urllib3.util.parse_url(self._proxy).auth
-                    named = urllib3.make_headers(proxy_basic_auth=unquote(user)) if user else None
-                    options["proxy_headers"] = named
+                    proxy_headers = (
+                        urllib3.make_headers(proxy_basic_auth=unquote(user)) if user else None
+                    )
+                    options["proxy_headers"] = proxy_headers
                     pool: urllib3.PoolManager = urllib3.ProxyManager(self._proxy, **options)
                 else:
                     pool = urllib3.PoolManager(**options)
@@ -142,10 +149,10 @@ class HttpClient:
             words = "no certificates in it" if is_read else error.strerror
             raise Misconfigured(f"ca_file {self._ca_file}: cannot be used ({words})") from error
 
-    def _translated(self, error: Exception, to: Destination) -> DeliveryError | None:
+    def _translated(self, error: Exception, destination: Destination) -> DeliveryError | None:
         from costprobe.adapters.net.translation import translated  # noqa: PLC0415 - as above
 
-        failure = translated(error, to, self._limits)
+        failure = translated(error, destination, self._limits)
         if isinstance(failure, Misconfigured):
             # The file of certificates may have been replaced: the next request reads it again.
             self.close()

@@ -21,7 +21,7 @@ from costprobe.adapters.net.page_response import TEXT, PageResponse
 logger = logging.getLogger(__name__)
 
 JOIN_S: Final = 2.0
-LOOK_EVERY_S: Final = 0.2
+POLL_EVERY_S: Final = 0.2
 OTHER: Final = "other"
 _PORT: Final = re.compile(r":\d{1,5}$")
 
@@ -83,7 +83,7 @@ class HttpServer:
         self._listener = _Listener((host, port), partial(_Handler, self), self._limits)
         self.port = int(self._listener.server_address[1])
         self._thread = Thread(
-            target=self._listener.serve_forever, args=(LOOK_EVERY_S,), name="http", daemon=True
+            target=self._listener.serve_forever, args=(POLL_EVERY_S,), name="http", daemon=True
         )
         self._thread.start()
 

@@ -25,13 +25,13 @@ class Secret:
     """The location of a secret; the secret itself is never stored, because it may be rotated.
 
     Attributes:
-        what: Its name in messages: "token", "password", "URL".
+        purpose: Its name in messages: "token", "password", "URL".
         file: File that contains it.
         credential: Name of a systemd credential that contains it.
         folder: Where systemd stored this process's credentials; None without any.
     """
 
-    what: str
+    purpose: str
     file: Path | None = None
     credential: str | None = None
     folder: Path | None = None
@@ -53,7 +53,7 @@ class Secret:
             Misconfigured: It cannot be read, or is not one line of printable text.
         """
         try:
-            return read_secret(self._path(), self.what)
+            return read_secret(self._path(), self.purpose)
         except ValueError as error:
             raise Misconfigured(str(error)) from None
 
@@ -89,5 +89,5 @@ class Secret:
                 )
             return self.folder / self.credential
         if self.file is None:
-            raise Misconfigured(f"no {self.what} is configured")
+            raise Misconfigured(f"no {self.purpose} is configured")
         return self.file

@@ -133,24 +133,24 @@ class Alertmanager(Notifier):
         return problems
 
     def _post(self, body: bytes, time_ns: int) -> None:
-        to = self._destination()
+        destination = self._destination()
         headers = {"Content-Type": "application/json"}
         authorization = self._authorization()
         if authorization:
             headers["Authorization"] = authorization[0]
-        response = self._client.request("POST", to, headers, body)
+        response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*authorization, *to.secrets),
-            is_tls=to.is_tls,
-            name=to.name,
+            secrets=(*authorization, *destination.secrets),
+            is_tls=destination.is_tls,
+            name=destination.name,
         )
         content_type = response.headers.get("content-type", "")
         if "html" in content_type or response.body.lstrip().startswith(b"<"):
             # The login page of a proxy, with status 200, has accepted nothing.
             raise Misconfigured(
-                to.message("the response is not that of an Alertmanager: check url")
+                destination.message("the response is not that of an Alertmanager: check url")
             )
 
     def _destination(self) -> Destination:

@@ -114,14 +114,14 @@ class Webhook(Notifier):
             headers["Authorization"] = f"Bearer {secrets[0]}"
         if self._key.is_given:
             headers["X-Costprobe-Signature"] = signature(self._key.read(), body, time_ns)
-        to = self._destination()
-        response = self._client.request("POST", to, headers, body)
+        destination = self._destination()
+        response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*secrets, *to.secrets),
-            is_tls=to.is_tls,
-            name=to.name,
+            secrets=(*secrets, *destination.secrets),
+            is_tls=destination.is_tls,
+            name=destination.name,
         )
 
     def _destination(self) -> Destination:

@@ -140,15 +140,18 @@ class ProbeConfig(CommonProbeConfig):
     @field_validator("kind")
     @classmethod
     def _known_kind(cls, kind: str) -> str:
-        source, _, what = kind.partition(":")
-        if source in SOURCES and bool(what) == bool(SOURCES[source].example):
+        source, _, model = kind.partition(":")
+        if source in SOURCES and bool(model) == bool(SOURCES[source].example):
             return kind
         if kind in SOURCES:
             example = SOURCES[kind].example
             raise ValueError(f'add the model to load, such as "{kind}:{example}"')
-        kinds = [f"{name}:{of.example}" if of.example else name for name, of in SOURCES.items()]
-        named = ", ".join(f'"{name}"' for name in (*kinds, *SERVERS))
-        raise ValueError(f"unknown probe kind {kind!r}; write one of {named}")
+        kinds = [
+            f"{name}:{source.example}" if source.example else name
+            for name, source in SOURCES.items()
+        ]
+        known = ", ".join(f'"{name}"' for name in (*kinds, *SERVERS))
+        raise ValueError(f"unknown probe kind {kind!r}; write one of {known}")
 
     @model_validator(mode="after")
     def _keys_match_kind(self) -> ProbeConfig:

@@ -42,14 +42,16 @@ class MetricsFetcher:
         """
         headers = {"Accept": "text/plain;version=0.0.4"}
         try:
-            to = Destination.parse(url).unnamed()
+            destination = Destination.parse(url).unnamed()
             secrets = []
             if self._token.is_given:
                 secrets.append(self._token.read_ascii())
                 headers["Authorization"] = f"Bearer {secrets[0]}"
-            response = self._client.request("GET", to, headers)
+            response = self._client.request("GET", destination, headers)
             # Scrapes are not retried: only the message is used.
-            raise_for_status(response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=to.is_tls)
+            raise_for_status(
+                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
+            )
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
         return _body(response)

@@ -53,7 +53,7 @@ class _Window:
     problems: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     unknown: set[Measure] = field(default_factory=set)
-    seen: set[Measure] = field(default_factory=set)
+    counted: set[Measure] = field(default_factory=set)
     restarts: int = 0
     readings: int = 0
 
@@ -179,7 +179,7 @@ def _add(
 ) -> None:
     window.readings += 1
     window.restarts += step.restarted
-    window.seen.update(reading.measures)
+    window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
     for (measure, model), grown in step.increases.items():
         place = (measure, names.name(model))
@@ -188,17 +188,17 @@ def _add(
 
 def _by_model(window: _Window) -> dict[str, Counts]:
     """Counts by model; series without a model belong to the only named model, if there is one."""
-    known = window.seen - window.unknown
+    known = window.counted - window.unknown
     models = {model for measure, model in window.increases if measure in known}
-    named = sorted(models - {""})
-    unnamed = named[0] if len(named) == 1 else ""
-    by_model: dict[str, dict[str, float]] = {name: {} for name in named}
-    if unnamed == "" and ("" in models or not named):
+    names = sorted(models - {""})
+    unnamed = names[0] if len(names) == 1 else ""
+    by_model: dict[str, dict[str, float]] = {name: {} for name in names}
+    if unnamed == "" and ("" in models or not names):
         by_model[""] = {}
     for measure in known:
         counted: dict[str, float] = {}
-        for (what, model), grown in window.increases.items():
-            if what == measure:
+        for (counted_measure, model), grown in window.increases.items():
+            if counted_measure == measure:
                 counted[model or unnamed] = counted.get(model or unnamed, 0.0) + grown
         for model, counts in by_model.items():
             # A measure that is counted without model labels cannot be split among several models.

@@ -27,9 +27,9 @@ class ModelNames:
 
     def __init__(self, utc_ns: Callable[[], int], known: Mapping[str, int] | None = None) -> None:
         self._utc_ns = utc_ns
-        named = {name: at_ns for name, at_ns in (known or {}).items() if name not in ("", OTHER)}
-        newest = sorted(named, key=lambda name: named[name], reverse=True)[:MAX_NAMES]
-        self._seen_ns = {name: named[name] for name in newest}
+        known_ns = {name: at_ns for name, at_ns in (known or {}).items() if name not in ("", OTHER)}
+        newest = sorted(known_ns, key=lambda name: known_ns[name], reverse=True)[:MAX_NAMES]
+        self._seen_ns = {name: known_ns[name] for name in newest}
 
     def name(self, model: str) -> str:
         """Return the name under which a model is counted: its own, or "other" beyond MAX_NAMES.
@@ -49,4 +49,4 @@ class ModelNames:
 
     def _drop_old(self, now_ns: int) -> None:
         since_ns = now_ns - int(KEPT_S * NS_PER_S)
-        self._seen_ns = {name: at for name, at in self._seen_ns.items() if at >= since_ns}
+        self._seen_ns = {name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns}

@@ -55,5 +55,5 @@ def busy_by_service(
         name: sum(busy_s.get(pid, 0.0) for pid in sorted(members)) if members else None
         for name, members in pids.items()
     }
-    taken = own_pids.union(*pids.values())
-    return services, sum(seconds for pid, seconds in busy_s.items() if pid not in taken)
+    known_pids = own_pids.union(*pids.values())
+    return services, sum(seconds for pid, seconds in busy_s.items() if pid not in known_pids)

@@ -78,8 +78,8 @@ def wanted_names(engine: Engine) -> frozenset[str]:
         name
         for counters in engine.counters.values()
         for counter in counters
-        for each in (counter, *counter.plus)
-        for name in aliases(each.name)
+        for counter_part in (counter, *counter.plus)
+        for name in aliases(counter_part.name)
     )
 
 
@@ -87,7 +87,7 @@ def aliases(name: str) -> tuple[str, ...]:
     """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
     bare = name.removesuffix("_total")
     written = (name, bare if name.endswith("_total") else f"{name}_total")
-    return tuple(dict.fromkeys((*written, *(each.replace(":", "_") for each in written))))
+    return tuple(dict.fromkeys((*written, *(alias.replace(":", "_") for alias in written))))
 
 
 def read_counters(
@@ -202,11 +202,11 @@ def _of_lowest_rank(
         return list(samples)
     lowest: dict[Labels, tuple[tuple[tuple[int, str], ...], CounterSample]] = {}
     for sample in samples:
-        rest = tuple(label for label in sample.labels if label[0] not in ranks)
+        labels = tuple(label for label in sample.labels if label[0] not in ranks)
         # Numbers are compared by value: "10" is above "9".
         rank = tuple((len(text), text) for name, text in sample.labels if name in ranks)
-        if rest not in lowest or rank < lowest[rest][0]:
-            lowest[rest] = (rank, sample)
+        if labels not in lowest or rank < lowest[labels][0]:
+            lowest[labels] = (rank, sample)
     return [sample for _, sample in lowest.values()]
 
 

@@ -110,25 +110,25 @@ class _Transport:
         """Send a request as urllib3's pool does; raises for every status but 2xx."""
         import urllib3  # noqa: PLC0415 - loaded by the first request
 
-        to = Destination.parse(f"{url}?{urlencode(fields)}" if fields else url)
+        destination = Destination.parse(f"{url}?{urlencode(fields)}" if fields else url)
         content = body.encode() if isinstance(body, str) else body
         is_write = _WRITE_PATH in url
-        named = {k: v for k, v in (headers or {}).items() if k not in _OWN_HEADERS}
+        passed_headers = {k: v for k, v in (headers or {}).items() if k not in _OWN_HEADERS}
         if is_write and self.writes_gzip:
-            named["Content-Encoding"] = "gzip"
-        response = self._http.request(method, to, named, content)
+            passed_headers["Content-Encoding"] = "gzip"
+        response = self._http.request(method, destination, passed_headers, content)
         raise_for_status(
             response,
             now_s=self._clock.time_ns() / NS_PER_S,
             secrets=self.secrets,
             hints=HINTS,
-            is_tls=to.is_tls,
+            is_tls=destination.is_tls,
         )
         if is_write:
             check_acknowledged(response)
         elif _API_PATH in url and _QUERY_PATH not in url and json_object(response.body) is None:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
-            raise Misconfigured(f"{to.name}: the response is not a JSON object{size}")
+            raise Misconfigured(f"{destination.name}: the response is not a JSON object{size}")
         return urllib3.HTTPResponse(
             # The library decodes every body as UTF-8.
             body=io.BytesIO(response.body.decode(errors="replace").encode()),

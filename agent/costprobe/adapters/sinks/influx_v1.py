@@ -110,8 +110,8 @@ class InfluxV1(Sink):
         headers["Content-Type"] = "text/plain; charset=utf-8"
         if self._is_compressed:
             headers["Content-Encoding"] = "gzip"
-        to = Destination.parse(self._url)
-        response = self._http.request("POST", to, headers, body)
+        destination = Destination.parse(self._url)
+        response = self._http.request("POST", destination, headers, body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
             policy = self._config.retention_policy
@@ -124,7 +124,7 @@ class InfluxV1(Sink):
             now_s=self._clock.time_ns() / NS_PER_S,
             secrets=secrets,
             hints=HINTS,
-            is_tls=to.is_tls,
+            is_tls=destination.is_tls,
         )
         check_acknowledged(response)
         return response.headers

@@ -54,6 +54,6 @@ class Outbox(Protocol):
         """Rows that were not sent during an outage."""
         ...
 
-    def set_apart(self, over_points: int) -> None:
+    def move_to_backlog(self, over_points: int) -> None:
         """Move the live rows to the backlog if they are more than `over_points`."""
         ...

@@ -111,7 +111,7 @@ class OutboxWorker:
                 if self._backoff.failures
                 else LIVE_BATCHES_MAX * self._config.batch_points
             )
-            self._outbox.set_apart(live_max)
+            self._outbox.move_to_backlog(live_max)
             sent, pause_s = self._deliver()
         except RetryLater as error:
             self._sender.batch_size.failed()

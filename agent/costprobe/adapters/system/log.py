@@ -60,11 +60,11 @@ class Lines:
         origin = f"{logging.getLevelName(entry.level)} {entry.part}: "
         if self._for_systemd:
             head = f"<{priority(entry.level)}>"
-            more = f"{head}    "
+            continuation = f"{head}    "
         else:
-            head, more = "", "    "
+            head, continuation = "", "    "
             origin = origin if entry.level >= logging.WARNING else ""
-        text = entry.text.replace("\n", f"\n{more}")
+        text = entry.text.replace("\n", f"\n{continuation}")
         try:
             if not self._for_systemd:
                 head = f"{line_time(self._stream, entry.time_s)}  "

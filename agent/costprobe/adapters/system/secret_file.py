@@ -7,12 +7,12 @@ from pathlib import Path
 MAX_SECRET_BYTES = 16 * 1024
 
 
-def read_secret(path: Path, what: str) -> str:
+def read_secret(path: Path, purpose: str) -> str:
     """Read a secret, without surrounding white space.
 
     Args:
         path: The file.
-        what: Its name in messages: "token", "password", "URL".
+        purpose: Its name in messages: "token", "password", "URL".
 
     Raises:
         ValueError: It cannot be read, or is not one line of printable text; the message names the
@@ -29,9 +29,9 @@ def read_secret(path: Path, what: str) -> str:
         secret = content.decode().strip()
     except UnicodeDecodeError:
         # Without the cause: its text would contain the content.
-        raise ValueError(f"{path}: contains no {what}: it is not text") from None
+        raise ValueError(f"{path}: contains no {purpose}: it is not text") from None
     if not secret:
-        raise ValueError(f"{path}: is empty; write the {what} into it")
+        raise ValueError(f"{path}: is empty; write the {purpose} into it")
     if not secret.isprintable():
         # It is not valid in a header, and the HTTP library's error would contain it.
         raise ValueError(f"{path}: contains more than one line, or unprintable characters")

@@ -96,7 +96,7 @@ class Accounts:
         return self._book.terms(device, self._clock.time_ns())
 
     def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
-        rows = [row for each in charged for row in self._rows_of(each, offset_ns)]
+        rows = [row for reading in charged for row in self._rows_of(reading, offset_ns)]
         if rows:
             self._ledger.append(rows)
 

@@ -93,7 +93,7 @@ class DeviceCharges:
         """Price the readings that wait for their board's: nothing follows them."""
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
-            return [self._of_slice(*each) for each in waiting]
+            return [self._of_slice(*waiting_slice) for waiting_slice in waiting]
 
     def between(self, device: str, start_ns: int, end_ns: int) -> list[Charge]:
         """Return the charges of a device between two CLOCK_MONOTONIC ns, cut at both."""
@@ -108,7 +108,11 @@ class DeviceCharges:
 
     def covers(self, charges: Sequence[Charge], start_ns: int, end_ns: int) -> bool:
         """Whether charges leave no gap between two instants that is longer than `gap_s`."""
-        ends = [start_ns, *(ns for each in charges for ns in (each.start_ns, each.end_ns)), end_ns]
+        ends = [
+            start_ns,
+            *(ns for charge in charges for ns in (charge.start_ns, charge.end_ns)),
+            end_ns,
+        ]
         return all(after - before <= self._gap_ns for before, after in list(pairwise(ends))[::2])
 
     def first_ns(self, device: str) -> int | None:

@@ -82,7 +82,7 @@ class DeviceLog:
             _number(energy_j),
             None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
             None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
-            next((each for each in TRUST if each == fields.get("energy_method")), None),
+            next((trust for trust in TRUST if trust == fields.get("energy_method")), None),
             fields.get("energy_suspect") is True if "energy_suspect" in fields else None,
         )
         with self._lock:

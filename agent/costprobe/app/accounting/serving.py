@@ -105,7 +105,7 @@ class Serving:
         for reading, _ in readings:
             self._log.record(reading)
             if reading.busy_by_pid_s:
-                self._owners.look(reading.busy_by_pid_s)
+                self._owners.find_owners(reading.busy_by_pid_s)
 
     def jobs(self) -> list[Job]:
         """Return the jobs for the schedule."""
@@ -209,5 +209,5 @@ def grouped(
         for together, boards in groups
     ]
     claimed = {device.name for _, held in grouped_services for device in held}
-    rest = [device for device in devices if device.name not in claimed]
-    return [*grouped_services, ([], rest)] if rest else grouped_services
+    unclaimed = [device for device in devices if device.name not in claimed]
+    return [*grouped_services, ([], unclaimed)] if unclaimed else grouped_services

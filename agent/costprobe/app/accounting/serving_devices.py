@@ -92,8 +92,8 @@ class DeviceCosts:
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
-        seen = (self._charges.seen_ns(device.name) for device in self.devices)
-        return min(seen, default=END_OF_TIME_NS)
+        charged_ns = (self._charges.seen_ns(device.name) for device in self.devices)
+        return min(charged_ns, default=END_OF_TIME_NS)
 
     def charged_ns(self) -> tuple[int, int] | None:
         """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
@@ -164,18 +164,16 @@ class DeviceCosts:
             return {}
         runs = self._runs.between(device.name, start_ns, end_ns)
         probing = [self._log.energy_j(name, run.start_ns, run.end_ns) for run in runs]
-        known_shares = [each for each in probing if each is not None]
-        return energy_shares(
-            use, energy_j, sum(known_shares) if len(known_shares) == len(probing) else None
-        )
+        known_j = [run_j for run_j in probing if run_j is not None]
+        return energy_shares(use, energy_j, sum(known_j) if len(known_j) == len(probing) else None)
 
     def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
         """Return a device's energy; that of a MIG device is its slices' share of the board's."""
-        whole = self._log.energy(device.parent or device.name, start_ns, end_ns)
-        if whole is None or not device.is_slice:
-            return whole
+        energy = self._log.energy(device.parent or device.name, start_ns, end_ns)
+        if energy is None or not device.is_slice:
+            return energy
         share = device.slices / device.slices_of if device.slices_of else 1.0
-        return replace(whole, energy_j=whole.energy_j * share, scope="parent")
+        return replace(energy, energy_j=energy.energy_j * share, scope="parent")
 
     def _emitted(
         self, device: Device, start_ns: int, end_ns: int, offset_ns: int
@@ -207,17 +205,19 @@ class DeviceCosts:
         )
         uses = []
         for currency in _currencies(charges):
-            in_currency = [each for each in charges if _currency(each) == currency]
-            priced = [each for each in in_currency if each.cost is not None]
+            in_currency = [charge for charge in charges if _currency(charge) == currency]
+            priced = [charge for charge in in_currency if charge.cost is not None]
             if not priced:
                 continue
-            probing = [each.within(run.start_ns, run.end_ns) for run in runs for each in priced]
+            probing = [charge.within(run.start_ns, run.end_ns) for run in runs for charge in priced]
             uses.append(
                 replace(
                     use,
-                    hardware=total_of([each.hardware or Decimal(0) for each in priced]),
-                    energy=total_of([each.electricity or Decimal(0) for each in priced]),
-                    probing_energy=total_of([each.electricity or Decimal(0) for each in probing]),
+                    hardware=total_of([charge.hardware or Decimal(0) for charge in priced]),
+                    energy=total_of([charge.electricity or Decimal(0) for charge in priced]),
+                    probing_energy=total_of(
+                        [charge.electricity or Decimal(0) for charge in probing]
+                    ),
                     idle_energy=self._idle_energy(use, priced),
                     currency=currency,
                 )
@@ -232,16 +232,16 @@ class DeviceCosts:
         name, reason = uses[0].device, ""
         if len(uses) > 1:
             reason = f"the currency of {name}'s price changed in the window"
-        elif charges and any(each.terms is None for each in charges):
+        elif charges and any(charge.terms is None for charge in charges):
             reason = f"no price plan is for {name}; see costprobe price show"
-        elif any(each.cost is None for each in charges) or not self._charges.covers(
+        elif any(charge.cost is None for charge in charges) or not self._charges.covers(
             charges, start_ns, end_ns
         ):
             reason = f"the energy of {name} was not measured all the time"
         problems = allocations[0].problems
         if reason:
             problems = dict.fromkeys((claim.service for claim in uses[0].claims), reason)
-        lines = tuple(line for each in allocations for line in each.lines)
+        lines = tuple(line for allocation in allocations for line in allocation.lines)
         return replace(allocations[0], lines=lines, problems=problems)
 
     def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
@@ -251,10 +251,10 @@ class DeviceCosts:
             return None
         idle_share = max(0.0, 1 - use.busy_s / use.duration_s)
         per_w = sum(
-            Fraction(exact(each.terms.electricity_per_j))
-            * Fraction(each.end_ns - each.start_ns, NS_PER_S)
-            for each in charges
-            if each.terms is not None
+            Fraction(exact(charge.terms.electricity_per_j))
+            * Fraction(charge.end_ns - charge.start_ns, NS_PER_S)
+            for charge in charges
+            if charge.terms is not None
         )
         return exact(Fraction(exact(idle_w * idle_share)) * per_w)
 
@@ -290,14 +290,14 @@ class DeviceCosts:
                         f"{name} is divided into MIG devices; list those that the service uses"
                     )
                 if problem:
-                    holders = [each.name for each in self._services if name in each.devices]
+                    holders = [holder.name for holder in self._services if name in holder.devices]
                     lines = allocations[name].lines if name in allocations else ()
                     wrong[name] = Allocation(name, lines, "none", dict.fromkeys(holders, problem))
         return wrong
 
 
 def _terms_of(charges: Sequence[Charge]) -> list[Terms]:
-    return [each.terms for each in charges if each.terms is not None]
+    return [charge.terms for charge in charges if charge.terms is not None]
 
 
 def _currency(charge: Charge) -> str:

@@ -29,7 +29,7 @@ class ProcessOwners:
         self._lock = Lock()
         self._owners: dict[int, frozenset[str]] = {}
 
-    def look(self, pids: Collection[int]) -> None:
+    def find_owners(self, pids: Collection[int]) -> None:
         """Look up processes that use a device now."""
         pids_by_service = service_pids(self._services, pids, self._proc)
         with self._lock:

@@ -168,12 +168,16 @@ class ServedService:
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         rows = self._history(self.name, currency, since_ns)
         for row in sorted(rows, key=lambda row: row.time_ns):
-            cost, length_s, each = (
+            cost, length_s, per_inference = (
                 row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
             )
             if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
                 # Without requests there is no cost per inference.
-                inferred = cost / each if isinstance(each, float) and each > 0 else 0.0
+                inferred = (
+                    cost / per_inference
+                    if isinstance(per_inference, float) and per_inference > 0
+                    else 0.0
+                )
                 rolling.add(row.time_ns, length_s, cost, inferred)
         return rolling
 
@@ -244,7 +248,7 @@ def window_document(
         "restarts": window.restarts,
         "busy_share": busy_share,
         "problems": list(cost.problems),
-        "cost_problems": [each for each in cost.problems if each not in window.problems],
+        "cost_problems": [problem for problem in cost.problems if problem not in window.problems],
         "missing": list(window.missing),
         "cost": None
         if total is None

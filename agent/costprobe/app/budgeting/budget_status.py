@@ -15,7 +15,7 @@ from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
 from costprobe.domain.costing.budgets.budget_forecast import (
     Forecast,
     HourRate,
-    Rest,
+    RemainingHour,
     robust_forecast,
 )
 from costprobe.domain.costing.budgets.settings import BudgetConfig
@@ -99,14 +99,14 @@ class _Chosen:
         self.note = ""
 
     def forecast(
-        self, history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
+        self, history: Sequence[HourRate], remaining: Sequence[RemainingHour], timezone: str
     ) -> Forecast | None:
         """Return the library's forecast if requested and available, else the robust rate's."""
         if self._method != "robust":
             try:
-                return harmonic_forecast(history, rest, timezone)
+                return harmonic_forecast(history, remaining, timezone)
             except (MissingLibraryError, UnfitError) as error:
                 if self._method == "harmonic":
                     raise
                 self.note = f"the robust rate: {error}"
-        return robust_forecast(history, rest, timezone)
+        return robust_forecast(history, remaining, timezone)

@@ -149,7 +149,7 @@ def restored_book(stored: object, phase_ns: int) -> SpendBook:
 
 def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> dict[str, Any]:
     """Return a budget's status as JSON, with its conditions if flags are given."""
-    budget, rest = status.budget, status.rest
+    budget, remaining = status.budget, status.remaining
     document: dict[str, Any] = {
         "budget": budget.name,
         "scope": budget.scope,
@@ -164,8 +164,8 @@ def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> d
         "forecast": status.expected,
         "forecast_low": status.low,
         "forecast_high": status.high,
-        "method": None if rest is None else rest.method,
-        "hours": 0 if rest is None else rest.hours,
+        "method": None if remaining is None else remaining.method,
+        "hours": 0 if remaining is None else remaining.hours,
         "note": status.note,
         "elapsed_share": status.elapsed_share,
         "coverage": status.coverage,

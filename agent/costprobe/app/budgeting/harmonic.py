@@ -12,7 +12,7 @@ from costprobe.domain.costing.budgets.budget_forecast import (
     INTERVAL,
     Forecast,
     HourRate,
-    Rest,
+    RemainingHour,
     hour_of_week,
 )
 from costprobe.domain.costing.budgets.periods import HOUR_NS
@@ -41,7 +41,9 @@ class UnfitError(Exception):
     """The history is too short, has too many gaps, or has recently changed its level."""
 
 
-def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezone: str) -> Forecast:
+def harmonic_forecast(
+    history: Sequence[HourRate], remaining: Sequence[RemainingHour], timezone: str
+) -> Forecast:
     """Return the forecast of a regression on the hour of the day and the day of the week.
 
     Dynamic harmonic regression after Hyndman and Athanasopoulos, Forecasting: Principles and
@@ -53,7 +55,7 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
 
     Args:
         history: Hours that rows cover, oldest first.
-        rest: The future hours.
+        remaining: The future hours.
         timezone: IANA name, for the hours of the week.
 
     Raises:
@@ -71,8 +73,8 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
             'statsmodels is not installed; get it with: pip install "costprobe[forecast]"'
         ) from error
     first_ns = history[0].start_ns
-    regressors = [_regressors(first_ns + at * HOUR_NS, zone) for at in range(len(values))]
-    to_come = [_regressors(hour.start_ns, zone) for hour in rest]
+    regressors = [_regressors(first_ns + index * HOUR_NS, zone) for index in range(len(values))]
+    to_come = [_regressors(hour.start_ns, zone) for hour in remaining]
     with warnings.catch_warnings():
         # A constant cost has no errors to correlate, which causes a harmless division by zero.
         warnings.simplefilter("ignore")
@@ -84,12 +86,12 @@ def harmonic_forecast(history: Sequence[HourRate], rest: Sequence[Rest], timezon
     rho = min(MAX_CORRELATION, max(0.0, rho)) if math.isfinite(rho) else 0.0
     errors = [value - _dot(weights, row) for value, row in zip(values, regressors, strict=True)]
     _check_level(errors[-WEEK_HOURS:], rho, noise, LEAST_LEVEL_SHARE * statistics.fmean(values))
-    skipped = round((rest[0].start_ns - history[-1].start_ns) / HOUR_NS) if rest else 0
+    skipped = round((remaining[0].start_ns - history[-1].start_ns) / HOUR_NS) if remaining else 0
     expected = sum(
         max(0.0, _dot(weights, row) + errors[-1] * rho ** (skipped + ahead)) * hour.share
-        for ahead, (row, hour) in enumerate(zip(to_come, rest, strict=True))
+        for ahead, (row, hour) in enumerate(zip(to_come, remaining, strict=True))
     )
-    shares = [hour.share for hour in rest]
+    shares = [hour.share for hour in remaining]
     variance = noise * _carried(shares, rho, skipped) + _of_weights(covariance, to_come, shares)
     quantile = statistics.NormalDist().inv_cdf((1 + INTERVAL) / 2)
     spread = quantile * math.sqrt(variance) if math.isfinite(variance) and variance > 0 else 0.0
@@ -102,17 +104,17 @@ def _check_level(last_week: Sequence[float], rho: float, noise: float, least: fl
     Raises:
         UnfitError: The difference exceeds the errors of the week, and `least`.
     """
-    away = statistics.fmean(last_week)
+    offset = statistics.fmean(last_week)
     usual = math.sqrt(noise * _carried([1 / len(last_week)] * len(last_week), rho, 0))
-    if abs(away) > LEVEL_DEVIATIONS * usual and abs(away) > least:
+    if abs(offset) > LEVEL_DEVIATIONS * usual and abs(offset) > least:
         raise UnfitError("the level of the costs changed in the last week")
 
 
 def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
     """Return the regressors of an hour: its place in the day and the week."""
-    at = hour_of_week(time_ns, zone)
-    weekday = at // DAY_HOURS
-    angle = 2 * math.pi * (at % DAY_HOURS) / DAY_HOURS
+    hour = hour_of_week(time_ns, zone)
+    weekday = hour // DAY_HOURS
+    angle = 2 * math.pi * (hour % DAY_HOURS) / DAY_HOURS
     waves = [f(k * angle) for k in range(1, DAILY_HARMONICS + 1) for f in (math.sin, math.cos)]
     is_weekend = float(weekday >= SATURDAY)
     weekend = [is_weekend * wave for wave in waves[: 2 * WEEKEND_HARMONICS]]

@@ -192,11 +192,11 @@ def span_spend(
     length_s = (span.end_ns - span.start_ns) / NS_PER_S
     return {
         currency: SpanSpend(
-            of,
+            hours,
             by_step[currency],
-            coverage_of({n: hour.covered_s for n, hour in of.items()}, length_s),
+            coverage_of({n: hour.covered_s for n, hour in hours.items()}, length_s),
         )
-        for currency, of in by_device.items()
+        for currency, hours in by_device.items()
     }
 
 

@@ -114,7 +114,7 @@ class Notifying:
             if alerts:
                 worker.send_unstored(alerts)
 
-    def lives(self) -> dict[str, bool]:
+    def liveness(self) -> dict[str, bool]:
         """Return whether each started thread is alive, by name."""
         return {
             thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None

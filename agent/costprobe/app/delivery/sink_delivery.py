@@ -82,7 +82,7 @@ class SinkDelivery:
         for thread in self._threads:
             thread.start()
 
-    def lives(self) -> dict[str, bool]:
+    def liveness(self) -> dict[str, bool]:
         """Return whether each started thread is alive, by name."""
         return {
             thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None

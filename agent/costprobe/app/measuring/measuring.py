@@ -28,7 +28,7 @@ from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.records import NS_PER_S, Device, Energy
 from costprobe.domain.costing.energy_sum import energy_sum
-from costprobe.domain.costing.probe.part_time import with_unseen
+from costprobe.domain.costing.probe.part_time import with_sampling_error
 from costprobe.domain.costing.probe.run import MeasuredRun
 
 ANSWER_TIMEOUT_S = 10.0
@@ -208,7 +208,7 @@ class Measurer:
         )
         if isinstance(energy, Absent):
             return energy
-        return with_unseen(energy, device, outcome.result)
+        return with_sampling_error(energy, device, outcome.result)
 
     def _activity(self, device: Device, outcome: ProbeOutcome) -> Activity:
         return self._sensor.activity(

@@ -82,8 +82,8 @@ class ProbeJob:
         self.probe = probe
         self.target = target
         # Locked in the order of the devices' names, which prevents a deadlock of two jobs.
-        named = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
-        self._queues = [queue for _, queue in named]
+        by_name = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
+        self._queues = [queue for _, queue in by_name]
         self._measurer = measurer
         self._accounts = accounts
         self._clock = clock

@@ -169,11 +169,11 @@ def _store_failing(status: Status) -> Iterator[Fault]:
 def _price_stale(status: Status) -> Iterator[Fault]:
     for name, spot in status.get("spot_prices", {}).items():
         if spot["stale"]:
-            why = f" ({spot['last_error']})" if spot["last_error"] else ""
+            reason = f" ({spot['last_error']})" if spot["last_error"] else ""
             yield Fault(
                 "price_stale",
                 name,
-                f"spot price {name} is stale{why}; costs use the last known price",
+                f"spot price {name} is stale{reason}; costs use the last known price",
                 "warning",
             )
 
@@ -181,11 +181,11 @@ def _price_stale(status: Status) -> Iterator[Fault]:
 def _carbon_stale(status: Status) -> Iterator[Fault]:
     carbon = status.get("carbon")
     if carbon and carbon["stale"]:
-        why = f" ({carbon['last_error']})" if carbon["last_error"] else ""
+        reason = f" ({carbon['last_error']})" if carbon["last_error"] else ""
         yield Fault(
             "carbon_stale",
             "",
-            f"the carbon intensity is stale{why}; emissions use the last known one",
+            f"the carbon intensity is stale{reason}; emissions use the last known one",
         )
 
 
@@ -193,11 +193,11 @@ def _config_refused(status: Status) -> Iterator[Fault]:
     reason = status["config_fault"]
     if reason:
         first, *others = str(reason).splitlines()
-        more = f" (and {len(others)} more)" if others else ""
+        remainder = f" (and {len(others)} more)" if others else ""
         yield Fault(
             "config_refused",
             "",
-            f"the new configuration was rejected, the old one stays in force: {first}{more}",
+            f"the new configuration was rejected, the old one stays in force: {first}{remainder}",
         )
 
 

@@ -159,15 +159,15 @@ def _key_path(location: Iterable[object]) -> str:
 def _suggestion(location: Sequence[object], classes: SectionClasses) -> str:
     model = _section_at(location[:-1], classes)[0]
     keys = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = nearest(str(location[-1]), keys)
-    return f'did you mean "{near}"?' if near else f"known here: {', '.join(keys)}"
+    suggestion = nearest(str(location[-1]), keys)
+    return f'did you mean "{suggestion}"?' if suggestion else f"known here: {', '.join(keys)}"
 
 
 def _field_at(location: Sequence[object], classes: SectionClasses) -> tuple[str, FieldInfo | None]:
     """Return name and field of a location; without a field for a whole section."""
-    model, rest = _section_at(location, classes)
+    model, inner_location = _section_at(location, classes)
     for name, field in model.model_fields.items():
-        if rest and (field.alias or name) == rest[0]:
+        if inner_location and (field.alias or name) == inner_location[0]:
             return name, field
     return "", None
 

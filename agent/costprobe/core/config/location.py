@@ -17,10 +17,10 @@ SYSTEM_STORE = Path("/var/lib/costprobe/costprobe.db")
 MAX_FILE_BYTES = 1 << 20
 
 
-def config_path(named: str | None) -> Path | None:
-    """Return the named file, else the system's; None if there is none (demo mode)."""
-    if named:
-        return Path(named)
+def config_path(given_path: str | None) -> Path | None:
+    """Return the given file, else the system's; None if there is none (demo mode)."""
+    if given_path:
+        return Path(given_path)
     return SYSTEM_PATH if SYSTEM_PATH.exists() else None
 
 
@@ -57,7 +57,7 @@ def _named_store(path: Path) -> Path | None:
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     store = bounded_toml(content, MAX_FILE_BYTES).get("store", {})
-    named = store.get("path", "") if isinstance(store, dict) else None
-    if not isinstance(named, str) or "\0" in named:
+    store_path = store.get("path", "") if isinstance(store, dict) else None
+    if not isinstance(store_path, str) or "\0" in store_path:
         raise ValueError("store.path is not a path")
-    return Path(named) if "path" in store else None
+    return Path(store_path) if "path" in store else None

@@ -40,13 +40,13 @@ class RootSection(Section):
 def _repeated_names(root: BaseModel) -> Iterator[str]:
     for key in type(root).model_fields:
         tables = getattr(root, key)
-        seen: set[str] = set()
+        names: set[str] = set()
         for index, table in enumerate(tables if isinstance(tables, tuple) else ()):
             name = getattr(table, "name", None)
-            if name in seen:
+            if name in names:
                 yield f"{key}[{index}].name: {name!r} is already used; give each {key} a unique name"
             if name is not None:
-                seen.add(name)
+                names.add(name)
 
 
 class SectionClasses:
@@ -88,18 +88,18 @@ def valid_part(raw: Mapping[str, Any], root: type[RootSection]) -> RootSection:
     classes = SectionClasses(root)
     values: dict[str, Any] = {}
     for name, field in root.model_fields.items():
-        given, has_many = raw.get(name), isinstance(field.default, tuple)
-        if has_many and isinstance(given, list):
-            tables = [table for table in given if isinstance(table, dict)]
+        value, has_many = raw.get(name), isinstance(field.default, tuple)
+        if has_many and isinstance(value, list):
+            tables = [table for table in value if isinstance(table, dict)]
             values[name] = tuple(
                 _valid_table(table, classes.of_table(name, table)) for table in tables
             )
-        elif not has_many and isinstance(given, dict):
-            values[name] = _valid_table(given, classes.of_table(name, given))
+        elif not has_many and isinstance(value, dict):
+            values[name] = _valid_table(value, classes.of_table(name, value))
     return root.model_construct(**values)
 
 
-def _valid_table(given: Mapping[str, Any], section: type[BaseModel] | None) -> BaseModel | None:
+def _valid_table(table: Mapping[str, Any], section: type[BaseModel] | None) -> BaseModel | None:
     if section is None:
         return None
     valid: dict[str, Any] = {}
@@ -107,10 +107,10 @@ def _valid_table(given: Mapping[str, Any], section: type[BaseModel] | None) -> B
         key = field.alias or name
         if field.is_required():
             valid[key] = None
-        if key in given:
+        if key in table:
             try:
                 adapter = TypeAdapter(field.rebuild_annotation())
-                valid[key] = adapter.validate_python(given[key])
+                valid[key] = adapter.validate_python(table[key])
             except ValidationError:
                 continue
     return section.model_construct(**valid)

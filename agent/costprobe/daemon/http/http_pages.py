@@ -27,13 +27,13 @@ class Sources(NamedTuple):
 
     Attributes:
         store: The store.
-        lives: Whether each part is alive, by name.
+        liveness: Whether each part is alive, by name.
         status: The status document.
         agent_row: A new row of the series `agent`; None while there is none.
     """
 
     store: Path
-    lives: Callable[[], Mapping[str, bool]]
+    liveness: Callable[[], Mapping[str, bool]]
     status: Callable[[], Mapping[str, Any]]
     agent_row: Callable[[], Point | None]
 
@@ -86,7 +86,7 @@ class HttpPages:
         def now() -> AgentNow:
             return AgentNow(
                 self._row(),
-                self._sources.lives(),
+                self._sources.liveness(),
                 self._faults(),
                 self._sources.status(),
                 server.answers(),
@@ -110,7 +110,7 @@ class HttpPages:
 
     def health(self) -> PageResponse:
         """Return `/healthz`: 200 while every part is alive and works, or else 503 with the others."""
-        dead = sorted(name for name, lives in self._sources.lives().items() if not lives)
+        dead = sorted(name for name, is_alive in self._sources.liveness().items() if not is_alive)
         faults = self._faults()
         document = {
             "status": "dead" if dead else "faulty" if faults else "ok",

@@ -64,7 +64,7 @@ class AgentNow(NamedTuple):
 
     Attributes:
         row: A row of the series `agent`; None while it is unknown.
-        lives: Whether each part is alive.
+        liveness: Whether each part is alive.
         faults: Current faults.
         status: The status document.
         answers: Responses over HTTP, by page and status code.
@@ -72,7 +72,7 @@ class AgentNow(NamedTuple):
     """
 
     row: Point | None
-    lives: Mapping[str, bool]
+    liveness: Mapping[str, bool]
     faults: Sequence[Fault]
     status: Mapping[str, Any]
     answers: Mapping[tuple[str, int], int]
@@ -205,7 +205,7 @@ class _AgentCollector(Collector):
                 if not isinstance(value, str):
                     yield _family(_OWN, field, [(now.row.tags, float(value))])
         yield _gauge(
-            "part_alive", "Whether a part of the daemon is alive, 1 or 0", "part", now.lives
+            "part_alive", "Whether a part of the daemon is alive, 1 or 0", "part", now.liveness
         )
         faults = GaugeMetricFamily(
             "costprobe_fault", "A part that does not work", labels=("fault", "subject", "severity")

@@ -71,12 +71,12 @@ def together(hints: Sequence[Hint]) -> list[Together]:
     """
     pairs = []
     for currency in sorted({hint.currency for hint in hints}):
-        taken: list[int] = []
+        chosen: list[int] = []
         by_saving = sorted(range(len(hints)), key=lambda i: (-hints[i].saving_per_month, i))
         for index in by_saving:
-            own = hints[index].currency == currency
-            if own and not any(excludes(hints[index], hints[other]) for other in taken):
-                taken.append(index)
-        total = sum((hints[index].saving_per_month for index in taken), Decimal(0))
-        pairs.append(Together(currency, total, tuple(taken)))
+            is_in_currency = hints[index].currency == currency
+            if is_in_currency and not any(excludes(hints[index], hints[other]) for other in chosen):
+                chosen.append(index)
+        total = sum((hints[index].saving_per_month for index in chosen), Decimal(0))
+        pairs.append(Together(currency, total, tuple(chosen)))
     return pairs

@@ -138,8 +138,8 @@ def _history(
     for row in _last_sweep(curve, usable[-1].fields.get("fingerprint")):
         batch = int(row.tags["batch"])
         _take(figures, _figures(batch, "sweep", [row]))
-    for batch, own in batches.items():
-        measured = _figures(batch, "runs", own)
+    for batch, batch_rows in batches.items():
+        measured = _figures(batch, "runs", batch_rows)
         if measured is not None and (measured.is_enough or batch not in figures):
             _take(figures, measured)
     present = figures.pop(int(usable[-1].tags["batch"]), None)

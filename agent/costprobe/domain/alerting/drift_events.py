@@ -41,7 +41,12 @@ RowHistory = Callable[[str, str, int, int], Sequence[Point]]
 
 
 def drift_event(
-    finding: Finding, point: Point, key: Key, away: float, since_ns: int, explained: tuple[str, str]
+    finding: Finding,
+    point: Point,
+    key: Key,
+    log_shift: float,
+    since_ns: int,
+    explained: tuple[str, str],
 ) -> Event:
     """Return the event of a new drift.
 
@@ -49,7 +54,7 @@ def drift_event(
         finding: The drift.
         point: The row that completed its detection.
         key: Its series.
-        away: Its distance from the level before all active drifts, in log units.
+        log_shift: Its distance from the level before all active drifts, in log units.
         since_ns: Start of the new level, UTC in ns.
         explained: Its cause, from `cause_of`.
     """
@@ -69,24 +74,24 @@ def drift_event(
         cause=cause,
         metric=metric,
         change_pct=finding.change_pct,
-        level_pct=math.expm1(away) * 100,
+        level_pct=math.expm1(log_shift) * 100,
         since_ns=since_ns,
     )
 
 
-def further_shift_event(time_ns: int, away: float, key: Key) -> Event:
+def further_shift_event(time_ns: int, log_shift: float, key: Key) -> Event:
     """Return the event of a drift that grew.
 
     Args:
         time_ns: UTC in ns.
-        away: Its distance from the level before it, in log units.
+        log_shift: Its distance from the level before it, in log units.
         key: Its series.
     """
     device, probe, metric = key
-    pct = math.expm1(away) * 100
+    pct = math.expm1(log_shift) * 100
     return Event(
         kind="drift",
-        severity=_severity(away, metric),
+        severity=_severity(log_shift, metric),
         title=f"{WORDS[metric]} of {probe} on {device} shifted further, to {pct:+.1f} %",
         time_ns=time_ns,
         device=device,
@@ -96,12 +101,12 @@ def further_shift_event(time_ns: int, away: float, key: Key) -> Event:
     )
 
 
-def reversal_event(time_ns: int, away: float, key: Key) -> Event:
+def reversal_event(time_ns: int, log_shift: float, key: Key) -> Event:
     """Return the event of a drift that reverted.
 
     Args:
         time_ns: UTC in ns.
-        away: What is left of it, in log units.
+        log_shift: What is left of it, in log units.
         key: Its series.
     """
     device, probe, metric = key
@@ -114,7 +119,7 @@ def reversal_event(time_ns: int, away: float, key: Key) -> Event:
         subject={"probe": probe},
         metric=metric,
     )
-    return replace(event, level_pct=math.expm1(away) * 100)
+    return replace(event, level_pct=math.expm1(log_shift) * 100)
 
 
 def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:

@@ -175,16 +175,18 @@ class DriftMonitor:
         self, series: MonitoredSeries, base: float, point: Point, key: Key
     ) -> list[Event]:
         """Return an event if an active drift reverts or grows without a detection of its own."""
-        away = series.detector.level_change - base
+        log_shift = series.detector.level_change - base
         smallest = self._settings.least_effect
-        if abs(away) < smallest / 2:
+        if abs(log_shift) < smallest / 2:
             series.base, series.since_ns = None, point.time_ns
-            return [reversal_event(point.time_ns, away, key)]
-        if abs(away) < abs(series.reported_shift) + max(smallest, abs(series.reported_shift) / 3):
+            return [reversal_event(point.time_ns, log_shift, key)]
+        if abs(log_shift) < abs(series.reported_shift) + max(
+            smallest, abs(series.reported_shift) / 3
+        ):
             return []
-        series.reported_shift, series.reported_ns = away, point.time_ns
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
         series.since_ns = point.time_ns
-        return [further_shift_event(point.time_ns, away, key)]
+        return [further_shift_event(point.time_ns, log_shift, key)]
 
     def _drift_event(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -192,24 +194,24 @@ class DriftMonitor:
         before_level = finding.level - finding.change
         if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
             series.base = before_level
-        away = finding.level - series.base
-        series.reported_shift, series.reported_ns = away, point.time_ns
+        log_shift = finding.level - series.base
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
         level_since_ns = series.since_ns
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
-        if abs(away) < self._settings.least_effect / 2:
+        if abs(log_shift) < self._settings.least_effect / 2:
             series.base = None
-            return reversal_event(point.time_ns, away, key)
+            return reversal_event(point.time_ns, log_shift, key)
         levels_ns = (level_since_ns, since_ns)
         explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
-        return drift_event(finding, point, key, away, since_ns, explained)
+        return drift_event(finding, point, key, log_shift, since_ns, explained)
 
 
 def _confirms(anomaly: Finding, value: float) -> bool:
     """Return whether the value after an anomaly deviates as far in the same direction."""
     if value <= 0:
         return False
-    away = math.log(value / anomaly.before)
-    return 0.5 < away / anomaly.change < 2  # noqa: PLR2004 - half as far, twice as far
+    log_shift = math.log(value / anomaly.before)
+    return 0.5 < log_shift / anomaly.change < 2  # noqa: PLR2004 - half as far, twice as far
 
 
 def _values(point: Point) -> list[tuple[Metric, float]]:

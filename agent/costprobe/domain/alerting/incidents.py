@@ -113,12 +113,12 @@ def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
     ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, s.series))
     leading = min(ordered, key=_leading_order)
     others = len(ordered) - 1
-    more = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others
+    suffix = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others
     return replace(
         alert,
         severity=worst,
         symptoms=tuple(ordered[:MAX_SYMPTOMS]),
-        summary=leading.text + more,
+        summary=leading.text + suffix,
         cause=leading.cause or alert.cause,
     )
 

@@ -119,28 +119,28 @@ class Detector:
         usual = profile.values[slot]
         deviation = x - level
         bare = x - profile.weight * usual
-        rest = bare - level
+        residual = bare - level
         normal.recent.append(bare)
         normal.repeats += REPEAT_RATE * ((x == normal.last_log) - normal.repeats)
         normal.last_log = x
         near = normal.near
         run = normal.run
-        if rest > near:
+        if residual > near:
             run = run + 1 if run > 0 else 1
-        elif rest < -near:
+        elif residual < -near:
             run = run - 1 if run < 0 else -1
         else:
             run = 0
         normal.run = run
-        surprise = rest - phi * before
+        surprise = residual - phi * before
         scaled = surprise / sigma
         if not -OUTLYING < scaled < OUTLYING:
             normal.state = phi * before
             normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
             limit = OUTLYING * sigma
             profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
-            if self._is_anomaly(rest, surprise):
-                findings.append(self._finding("anomaly", time_s, time_s, x - rest, x))
+            if self._is_anomaly(residual, surprise):
+                findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
             return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
         week = normal.week
         week.total += bare
@@ -203,15 +203,15 @@ class Detector:
         normal = self._normal
         if not normal.begin(time_s, x):
             return []
-        rest = x - normal.level
-        side = (rest > normal.near) - (rest < -normal.near)
+        residual = x - normal.level
+        side = (residual > normal.near) - (residual < -normal.near)
         normal.run = normal.run + side if normal.run * side > 0 else side
-        is_wide = abs(rest) > CLIP * normal.sigma_all
+        is_wide = abs(residual) > CLIP * normal.sigma_all
         normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
         findings = []
-        if abs(rest) <= OUTLYING * normal.sigma_all:
-            normal.follow(rest, x)
-        elif self._is_anomaly(rest, rest):
+        if abs(residual) <= OUTLYING * normal.sigma_all:
+            normal.follow(residual, x)
+        elif self._is_anomaly(residual, residual):
             findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
         if not normal.count & TUNE_MASK:
             normal.tune()
@@ -225,11 +225,11 @@ class Detector:
             return []
         return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
 
-    def _is_anomaly(self, rest: float, surprise: float) -> bool:
+    def _is_anomaly(self, residual: float, surprise: float) -> bool:
         """Return whether a value is far from the level, the prediction, and the values before."""
         normal, spike = self._normal, self.settings.spike
         far = max(SPIKE_SIGMAS * normal.sigma, spike)
-        if abs(rest) < far or abs(surprise) < far:
+        if abs(residual) < far or abs(surprise) < far:
             return False
         newest, *before = list(normal.recent)[-1:-7:-1]
         is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)

@@ -210,10 +210,10 @@ class SeriesModel:
             self._end_first_day(self.first_day, time_s - self.started_s)
         return self.count > warm_up and self.profile is None
 
-    def follow(self, rest: float, x: float) -> None:
+    def follow(self, residual: float, x: float) -> None:
         """Update level and noise of the first day with a value that is not an outlier."""
         limit = CLIP * self.sigma_all
-        moved = max(-limit, min(limit, rest))
+        moved = max(-limit, min(limit, residual))
         self.level += FIRST_DAY_GAIN * moved
         self.scale += (moved * moved - self.scale) / min(self.count, 400)
         self.week.total += x

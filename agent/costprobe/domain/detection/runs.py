@@ -135,8 +135,8 @@ def _versions(keys: Sequence[str], text: str) -> dict[str, str]:
     """Parse "driver 550.54, torch 2.13"; a value may contain commas and ends at the next key."""
     versions = {}
     for key, following in zip(keys, [*keys[1:], None], strict=True):
-        rest = text.removeprefix(f"{key} ")
-        end = len(rest) if following is None else rest.find(f", {following} ")
-        versions[key] = rest[: end if end >= 0 else len(rest)]
-        text = rest[end + 2 :] if end >= 0 else ""
+        following_text = text.removeprefix(f"{key} ")
+        end = len(following_text) if following is None else following_text.find(f", {following} ")
+        versions[key] = following_text[: end if end >= 0 else len(following_text)]
+        text = following_text[end + 2 :] if end >= 0 else ""
     return versions

@@ -120,11 +120,11 @@ class _Reader:
         self._at = 0
 
     def take(self, count: int) -> tuple[float, ...]:
-        taken = self._numbers[self._at : self._at + count]
-        if len(taken) != count:
+        numbers = self._numbers[self._at : self._at + count]
+        if len(numbers) != count:
             raise ValueError("the state of a detector is truncated")
         self._at += count
-        return taken
+        return numbers
 
     def end(self) -> None:
         if self._at != len(self._numbers):

@@ -138,20 +138,20 @@ class PriceBook:
             board = self._devices.get(device.parent)
             if planned is not None or board is None:
                 return planned
-            whole = self._rate(board, time_ns)
-            return whole and _of_slices(whole, device.slices, device.slices_of)
-        whole = self._rate(device, time_ns)
+            board_rate = self._rate(board, time_ns)
+            return board_rate and _of_slices(board_rate, device.slices, device.slices_of)
+        board_rate = self._rate(device, time_ns)
         parts = self._parts(device)
         if not parts:
-            return whole
-        if whole is None:
+            return board_rate
+        if board_rate is None:
             # Priced by the slice: unused slices have no price, but draw electricity.
             rates = (self._planned(part, time_ns) for part in parts)
             first = next((rate for rate in rates if rate is not None), None)
             return first and replace(first, per_hour=Decimal(0), parts=(), origins=())
         slices_of = parts[0].slices_of
         held = sum(part.slices for part in parts)
-        return _of_slices(whole, max(0, slices_of - held), slices_of)
+        return _of_slices(board_rate, max(0, slices_of - held), slices_of)
 
     def _rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a whole device."""

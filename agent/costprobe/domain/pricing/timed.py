@@ -170,10 +170,11 @@ def _json_rows(text: str, format_: FigureFormat, currency: str | None) -> list[t
 
 def _check_currency(entry: Any, currency: str | None) -> None:  # noqa: ANN401 - output of the source
     """A price in another currency is an error: it would be added to others as if it were in theirs."""
-    named = _named(entry, ("currency", "Currency")) if isinstance(entry, dict) else None
-    if currency is not None and named is not None and str(named).upper() != currency:
+    entry_currency = _named(entry, ("currency", "Currency")) if isinstance(entry, dict) else None
+    if None not in (currency, entry_currency) and str(entry_currency).upper() != currency:
         raise ValueError(
-            f"its prices are in {named}, the plan in {currency}; use the plan's currency in both"
+            f"its prices are in {entry_currency}, the plan in {currency};"
+            " use the plan's currency in both"
         )
 
 

@@ -111,7 +111,7 @@ def _shown(hints: Sequence[Hint], no_hints: Sequence[NoHint]) -> Iterator[str]:
         yield from (f"     {line}" for line in hint.evidence)
         yield f"     from {hint.had}"
         yield f"     if {'; '.join(hint.assumes)}"
-        yield from (f"     not with {other + 1}: {why}" for other, why in excluded.items())
+        yield from (f"     not with {other + 1}: {reason}" for other, reason in excluded.items())
     for combined in together(hints):
         numbers = ", ".join(str(index + 1) for index in sorted(combined.hints))
         yield f"together {money(combined.saving_per_month, combined.currency)} a month: {numbers}"

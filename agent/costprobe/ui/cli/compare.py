@@ -112,7 +112,9 @@ def command(  # noqa: PLR0913 - an option each
     draws = sys.stdout.isatty() if plot is None else plot
     parts = ["\n".join(_shown(group, limits, plot=draws)) for group in groups]
     if left_out:
-        lines = [f"{out.candidate.name}: {out.reason}" for out in left_out]
+        lines = [
+            f"{candidate_out.candidate.name}: {candidate_out.reason}" for candidate_out in left_out
+        ]
         parts.append("\n".join(["excluded", *(f"  {line}" for line in lines)]))
     click.echo("\n\n".join(parts))
 
@@ -171,7 +173,10 @@ def _document(groups: Sequence[Group], left_out: Sequence[LeftOut]) -> dict[str,
 
 
 def _reasons(left_out: Sequence[LeftOut]) -> list[dict[str, str]]:
-    return [{"name": out.candidate.name, "reason": out.reason} for out in left_out]
+    return [
+        {"name": candidate_out.candidate.name, "reason": candidate_out.reason}
+        for candidate_out in left_out
+    ]
 
 
 def _question(p99_ms: float | None, quality: float | None) -> str:
@@ -241,8 +246,8 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if candidate.idle_share is not None:
         yield f"{candidate.name}: {candidate.idle_share:.0%} of its cost is idle time"
     dropped = [
-        f"{count} {why}"
-        for count, why in (
+        f"{count} {reason}"
+        for count, reason in (
             (candidate.contended, "contended"),
             (candidate.throttled, "throttled"),
             (candidate.outdated, "of older software"),
@@ -266,5 +271,5 @@ def _verdict(group: Group, limits: str) -> Iterator[str]:
         yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
         if answer.not_clearly:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
-    for out in answer.left_out:
-        yield f"  not {out.candidate.name}: {out.reason}"
+    for candidate_out in answer.left_out:
+        yield f"  not {candidate_out.candidate.name}: {candidate_out.reason}"

@@ -109,14 +109,14 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     sources = {SOURCE: source}
     if hourly:
         sources[SOURCE + HOURLY] = replace(source, database=source.database + HOURLY)
-    at = boards_at or BOARDS_FOLDER
+    boards_path = boards_at or BOARDS_FOLDER
     files = {
         folder / "datasources" / "costprobe.yaml": sources_file(sources),
-        folder / "dashboards" / "costprobe.yaml": provider_file(at),
+        folder / "dashboards" / "costprobe.yaml": provider_file(boards_path),
     }
     files |= {folder / "boards" / name: text for name, text in boards().items()}
     _write(files, quiet=as_json)
-    words = [f"copy {folder}/boards to {at} on Grafana's host, and restart Grafana"]
+    words = [f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana"]
     if sink.api == "v2" and secret_file is None:
         words.append(
             "note: without --secret-file Grafana queries without a token, which 2.x rejects"

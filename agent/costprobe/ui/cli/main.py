@@ -122,8 +122,8 @@ class LazyGroup(ExampleGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            named = f"{error.filename}: " if error.filename else ""
-            raise click.ClickException(f"{named}{error.strerror or error}") from error
+            prefix = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{prefix}{error.strerror or error}") from error
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

@@ -146,11 +146,11 @@ def _lines(entry: dict[str, Any]) -> list[str]:
         source = f" ({origin})" if origin else ""
         lines.append(f"    {name}: {money(float(amount), currency)}/h{source}")
     if "tariff_per_kwh" in entry:
-        whole, tariff = (
+        per_kwh, tariff = (
             money(float(entry[key]), currency) for key in ("electricity_per_kwh", "tariff_per_kwh")
         )
         lines.append(
-            f"    electricity not included: {whole}/kWh (tariff {tariff}, PUE {entry['pue']})"
+            f"    electricity not included: {per_kwh}/kWh (tariff {tariff}, PUE {entry['pue']})"
         )
     elif not entry["electricity_included"]:
         lines.append("    electricity not included, and no tariff: set [electricity]")
@@ -161,6 +161,6 @@ def _carbon_lines(entry: dict[str, Any]) -> list[str]:
     carbon = entry["carbon"]
     if carbon is None:
         return []
-    whole = float(carbon["g_per_kwh_with_pue"])
+    g_per_kwh = float(carbon["g_per_kwh_with_pue"])
     grid = f"grid {carbon['g_per_kwh']} {carbon['source']}"
-    return [f"    carbon: {whole:.4g} g CO2e/kWh ({grid}, PUE {carbon['pue']})"]
+    return [f"    carbon: {g_per_kwh:.4g} g CO2e/kWh ({grid}, PUE {carbon['pue']})"]

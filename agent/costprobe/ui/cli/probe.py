@@ -124,7 +124,9 @@ class Bench:
             probe,
             self._target,
             energy=probe.carries_energy,
-            on_progress=lambda at: self.bar.show(f"{self._target.name} {probe.name}", at),
+            on_progress=lambda progress: self.bar.show(
+                f"{self._target.name} {probe.name}", progress
+            ),
             search_anew=search_anew,
         )
         if isinstance(outcome, ProbeFault):

@@ -140,9 +140,9 @@ def _write(file: Path, text: str) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
-                out.write(text)
-                os.fchmod(out.fileno(), MODE)
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+                os.fchmod(stream.fileno(), MODE)
             Path(name).replace(file)
         except BaseException:
             Path(name).unlink(missing_ok=True)

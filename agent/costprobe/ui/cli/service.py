@@ -259,8 +259,8 @@ def _remove_program(root: Path, steps: Steps) -> None:
 def _kept(root: Path) -> list[str]:
     """Return a line for each thing that is kept."""
     remaining = [
-        f"{root / path}: kept, {what}"
-        for path, what in files.KEPT.items()
+        f"{root / path}: kept, {reason}"
+        for path, reason in files.KEPT.items()
         if (root / path).exists() and not (root / path).is_symlink()
     ]
     if _has_user(root):

@@ -272,8 +272,8 @@ def _verdict(curve: SweepCurve) -> str:
     if cheapest is None:
         fastest = curve.points[0]
         return f"no batch is{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
-    by = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
-    return f"batch {cheapest.batch} {by}{within}"
+    reason = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
+    return f"batch {cheapest.batch} {reason}{within}"
 
 
 def _plot(curve: SweepCurve) -> str:

@@ -131,15 +131,15 @@ def command(
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
     """Return the first measurement that has the field, or the one before the dot."""
-    named, _, field = text.rpartition(".")
+    prefix, _, field = text.rpartition(".")
     for name, measurement in SCHEMA.items():
-        if named in ("", name) and field in measurement.fields:
+        if prefix in ("", name) and field in measurement.fields:
             if measurement.fields[field] not in (float, int):
                 raise bad_input(f"--field {text}: is not numeric; see costprobe export")
             return name, field
     field_names = [field for measurement in SCHEMA.values() for field in measurement.fields]
-    near = nearest(field, field_names)
-    hint = f"did you mean {near}?" if near else "see docs/reference/series.md"
+    suggestion = nearest(field, field_names)
+    hint = f"did you mean {suggestion}?" if suggestion else "see docs/reference/series.md"
     raise bad_input(f"--field {text}: unknown field; {hint}")
 
 

@@ -106,16 +106,18 @@ def command(
     devices = discovered_devices(settings.config.telemetry)
     names = {device.name for device in devices}
     groups = {
-        group: of for group, of in measured.groups.items() if set(group[0].split(TOGETHER)) <= names
+        group: samples
+        for group, samples in measured.groups.items()
+        if set(group[0].split(TOGETHER)) <= names
     }
     if not groups:
         raise click.ClickException("no sample is from a device that this host has now")
     measured = MeasuredSamples(groups, measured.swept)
-    plans = _Plans(settings, devices, min(of[0].time_ns for of in groups.values()))
+    plans = _Plans(settings, devices, min(samples[0].time_ns for samples in groups.values()))
     alternatives = plans.alternatives(file, reservations)
     priced = [
-        compared(group, of, [*alternatives, *_other_ways(group, measured, plans)])
-        for group, of in groups.items()
+        compared(group, samples, [*alternatives, *_other_ways(group, measured, plans)])
+        for group, samples in groups.items()
     ]
     click.echo(json.dumps(priced) if as_json else "\n\n".join(shown(entry) for entry in priced))
 
@@ -183,8 +185,10 @@ class _Plans:
         }
         keys = {"plan": "reserved", "term": term, "discount": discount, "valid_from": self._began}
         if rented:
-            own = (plan.model_dump(exclude={"plan", "valid_from"}) for plan in rented.values())
-            return [_taken({**plan_keys, **keys}) for plan_keys in own]
+            rented_keys = (
+                plan.model_dump(exclude={"plan", "valid_from"}) for plan in rented.values()
+            )
+            return [_taken({**plan_keys, **keys}) for plan_keys in rented_keys]
         return [
             _taken(
                 {
@@ -208,10 +212,10 @@ def _other_ways(group: Group, measured: MeasuredSamples, plans: _Plans) -> list[
     for (other_device, other_probe), others in measured.groups.items():
         if other_probe != probe or plans.kinds.get(other_device) == plans.kinds.get(device):
             continue
-        taken = as_if(samples, typical(others))
+        estimate = as_if(samples, typical(others))
         is_priced = plans.actual.terms(other_device, samples[-1].time_ns) is not None
         book, words = (plans.actual, "") if is_priced else (plans.listed, f", {LISTED}")
-        alternatives.append(Alternative(f"on {other_device}{words}", book, samples=taken))
+        alternatives.append(Alternative(f"on {other_device}{words}", book, samples=estimate))
     return alternatives
 
 

@@ -118,13 +118,13 @@ def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
 
 
 def _marks(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
-    given = known(pairs, ("since", "until"))
-    return marks_document(reader, time_range(given, "24h", now_ns))
+    parameters = known(pairs, ("since", "until"))
+    return marks_document(reader, time_range(parameters, "24h", now_ns))
 
 
 def _incidents(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
-    given = known(pairs, ("since", "until"))
-    return incidents_document(reader, time_range(given, "7d", now_ns))
+    parameters = known(pairs, ("since", "until"))
+    return incidents_document(reader, time_range(parameters, "7d", now_ns))
 
 
 def _sweeps(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:

@@ -71,13 +71,13 @@ class DashboardBudgets:
         with self._lock:
             begun_ns = self._clock.monotonic_ns()
             if self._made is None or begun_ns >= self._fresh_until_ns:
-                self._made = self._looked(reader)
+                self._made = self._computed(reader)
                 ended_ns = self._clock.monotonic_ns()
                 rest_ns = max(int(FRESH_S * NS_PER_S), REST_FACTOR * (ended_ns - begun_ns))
                 self._fresh_until_ns = ended_ns + rest_ns
             return self._made
 
-    def _looked(self, reader: StoreReader) -> dict[str, Any]:
+    def _computed(self, reader: StoreReader) -> dict[str, Any]:
         if self._path is not None:
             # `costprobe config check` reports the problem; the dashboard keeps the last valid configuration.
             with suppress(ConfigError):

@@ -64,8 +64,8 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in HEADERS}
-                kept = [pair for pair in message.get("headers", ()) if pair[0] not in own]
+                own_headers = {name for name, _ in HEADERS}
+                kept = [pair for pair in message.get("headers", ()) if pair[0] not in own_headers]
                 message = {**message, "headers": [*kept, *HEADERS]}
             await send(message)
 
@@ -93,8 +93,8 @@ def is_allowed(host: str, allowed: Collection[str]) -> bool:
         allowed: Names in lower case.
     """
     if host.startswith("["):
-        address, bracket, rest = host[1:].partition("]")
-        return bool(bracket) and _is_port(rest) and _is_address(address, 6)
+        address, bracket, port = host[1:].partition("]")
+        return bool(bracket) and _is_port(port) and _is_address(address, 6)
     name, colon, port = host.partition(":")
     return _is_port(colon + port) and (_lowered(name) in allowed or _is_address(name, 4))
 

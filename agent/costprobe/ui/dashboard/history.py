@@ -179,7 +179,7 @@ def _spend(cost: SeriesValues, used: SeriesValues | None, day: TimeSpan) -> dict
         if time_ns >= day.start_ns
     ]
     judged = [(amount, util_pct[time_ns]) for time_ns, amount in rows if time_ns in util_pct]
-    whole = sum(amount for amount, _ in judged)
+    judged_cost = sum(amount for amount, _ in judged)
     idle = sum(amount for amount, pct in judged if pct < IDLE_BELOW_PCT)
     parts = list(spend_by_step(cost_rows([cost]), USUAL_S, day, DAY_NS))
     covered_s = {cost.tags.get("device", ""): sum(part_s for *_, part_s in parts)}
@@ -188,5 +188,5 @@ def _spend(cost: SeriesValues, used: SeriesValues | None, day: TimeSpan) -> dict
         "cost": sum(amount for _, amount, _ in parts),
         "coverage": coverage_of(covered_s, SPEND_RANGE_S),
         "samples": len(rows),
-        "idle_share": idle / whole if whole > 0 else None,
+        "idle_share": idle / judged_cost if judged_cost > 0 else None,
     }

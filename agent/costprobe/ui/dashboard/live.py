@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from costprobe.adapters.storage.errors import StoreError
 
 LISTENERS_MAX = 32
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 HEARTBEAT_S = 15.0
 # A listener that reads nothing for this long has disconnected.
 SEND_TIMEOUT_S = 20.0
@@ -69,7 +69,7 @@ class Live:
         self,
         store: Path,
         document: Callable[[], dict[str, Any]],
-        poll_every_s: float = LOOK_EVERY_S,
+        poll_every_s: float = POLL_EVERY_S,
         listeners_max: int = LISTENERS_MAX,
     ) -> None:
         self._store = store
@@ -118,13 +118,13 @@ class Live:
             yield await listener.take(HEARTBEAT_S)
 
     async def _watch(self) -> None:
-        seen = self._version()
+        previous = self._version()
         while True:
             await asyncio.sleep(self._poll_every_s)
             version = self._version()
-            if version == seen:
+            if version == previous:
                 continue
-            seen = version
+            previous = version
             message = await asyncio.to_thread(self._message)
             for listener in self._listeners:
                 listener.put(message)

@@ -80,19 +80,19 @@ def known(pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, s
     return parameters
 
 
-def time_range(given: Mapping[str, str], default: str, now_ns: int) -> TimeRange:
+def time_range(parameters: Mapping[str, str], default: str, now_ns: int) -> TimeRange:
     """Parse `since` and `until`, each a duration before now or ISO 8601.
 
     Args:
-        given: Parameters.
+        parameters: Parameters.
         default: Default of `since`.
         now_ns: UTC in ns; default of `until`.
 
     Raises:
         ParameterError: A time is malformed, or the range is empty or too long.
     """
-    since_ns = _moment_ns("since", given.get("since", default), now_ns)
-    until_ns = _moment_ns("until", given["until"], now_ns) if "until" in given else now_ns
+    since_ns = _moment_ns("since", parameters.get("since", default), now_ns)
+    until_ns = _moment_ns("until", parameters["until"], now_ns) if "until" in parameters else now_ns
     length_s = (until_ns - since_ns) / NS_PER_S
     if length_s < RANGE_S_MIN:
         raise ParameterError("since: must be at least a second before until")
@@ -107,22 +107,22 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
     Raises:
         ParameterError: A parameter is invalid.
     """
-    given = known(pairs, ("field", "since", "until", "points", "rows", *TAGS))
-    measurement, name = _numeric_field(given.get("field", "cost_per_inference"))
+    parameters = known(pairs, ("field", "since", "until", "points", "rows", *TAGS))
+    measurement, name = _numeric_field(parameters.get("field", "cost_per_inference"))
     return TrendQuery(
         measurement,
         name,
-        time_range(given, "24h", now_ns),
-        _whole_number(given, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
-        _whole_number(given, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
-        {tag: given[tag] for tag in TAGS if tag in given},
+        time_range(parameters, "24h", now_ns),
+        _whole_number(parameters, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
+        _whole_number(parameters, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
+        {tag: parameters[tag] for tag in TAGS if tag in parameters},
     )
 
 
 def _whole_number(
-    given: Mapping[str, str], name: str, default: int, limits: tuple[int, int]
+    parameters: Mapping[str, str], name: str, default: int, limits: tuple[int, int]
 ) -> int:
-    text = given.get(name, str(default))
+    text = parameters.get(name, str(default))
     least, most = limits
     if (
         not (text.isascii() and text.isdigit() and len(text) <= len(str(most)))
@@ -134,9 +134,9 @@ def _whole_number(
 
 def _numeric_field(text: str) -> tuple[str, str]:
     """Return the first measurement with the field, or the one named before a dot."""
-    named, _, name = text.rpartition(".")
+    prefix, _, name = text.rpartition(".")
     for measurement, schema in SCHEMA.items():
-        if named in ("", measurement) and name in schema.fields:
+        if prefix in ("", measurement) and name in schema.fields:
             if schema.fields[name] not in (float, int):
                 raise ParameterError(f"field: {text} is not numeric")
             return measurement, name

@@ -76,10 +76,12 @@ class InfluxqlApi:
 
     def _post(self, body: bytes, secrets: Sequence[str]) -> HttpResponse:
         try:
-            to = Destination.parse(self._url + "/query")
-            response = self._http.request("POST", to, self._headers, body)
+            destination = Destination.parse(self._url + "/query")
+            response = self._http.request("POST", destination, self._headers, body)
             now_s = self._clock.time_ns() / NS_PER_S
-            raise_for_status(response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=to.is_tls)
+            raise_for_status(
+                response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
+            )
         except DeliveryError as error:
             raise SetupError(f"{self._url}: {error.reason}") from None
         return response

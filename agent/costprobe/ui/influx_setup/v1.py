@@ -69,10 +69,10 @@ class InfluxV1Setup:
         self._api.query(text, *hidden)
 
     def _database_steps(self, database: str, policy: str, keep_s: float) -> list[SetupStep]:
-        what = f"database {database}, {retention_text(keep_s)}"
+        subject = f"database {database}, {retention_text(keep_s)}"
         if [database] not in _rows(self._api.query("SHOW DATABASES")):
             text = influxql.create_database(database, policy, keep_s)
-            return [SetupStep(what, partial(self._run, text))]
+            return [SetupStep(subject, partial(self._run, text))]
         shown = f"SHOW RETENTION POLICIES ON {influxql.name(database)}"
         policies = {row[0]: row[1] for row in _rows(self._api.query(shown))}
         if policy not in policies:
@@ -86,7 +86,7 @@ class InfluxV1Setup:
         # Shown as 720h0m0s; 0s means indefinitely.
         is_s = parse_duration_s(policies[policy])
         if is_s == float(influxql.duration(keep_s)[:-1]):
-            return [SetupStep(what)]
+            return [SetupStep(subject)]
         # A shorter retention would delete rows, which is left to the operator.
         change = (
             f"ALTER RETENTION POLICY {influxql.name(policy)} ON {influxql.name(database)}"
@@ -108,7 +108,7 @@ class InfluxV1Setup:
         steps = []
         for rolled in ROLLED:
             name = influxql.query_name(rolled)
-            what = f"continuous query {name}"
+            subject = f"continuous query {name}"
             text = influxql.create_query(
                 rolled,
                 (self._database, self._policy),
@@ -116,11 +116,11 @@ class InfluxV1Setup:
                 self._options.late_s,
             )
             if name not in existing:
-                steps.append(SetupStep(what, partial(self._run, text)))
+                steps.append(SetupStep(subject, partial(self._run, text)))
             elif influxql.is_same(text, existing[name]):
-                steps.append(SetupStep(what))
+                steps.append(SetupStep(subject))
             else:
-                steps.append(SetupStep(f"{what}, replaced", partial(self._replace, name, text)))
+                steps.append(SetupStep(f"{subject}, replaced", partial(self._replace, name, text)))
         return steps
 
     def _replace(self, name: str, text: str) -> None:
@@ -130,22 +130,24 @@ class InfluxV1Setup:
 
     def _writer_steps(self, user: str) -> list[SetupStep]:
         users = {row[0]: row[1] for row in _rows(self._api.query("SHOW USERS"))}
-        what, granted = f"user {user}", f"user {user} may write to {self._database}"
+        subject, granted = f"user {user}", f"user {user} may write to {self._database}"
         grant = f"GRANT WRITE ON {influxql.name(self._database)} TO {influxql.name(user)}"
         if user not in users:
             create = partial(self._create_user, user)
             path = self._secret_file
             note = "" if path is None or path.exists() else f"its password will be in {path}"
-            return [SetupStep(what, create, note), SetupStep(granted, partial(self._run, grant))]
+            return [SetupStep(subject, create, note), SetupStep(granted, partial(self._run, grant))]
         if users[user]:
             return [
-                SetupStep(what, note="is an administrator; a user with only write access is safer")
+                SetupStep(
+                    subject, note="is an administrator; a user with only write access is safer"
+                )
             ]
         shown = self._api.query(f"SHOW GRANTS FOR {influxql.name(user)}")
         rights = {row[0]: row[1] for row in _rows(shown)}
         if rights.get(self._database) in {"WRITE", "ALL PRIVILEGES"}:
-            return [SetupStep(what), SetupStep(granted)]
-        return [SetupStep(what), SetupStep(granted, partial(self._run, grant))]
+            return [SetupStep(subject), SetupStep(granted)]
+        return [SetupStep(subject), SetupStep(granted, partial(self._run, grant))]
 
     def _create_user(self, user: str) -> None:
         path = self._secret_file

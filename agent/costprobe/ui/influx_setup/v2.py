@@ -119,14 +119,14 @@ class InfluxV2Setup:
         self._bucket_ids[bucket] = str(created.id)
 
     def _mapping_step(self, bucket: str) -> SetupStep:
-        what = f"DBRP mapping from InfluxQL's database {bucket} to the bucket"
+        subject = f"DBRP mapping from InfluxQL's database {bucket} to the bucket"
         if bucket in self._bucket_ids:
             api = self._models.DBRPsService(self._library.api_client)
             mappings = self._call(api.get_dbr_ps, org_id=self._org_id, db=bucket)
             for mapping in mappings.content or []:
                 if mapping.bucket_id == self._bucket_ids[bucket] and mapping.default:
-                    return SetupStep(what)
-        return SetupStep(what, partial(self._create_mapping, bucket))
+                    return SetupStep(subject)
+        return SetupStep(subject, partial(self._create_mapping, bucket))
 
     def _create_mapping(self, bucket: str) -> None:
         request = self._models.DBRPCreate(
@@ -139,22 +139,22 @@ class InfluxV2Setup:
         self._call(self._models.DBRPsService(self._library.api_client).post_dbrp, request)
 
     def _task_step(self, name: str, text: str) -> SetupStep:
-        what, api = f"task {name}", self._library.tasks_api()
+        subject, api = f"task {name}", self._library.tasks_api()
         for task in self._call(api.find_tasks, name=name, org_id=self._org_id) or []:
             if task.name == name:
                 if task.flux == text:
-                    return SetupStep(what)
+                    return SetupStep(subject)
                 update = self._models.TaskUpdateRequest(flux=text)
                 replace = partial(self._run, api.update_task_request, task.id, update)
-                return SetupStep(f"{what}, replaced", replace)
+                return SetupStep(f"{subject}, replaced", replace)
         request = self._models.TaskCreateRequest(org_id=self._org_id, flux=text, status="active")
-        return SetupStep(what, partial(self._run, api.create_task, task_create_request=request))
+        return SetupStep(subject, partial(self._run, api.create_task, task_create_request=request))
 
     def _token_step(self, path: Path) -> SetupStep:
-        what = f"token that may only write to bucket {self._bucket}, in {path}"
+        subject = f"token that may only write to bucket {self._bucket}, in {path}"
         if path.exists():
-            return SetupStep(what, note="the file is not changed")
-        return SetupStep(what, partial(write_new_secret, path, self._create_token))
+            return SetupStep(subject, note="the file is not changed")
+        return SetupStep(subject, partial(write_new_secret, path, self._create_token))
 
     def _create_token(self) -> str:
         resource = self._models.PermissionResource(

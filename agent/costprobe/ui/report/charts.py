@@ -177,13 +177,19 @@ def _drawing(
         y = f"{frame.y(value):.1f}"
         grid = {"class": "grid", "x1": str(_LEFT), "x2": str(WIDTH - _RIGHT), "y1": y, "y2": y}
         ET.SubElement(svg, "line", grid)
-        at = {"class": "tick", "x": str(_LEFT - 6), "y": y, "dy": "0.32em", "text-anchor": "end"}
-        ET.SubElement(svg, "text", at).text = value_text(value)
+        attributes = {
+            "class": "tick",
+            "x": str(_LEFT - 6),
+            "y": y,
+            "dy": "0.32em",
+            "text-anchor": "end",
+        }
+        ET.SubElement(svg, "text", attributes).text = value_text(value)
     name = day if frame.until_ns - frame.since_ns > 3 * _DAY_NS else minute
     for tick, anchor in ((0, "start"), (1, "middle"), (2, "end")):
         time_ns = frame.since_ns + (frame.until_ns - frame.since_ns) * tick // 2
-        at = {"class": "tick", "x": f"{frame.x(time_ns):.1f}", "y": str(HEIGHT - 8)}
-        ET.SubElement(svg, "text", {**at, "text-anchor": anchor}).text = name(time_ns)
+        attributes = {"class": "tick", "x": f"{frame.x(time_ns):.1f}", "y": str(HEIGHT - 8)}
+        ET.SubElement(svg, "text", {**attributes, "text-anchor": anchor}).text = name(time_ns)
     return svg
 
 
@@ -199,11 +205,11 @@ def _draw_mark(svg: ET.Element, frame: ChartFrame, mark: Mark) -> None:
 
 def _alone(buckets: Sequence[Bucket], step_ns: int) -> list[Bucket]:
     """Return the isolated steps: a line of one point is invisible."""
-    near = set()
+    joined = set()
     for index, (bucket, other) in enumerate(pairwise(buckets)):
         if other.time_ns - bucket.time_ns <= step_ns * _GAP_STEPS:
-            near |= {index, index + 1}
-    return [bucket for index, bucket in enumerate(buckets) if index not in near]
+            joined |= {index, index + 1}
+    return [bucket for index, bucket in enumerate(buckets) if index not in joined]
 
 
 def _text(svg: ET.Element) -> str:

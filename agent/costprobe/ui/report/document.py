@@ -34,7 +34,10 @@ def document(report: Report) -> dict[str, Any]:
             }
             for group in report.models
         ],
-        "left_out": [{"name": out.candidate.name, "reason": out.reason} for out in report.left_out],
+        "left_out": [
+            {"name": rejected.candidate.name, "reason": rejected.reason}
+            for rejected in report.left_out
+        ],
         "trends": [_trend(trend) for trend in report.trends],
         "changes": [_change(change) for change in report.changes],
         "more_changes": report.more_changes,

@@ -77,7 +77,7 @@ def report_of(
         *service_candidates(now, {service.name: service.quality for service in config.service}),
     ]
     groups, left_out = compared(candidates)
-    listed, more = changes(reader.points("event", since_ns, until_ns))
+    listed, unlisted = changes(reader.points("event", since_ns, until_ns))
     hints, no_hints = advice(past.history)
 
     def currency_at(device: str, time_ns: int) -> str:
@@ -100,7 +100,7 @@ def report_of(
         left_out=left_out,
         trends=trends(priced, period),
         changes=listed,
-        more_changes=more,
+        more_changes=unlisted,
         hints=hints,
         no_hints=no_hints,
         outlooks=[outlook_of(status, note) for status, note in budgets],
@@ -145,8 +145,8 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
             rows = cost_rows(series for series in boards if series.tags.get("device", "") == device)
             for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
                 amounts[field] = amounts.get(field, 0.0) + amount
-                own = covered_s.setdefault(field, {})
-                own[device] = own.get(device, 0.0) + part_s
+                device_covered_s = covered_s.setdefault(field, {})
+                device_covered_s[device] = device_covered_s.get(device, 0.0) + part_s
     energy_j, carbon_g = amounts.get("energy_j"), amounts.get("carbon_g")
     of_energy, of_carbon = covered_s.get("energy_j", {}), covered_s.get("carbon_g", {})
     known_s = math.fsum(of_energy.values())

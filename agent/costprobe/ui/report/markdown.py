@@ -13,6 +13,7 @@ from costprobe.ui.report.words import (
     KINDS,
     PARTS,
     carbon,
+    cause_text,
     change_pct,
     cost_of,
     electricity,
@@ -22,7 +23,6 @@ from costprobe.ui.report.words import (
     period,
     share,
     spend_change,
-    why,
 )
 from costprobe.ui.text import per_million_tokens
 
@@ -130,7 +130,8 @@ def _models(report: Report) -> Iterator[str]:
     if report.left_out:
         yield ""
         yield from (
-            f"- {escaped(out.candidate.name)}: {escaped(out.reason)}" for out in report.left_out
+            f"- {escaped(rejected.candidate.name)}: {escaped(rejected.reason)}"
+            for rejected in report.left_out
         )
 
 
@@ -167,7 +168,7 @@ def _changes(report: Report) -> Iterator[str]:
                 KINDS.get(change.kind, change.kind),
                 change.subject,
                 change.title + (f" ({change.times} times)" if change.times > 1 else ""),
-                why(change) or "-",
+                cause_text(change) or "-",
             )
             for change in report.changes
         ],

@@ -17,11 +17,11 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
         status: Spend and forecast.
         note: Reason why the forecast does not use the best method.
     """
-    budget, rest = status.budget, status.rest
+    budget, remaining = status.budget, status.remaining
     starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
     notes = [f"coverage {status.coverage:.0%} of the elapsed time"]
-    if rest is not None:
-        notes.insert(0, f"{rest.method} from {rest.hours} h")
+    if remaining is not None:
+        notes.insert(0, f"{remaining.method} from {remaining.hours} h")
     return Outlook(
         name=budget.name,
         currency=budget.currency,

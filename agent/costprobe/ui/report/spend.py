@@ -109,8 +109,8 @@ def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
         if amount:
             uses[currency].append(Use(service, part, amount))
     return {
-        currency: sorted(of, key=lambda use: (-use.amount, use.service, use.part))
-        for currency, of in uses.items()
+        currency: sorted(uses_of_currency, key=lambda use: (-use.amount, use.service, use.part))
+        for currency, uses_of_currency in uses.items()
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from costprobe.ui.report.model import Report
-from costprobe.ui.report.words import why
+from costprobe.ui.report.words import cause_text
 from costprobe.ui.text import iso
 
 HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
@@ -20,12 +20,12 @@ Row = tuple[str, str, str, str, str | float, str]
 
 def spreadsheet(report: Report) -> str:
     """Format a report as CSV with a header line; times are UTC in ISO 8601."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(HEADS)
-    for section, time, name, what, value, unit in _rows(report):
-        writer.writerow((section, time, harmless(name), what, value, unit))
-    return out.getvalue()
+    for section, time, name, quantity, value, unit in _rows(report):
+        writer.writerow((section, time, harmless(name), quantity, value, unit))
+    return buffer.getvalue()
 
 
 def harmless(text: str) -> str:
@@ -38,14 +38,14 @@ def _rows(report: Report) -> Iterator[Row]:
     yield "period", iso(report.until_ns), report.host, "until", iso(report.until_ns), ""
     yield from _spend(report)
     drawn = report.drawn
-    for what, value, unit in (
+    for quantity, value, unit in (
         ("energy", drawn.energy_kwh, "kWh"),
         ("energy_coverage", drawn.energy_coverage, "share"),
         ("carbon", drawn.carbon_kg, "kg"),
         ("carbon_coverage", drawn.carbon_coverage, "share"),
     ):
         if value is not None:
-            yield "drawn", "", report.host, what, value, unit
+            yield "drawn", "", report.host, quantity, value, unit
     yield from _models(report)
     yield from _moves(report)
     yield from _plans(report)
@@ -63,11 +63,11 @@ def _moves(report: Report) -> Iterator[Row]:
                 trend.currency,
             )
     for change in report.changes:
-        text = harmless(f"{change.title}; {why(change)}")
+        text = harmless(f"{change.title}; {cause_text(change)}")
         yield f"change: {change.kind}", iso(change.time_ns), change.subject, "text", text, ""
         if change.change_pct is not None:
-            at = iso(change.since_ns)
-            yield f"change: {change.kind}", at, change.subject, "change", change.change_pct, "%"
+            since = iso(change.since_ns)
+            yield f"change: {change.kind}", since, change.subject, "change", change.change_pct, "%"
 
 
 def _plans(report: Report) -> Iterator[Row]:
@@ -75,7 +75,7 @@ def _plans(report: Report) -> Iterator[Row]:
         saving = str(hint.saving_per_month)
         yield "saving", "", f"{hint.subject}: {hint.action}", "per_month", saving, hint.currency
     for budget in report.outlooks:
-        for what, amount in (
+        for quantity, amount in (
             ("planned", budget.planned),
             ("spent", budget.spent),
             ("expected", budget.expected),
@@ -83,7 +83,7 @@ def _plans(report: Report) -> Iterator[Row]:
             ("high", budget.high),
         ):
             if amount is not None:
-                yield "budget", "", budget.name, what, str(amount), budget.currency
+                yield "budget", "", budget.name, quantity, str(amount), budget.currency
     for price in report.prices:
         plan = f"per_hour ({price.plan})"
         yield "price", "", price.device, plan, str(price.per_hour), price.currency
@@ -111,7 +111,7 @@ def _models(report: Report) -> Iterator[Row]:
     for group in report.models:
         for placed in group.placed:
             candidate = placed.candidate
-            for what, summary, unit in (
+            for quantity, summary, unit in (
                 ("cost_per_inference", candidate.cost, candidate.currency),
                 ("latency_p50", candidate.latency_p50_ms, "ms"),
                 ("latency_p99", candidate.latency_p99_ms, "ms"),
@@ -123,4 +123,11 @@ def _models(report: Report) -> Iterator[Row]:
                 ("energy_per_million_tokens_out", candidate.energy_per_million_tokens_out_j, "J"),
             ):
                 if summary is not None:
-                    yield f"model ({group.basis})", "", candidate.name, what, summary.value, unit
+                    yield (
+                        f"model ({group.basis})",
+                        "",
+                        candidate.name,
+                        quantity,
+                        summary.value,
+                        unit,
+                    )

@@ -50,13 +50,13 @@ def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
     groups: dict[Key, list[Point]] = defaultdict(list)
     for row in costs:
         groups[_key(row)].append(row)
-    named = {key for key in groups if key[3]}
+    model_keys = {key for key in groups if key[3]}
     trends = []
     for key, rows in groups.items():
         if (
             key[0] == "serving"
             and not key[3]
-            and any(_is_of(model_key, key) for model_key in named)
+            and any(_is_of(model_key, key) for model_key in model_keys)
         ):
             continue  # the row of several models together
         trend = _trend(key, rows, period)
@@ -92,7 +92,7 @@ def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:
         if period.since_ns <= row.time_ns < period.until_ns:
             steps[row.time_ns // step].append(row)
     buckets = _buckets(steps, step, cost_of)
-    now = cost_of([row for of in steps.values() for row in of])
+    now = cost_of([row for step_rows in steps.values() for row in step_rows])
     if now is None or not buckets:
         return None
     before = cost_of([row for row in rows if row.time_ns < period.since_ns])

@@ -143,7 +143,7 @@ def electricity(price: Price) -> str:
     return "in the price" if price.electricity_included else "no tariff: not included"
 
 
-def why(change: ReportedChange) -> str:
+def cause_text(change: ReportedChange) -> str:
     """Describe the cause of an event."""
     parts = [change.detail]
     if change.before or change.after:

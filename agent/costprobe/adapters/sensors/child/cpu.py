@@ -129,8 +129,8 @@ def utilization(before: CpuTicks, after: CpuTicks) -> float:
 def find_temperature_files(root: Path) -> tuple[Path, ...]:
     """The files that hold the processors' temperatures in thousandths of a degree Celsius."""
     monitors = sorted((root / "sys/class/hwmon").glob("hwmon*"))
-    named = [monitor for monitor in monitors if _read(monitor / "name") in HWMON_NAMES]
-    inputs = tuple(path for monitor in named for path in sorted(monitor.glob("temp*_input")))
+    cpu_monitors = [monitor for monitor in monitors if _read(monitor / "name") in HWMON_NAMES]
+    inputs = tuple(path for monitor in cpu_monitors for path in sorted(monitor.glob("temp*_input")))
     if inputs:
         return inputs
     zones = sorted((root / "sys/class/thermal").glob("thermal_zone*"))

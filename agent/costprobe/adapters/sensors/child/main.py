@@ -147,7 +147,7 @@ class SensorChild:
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
-        self._writer.write(*(each for each in messages if self._is_for_the_daemon(each)))
+        self._writer.write(*(message for message in messages if self._is_for_the_daemon(message)))
         for message in messages:
             match message["type"]:
                 case "stop":

@@ -74,7 +74,7 @@ def pids_of(memory: bytes, count: int) -> frozenset[int]:
     # A driver that clears the whole memory leaves no trace of the size.
     size = next(sizes, DOCUMENTED_BYTES)
     starts = range(0, count * size, size)
-    pids = (int.from_bytes(memory[at : at + PID_BYTES], "little") for at in starts)
+    pids = (int.from_bytes(memory[start : start + PID_BYTES], "little") for start in starts)
     return frozenset(pid for pid in pids if pid)
 
 

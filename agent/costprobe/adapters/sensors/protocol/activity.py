@@ -136,8 +136,8 @@ class ActivityLog:
             own_pids: Processes that may use the device: the probe's own.
             busy_pids: Processes that were busy on it in the window; None if unknown.
         """
-        whole = [sample for sample in self._samples if not sample.is_quick]
-        inside, near = self._within(whole, start_ns, end_ns)
+        full_samples = [sample for sample in self._samples if not sample.is_quick]
+        inside, near = self._within(full_samples, start_ns, end_ns)
         _, all_near = self._within(self._samples, start_ns, end_ns)
         loaded = _while_held(near, own_pids)
         power = _series(near, "throttle_power_s")

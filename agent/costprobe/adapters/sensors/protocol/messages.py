@@ -245,17 +245,17 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes; return the lines that they complete, without line ends."""
-        *lines, rest = (self._buffer + data).split(b"\n")
+        *lines, incomplete = (self._buffer + data).split(b"\n")
         if lines and self._skipping:
             lines.pop(0)
             self._skipping = False
-        whole = [line for line in lines if len(line) <= self._max_bytes]
-        self.overlong_lines += len(lines) - len(whole)
+        complete = [line for line in lines if len(line) <= self._max_bytes]
+        self.overlong_lines += len(lines) - len(complete)
         if self._skipping:
-            rest = b""
-        elif len(rest) > self._max_bytes:
+            incomplete = b""
+        elif len(incomplete) > self._max_bytes:
             self.overlong_lines += 1
             self._skipping = True
-            rest = b""
-        self._buffer = rest
-        return whole
+            incomplete = b""
+        self._buffer = incomplete
+        return complete

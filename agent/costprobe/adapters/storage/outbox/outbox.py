@@ -135,10 +135,10 @@ def backlog(connection: sqlite3.Connection, acked_seq: int) -> Backlog:
     return Backlog(int(points), int(oldest[0]) if oldest else None)
 
 
-def count(connection: sqlite3.Connection, name: str, more: int) -> None:
+def count(connection: sqlite3.Connection, name: str, added: int) -> None:
     """Add to a persistent counter."""
     connection.execute("INSERT OR IGNORE INTO counters (name, value) VALUES (?, 0)", (name,))
-    connection.execute("UPDATE counters SET value = value + ? WHERE name = ?", (more, name))
+    connection.execute("UPDATE counters SET value = value + ? WHERE name = ?", (added, name))
 
 
 def counted(connection: sqlite3.Connection, name: str) -> int:

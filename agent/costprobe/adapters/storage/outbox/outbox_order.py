@@ -190,7 +190,7 @@ def window(span: RowRange, *, newest_first: bool) -> RowRange:
     return span._replace(until=min(span.until, span.after + WINDOW_SEQS))
 
 
-def set_apart(
+def move_to_backlog(
     progress: Progress, newest_seq: int, over_points: int, *, important_first: bool
 ) -> Progress:
     """Move the live rows to the backlog if they are more than `over_points`.
@@ -204,11 +204,11 @@ def set_apart(
     kinds: tuple[RowKind, ...] = ("important", "rest") if important_first else ("all",)
     spans = list(progress.spans)
     for kind in kinds:
-        at = next((i for i, span in enumerate(spans) if _extends(span, kind, progress)), None)
-        if at is None:
+        index = next((i for i, span in enumerate(spans) if _extends(span, kind, progress)), None)
+        if index is None:
             spans.append(RowRange(kind, progress.live_seq, newest_seq))
         else:
-            spans[at] = spans[at]._replace(until=newest_seq)
+            spans[index] = spans[index]._replace(until=newest_seq)
     if len(spans) > SPANS_MAX:
         return progress  # keep the rows live, in order
     return Progress(newest_seq, tuple(sorted(spans, key=_by_place)))
@@ -282,6 +282,6 @@ def sinks(connection: sqlite3.Connection) -> list[SinkStatus]:
         " FROM cursors ORDER BY sink"
     ).fetchall()
     return [
-        SinkStatus(sink, acked_seq, backlog(connection, sink), *rest)
-        for sink, acked_seq, *rest in rows
+        SinkStatus(sink, acked_seq, backlog(connection, sink), *counts)
+        for sink, acked_seq, *counts in rows
     ]

@@ -13,7 +13,7 @@ from costprobe.adapters.storage.outbox.outbox_order import Progress
 from costprobe.core.clock import Clock
 from costprobe.core.outbox import OutboxRow, RowBatch, RowRange
 
-_LOOKS_MAX = 20
+_WINDOWS_MAX = 20
 _STEPS_MAX = 100
 _NO_END = 2**63 - 1
 
@@ -96,10 +96,10 @@ class BacklogRows:
 
     def batch(self, limit: int) -> RowBatch | None:
         """Return the next rows; None without a backlog, or if the part that was read had none."""
-        for _ in range(_LOOKS_MAX):
+        for _ in range(_WINDOWS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
-                window, rows = self._look(connection, progress, limit)
+                window, rows = self._next_rows(connection, progress, limit)
             if window is None or rows is not None:
                 return rows
             self._remove(window, 0, ())
@@ -109,7 +109,7 @@ class BacklogRows:
         """Return the rows after a batch; None if the part that was read had none. Thread-safe."""
         with self._access.reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._access.sink).without(batch.covered)
-            return self._look(connection, progress, limit)[1]
+            return self._next_rows(connection, progress, limit)[1]
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
         """Return the rows of a batch as a list, in the order in which they are sent."""
@@ -132,7 +132,7 @@ class BacklogRows:
         done = outbox_order.first_part(batch.covered, seq, newest_first=newest_first)
         self._remove(done, sent, rejected)
 
-    def _look(
+    def _next_rows(
         self, connection: sqlite3.Connection, progress: Progress, limit: int
     ) -> tuple[RowRange | None, RowBatch | None]:
         """Return the range that is read next, and its rows."""
@@ -179,15 +179,18 @@ class SinkOutbox:
         self.live = LiveRows(access)
         self.backlog = BacklogRows(access, important_first=important_first)
 
-    def set_apart(self, over_points: int) -> None:
+    def move_to_backlog(self, over_points: int) -> None:
         """Move the live rows to the backlog if they are more than `over_points`."""
         with self._access.reader.snapshot("read") as connection:
             progress = outbox_order.load(connection, self._access.sink)
-            if self._apart(progress, outbox.newest_seq(connection), over_points) == progress:
+            if (
+                self._with_live_moved(progress, outbox.newest_seq(connection), over_points)
+                == progress
+            ):
                 return
         with self._access.database.transaction("move rows to a backlog in") as connection:
             progress = outbox_order.load(connection, self._access.sink)
-            progress = self._apart(progress, outbox.newest_seq(connection), over_points)
+            progress = self._with_live_moved(progress, outbox.newest_seq(connection), over_points)
             outbox_order.keep(connection, self._access.sink, progress, self._access.clock.time_ns())
 
     def keep_bound(self) -> int:
@@ -201,7 +204,7 @@ class SinkOutbox:
             over = outbox_bound.excess(connection, progress, self._max_points)
         dropped = 0
         if over:
-            self.set_apart(0)
+            self.move_to_backlog(0)
         for _ in range(_STEPS_MAX):
             if dropped >= over:
                 break
@@ -219,8 +222,8 @@ class SinkOutbox:
             dropped += step.dropped
         return dropped
 
-    def _apart(self, progress: Progress, newest_seq: int, over_points: int) -> Progress:
-        return outbox_order.set_apart(
+    def _with_live_moved(self, progress: Progress, newest_seq: int, over_points: int) -> Progress:
+        return outbox_order.move_to_backlog(
             progress, newest_seq, over_points, important_first=self._important_first
         )
 

@@ -46,9 +46,9 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         "sum": frozenset({*SERVING_SUMS, "window_s"}),
         # These are rolling windows already.
         "last": frozenset(
-            f"rolling_{window}{what}"
+            f"rolling_{window}{suffix}"
             for window in ("1h", "24h", "7d")
-            for what in ("", "_iqr", "_coverage")
+            for suffix in ("", "_iqr", "_coverage")
         ),
     },
     "serving": {

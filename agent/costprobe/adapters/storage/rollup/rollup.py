@@ -175,10 +175,10 @@ class _Step:
         due = self._whole(due, HOURS, 0)
         for time_ns, together in groupby(due, key=lambda row: HOURS.floor(row[0])):
             rows, newest_ns, cells = 0, 0, dict[str, Cell]()
-            for _, newest_ns, more, layout_id, text in together:  # noqa: B007 - the last one counts
-                decoded_row = decoded(text, self._layouts.names(layout_id), more)
+            for _, newest_ns, counts_and_cells, layout_id, text in together:  # noqa: B007 - the last one counts
+                decoded_row = decoded(text, self._layouts.names(layout_id), counts_and_cells)
                 cells = merge(measurement, cells, decoded_row)
-                rows += more
+                rows += counts_and_cells
             self._add(series_id, measurement, HOURS, time_ns, (newest_ns, rows, cells))
         self._connection.executemany(
             "DELETE FROM rollups_1m WHERE series_id = ? AND time_ns = ?",
@@ -200,10 +200,10 @@ class _Step:
         measurement: str,
         tier: Tier,
         time_ns: int,
-        more: tuple[int, int, dict[str, Cell]],
+        counts_and_cells: tuple[int, int, dict[str, Cell]],
     ) -> None:
         """Merge an aggregate (newest time, number of rows, cells) into the row of its period."""
-        newest_ns, rows, cells = more
+        newest_ns, rows, cells = counts_and_cells
         key = (series_id, time_ns)
         stored = self._connection.execute(
             f"SELECT newest_ns, rows, layout_id, cells FROM {tier.table}"  # noqa: S608 - a literal

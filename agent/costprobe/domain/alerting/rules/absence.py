@@ -96,15 +96,15 @@ class AbsenceRule(Rule):
             self._is_resumed, self._resumed_ns = False, time_ns
         forget_ns = int(config.forget_after_s * NS_PER_S)
         symptoms = []
-        for labels, seen in list(self._seen.items()):
-            last_ns = seen.last_at_ns
+        for labels, last_row in list(self._seen.items()):
+            last_ns = last_row.last_at_ns
             if time_ns - last_ns > forget_ns:
                 del self._seen[labels]
-            elif len(seen.intervals_ns) >= MIN_INTERVALS:
-                usual_ns = median(seen.intervals_ns)
+            elif len(last_row.intervals_ns) >= MIN_INTERVALS:
+                usual_ns = median(last_row.intervals_ns)
                 longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * usual_ns)
-                if seen.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
-                    self._seen[labels] = replace(seen, is_silent=True)
+                if last_row.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
+                    self._seen[labels] = replace(last_row, is_silent=True)
                     symptoms.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return symptoms
 
@@ -117,10 +117,10 @@ class AbsenceRule(Rule):
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""
         return self._seen.document(
-            lambda seen: {
-                "last_at_ns": seen.last_at_ns,
-                "intervals_ns": list(seen.intervals_ns),
-                "is_silent": seen.is_silent,
+            lambda last_row: {
+                "last_at_ns": last_row.last_at_ns,
+                "intervals_ns": list(last_row.intervals_ns),
+                "is_silent": last_row.is_silent,
             }
         )
 

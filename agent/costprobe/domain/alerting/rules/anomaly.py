@@ -48,9 +48,9 @@ class AnomalyRule(Rule):
             return
         labels = labels_of(tags)
         series = f"{event.metric}{where(labels)}"
-        seen = self._seen.pop(series, {"times_at_ns": []})
+        outliers = self._seen.pop(series, {"times_at_ns": []})
         # After a restart an event may be delivered again.
-        times_ns = [at_ns for at_ns in seen["times_at_ns"] if at_ns != event.time_ns]
+        times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != event.time_ns]
         self._seen[series] = {
             "labels": dict(labels),
             "times_at_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
@@ -66,21 +66,23 @@ class AnomalyRule(Rule):
         config = self._config
         since_ns = time_ns - int(config.within_s * NS_PER_S)
         symptoms = []
-        for series, seen in list(self._seen.items()):
-            seen["times_at_ns"] = [at_ns for at_ns in seen["times_at_ns"] if at_ns >= since_ns]
-            if not seen["times_at_ns"]:
+        for series, outliers in list(self._seen.items()):
+            outliers["times_at_ns"] = [
+                at_ns for at_ns in outliers["times_at_ns"] if at_ns >= since_ns
+            ]
+            if not outliers["times_at_ns"]:
                 del self._seen[series]
-            elif len(seen["times_at_ns"]) >= config.at_least:
+            elif len(outliers["times_at_ns"]) >= config.at_least:
                 symptoms.append(
                     Symptom(
                         rule=config.name,
                         series=series,
-                        text=seen["text"],
-                        since_ns=seen["times_at_ns"][0],
-                        value=seen["change_pct"],
-                        cause=seen["cause"],
+                        text=outliers["text"],
+                        since_ns=outliers["times_at_ns"][0],
+                        value=outliers["change_pct"],
+                        cause=outliers["cause"],
                         severity=config.severity,
-                        labels=seen["labels"],
+                        labels=outliers["labels"],
                     )
                 )
         return symptoms
@@ -91,4 +93,4 @@ class AnomalyRule(Rule):
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        self._seen = {str(series): dict(seen) for series, seen in document.items()}
+        self._seen = {str(series): dict(outliers) for series, outliers in document.items()}

@@ -63,8 +63,8 @@ class BudgetRule(Rule):
         self._since_ns = self._since_ns or time_ns
         covered_s = (max(self._spent) - min(self._spent) + 1) * self._bucket_ns / NS_PER_S
         used, planned, per_h = (
-            money(one, config.currency)
-            for one in (spent, config.amount, spent / covered_s * HOUR_S)
+            money(amount, config.currency)
+            for amount in (spent, config.amount, spent / covered_s * HOUR_S)
         )
         return [
             Symptom(

@@ -64,7 +64,7 @@ class CalendarBudgetRule(Rule):
         is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
         since_ns = row.time_ns if before is None or is_next else before.since_at_ns
         value, amount = row.fields.get(self.value), row.fields.get("amount")
-        seen = _FlaggedBudget(
+        flagged = _FlaggedBudget(
             since_ns,
             ends_ns,
             value if isinstance(value, float) else None,
@@ -72,15 +72,15 @@ class CalendarBudgetRule(Rule):
             str(row.fields.get("text", "")),
             is_next,
         )
-        self._seen.put(labels, seen)
+        self._seen.put(labels, flagged)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each budget whose flag is set."""
         symptoms = []
-        for labels, seen in self._seen.items():
-            if not seen.is_next_period and time_ns < seen.ends_ns + GRACE_NS:
-                symptoms.append(self._symptom(labels, seen))
-            seen.is_next_period = False
+        for labels, flagged in self._seen.items():
+            if not flagged.is_next_period and time_ns < flagged.ends_ns + GRACE_NS:
+                symptoms.append(self._symptom(labels, flagged))
+            flagged.is_next_period = False
         return symptoms
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
@@ -91,14 +91,14 @@ class CalendarBudgetRule(Rule):
         """Restore a state."""
         self._seen.restore(document, _FlaggedBudget)
 
-    def _symptom(self, labels: Labels, seen: _FlaggedBudget) -> Symptom:
+    def _symptom(self, labels: Labels, flagged: _FlaggedBudget) -> Symptom:
         return Symptom(
             rule=self._config.name,
             series=f"{self.value}{where(labels)}",
-            text=seen.text,
-            since_ns=seen.since_at_ns,
-            value=seen.value,
-            threshold=seen.amount,
+            text=flagged.text,
+            since_ns=flagged.since_at_ns,
+            value=flagged.value,
+            threshold=flagged.amount,
             severity=self._config.severity,
             labels=dict(labels),
         )

@@ -32,8 +32,8 @@ def numeric_field(measurement: str | None, field: str) -> str:
     """
     fields = SCHEMA[measurement].fields if measurement is not None else {field: float}
     if field not in fields:
-        near = nearest(field, fields)
-        hint = f'did you mean "{near}"?' if near else f"it has {', '.join(fields)}"
+        suggestion = nearest(field, fields)
+        hint = f'did you mean "{suggestion}"?' if suggestion else f"it has {', '.join(fields)}"
         raise ValueError(f"{measurement} has no field {field!r}; {hint}")
     if fields[field] is str:
         raise ValueError(f"{field} is text; a rule compares numbers")

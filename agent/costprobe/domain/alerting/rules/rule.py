@@ -150,9 +150,9 @@ def labels_of(tags: Mapping[str, str]) -> Labels:
 
 def where(labels: Labels) -> str:
     """Describe a series: " of encoder on gpu0", " of gpu0"."""
-    named = dict(labels)
-    device = named.pop("device", "")
-    others = " ".join(named.values())
+    names = dict(labels)
+    device = names.pop("device", "")
+    others = " ".join(names.values())
     if others:
         return f" of {others} on {device}" if device else f" of {others}"
     return f" of {device}" if device else ""

@@ -107,39 +107,39 @@ class ThresholdRule(Rule):
         if not isinstance(value, int | float):
             return
         labels = labels_of(row.tags)
-        seen = self._seen.get(labels)
-        if seen is None:
-            seen = _LastValue(float(value))
-        elif seen.last_ns is not None and row.time_ns > seen.last_ns:
-            seen.add_interval(row.time_ns - seen.last_ns)
-        seen.value, seen.last_ns = float(value), row.time_ns
-        seen.currency = row.tags.get("currency", "")
-        if seen.since_at_ns is None:
-            if self._sign * (seen.value - self._limit) > 0:
-                seen.since_at_ns = row.time_ns
-        elif self._sign * (seen.value - self._clear) <= 0:
-            seen.since_at_ns = None
-        self._seen.put(labels, seen)
+        last_value = self._seen.get(labels)
+        if last_value is None:
+            last_value = _LastValue(float(value))
+        elif last_value.last_ns is not None and row.time_ns > last_value.last_ns:
+            last_value.add_interval(row.time_ns - last_value.last_ns)
+        last_value.value, last_value.last_ns = float(value), row.time_ns
+        last_value.currency = row.tags.get("currency", "")
+        if last_value.since_at_ns is None:
+            if self._sign * (last_value.value - self._limit) > 0:
+                last_value.since_at_ns = row.time_ns
+        elif self._sign * (last_value.value - self._clear) <= 0:
+            last_value.since_at_ns = None
+        self._seen.put(labels, last_value)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each violating series whose value is not stale; downtime of the daemon does not count."""
         if self._is_resumed:
             self._is_resumed, self._resumed_ns = False, time_ns
         return [
-            self._symptom(labels, seen, seen.since_at_ns)
-            for labels, seen in self._seen.items()
-            if seen.since_at_ns is not None
-            if time_ns - max(seen.last_ns or 0, self._resumed_ns) <= seen.valid_ns
+            self._symptom(labels, last_value, last_value.since_at_ns)
+            for labels, last_value in self._seen.items()
+            if last_value.since_at_ns is not None
+            if time_ns - max(last_value.last_ns or 0, self._resumed_ns) <= last_value.valid_ns
         ]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
         return self._seen.document(
-            lambda seen: {
-                "value": seen.value,
-                "interval_ns": seen.interval_ns,
-                "since_at_ns": seen.since_at_ns,
-                "currency": seen.currency,
+            lambda last_value: {
+                "value": last_value.value,
+                "interval_ns": last_value.interval_ns,
+                "since_at_ns": last_value.since_at_ns,
+                "currency": last_value.currency,
             }
         )
 
@@ -148,20 +148,20 @@ class ThresholdRule(Rule):
         self._seen.restore(document, _LastValue)
         self._is_resumed = True
 
-    def _symptom(self, labels: Labels, seen: _LastValue, since_ns: int) -> Symptom:
+    def _symptom(self, labels: Labels, last_value: _LastValue, since_ns: int) -> Symptom:
         config = self._config
         side = "above" if self._sign > 0 else "below"
         series = f"{config.field}{where(labels)}"
         value, limit = (
-            field_text(config.measurement, config.field, one, seen.currency)
-            for one in (seen.value, self._limit)
+            field_text(config.measurement, config.field, number, last_value.currency)
+            for number in (last_value.value, self._limit)
         )
         return Symptom(
             rule=config.name,
             series=series,
             text=f"{series} is {value}, {side} {limit}",
             since_ns=since_ns,
-            value=seen.value,
+            value=last_value.value,
             threshold=self._limit,
             severity=config.severity,
             labels=dict(labels),

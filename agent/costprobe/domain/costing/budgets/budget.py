@@ -13,8 +13,8 @@ from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
     Forecast,
     HourRate,
-    Rest,
-    rest_of,
+    RemainingHour,
+    remaining_hours,
     robust_forecast,
 )
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time, period_at
@@ -27,7 +27,7 @@ MIN_HOUR_COVERED_S = HOUR_S / 2
 REPORTED_GAP_S = 1800.0
 MAX_REPORTED = 8
 
-Forecaster = Callable[[Sequence[HourRate], Sequence[Rest], str], Forecast | None]
+Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Forecast | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BudgetStatus:
         spent: Currency in stored rows since the period started.
         coverage: Share of the period so far that those rows cover, over all of its devices.
         missing: Costs that `spent` does not include, one sentence each.
-        rest: Forecast of the rest of the period; None if there is too little data.
+        remaining: Forecast of the rest of the period; None if there is too little data.
         note: Reason why there is no forecast, or another method was used.
         foreign: Spend in other currencies, included in neither figure.
     """
@@ -52,7 +52,7 @@ class BudgetStatus:
     spent: float
     coverage: float
     missing: tuple[str, ...] = ()
-    rest: Forecast | None = None
+    remaining: Forecast | None = None
     note: str = ""
     foreign: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -69,17 +69,17 @@ class BudgetStatus:
     @property
     def expected(self) -> float | None:
         """Expected spend at the end of the period in currency; None if there is too little data."""
-        return None if self.rest is None else self.spent + self.rest.expected
+        return None if self.remaining is None else self.spent + self.remaining.expected
 
     @property
     def low(self) -> float | None:
         """Lower end of the forecast's 80 % interval."""
-        return None if self.rest is None else self.spent + self.rest.low
+        return None if self.remaining is None else self.spent + self.remaining.low
 
     @property
     def high(self) -> float | None:
         """Upper end of the forecast's 80 % interval."""
-        return None if self.rest is None else self.spent + self.rest.high
+        return None if self.remaining is None else self.spent + self.remaining.high
 
 
 def budget_status(
@@ -109,8 +109,8 @@ def budget_status(
     if len(history) < MIN_HOURS:
         note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
     else:
-        rest = rest_of(time_ns, period.end_ns, book.phase_ns)
-        forecast = forecaster(history, rest, budget.timezone)
+        remaining = remaining_hours(time_ns, period.end_ns, book.phase_ns)
+        forecast = forecaster(history, remaining, budget.timezone)
     foreign: dict[str, float] = {}
     for payer, hour in paid.items():
         if payer.currency != budget.currency and hour.cost > 0:
@@ -122,7 +122,7 @@ def budget_status(
         spent=sum(paid[payer].cost for payer in in_currency),
         coverage=coverage_of(covered_s, elapsed_s),
         missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
-        rest=forecast,
+        remaining=forecast,
         note=note,
         foreign=foreign,
     )
@@ -180,8 +180,8 @@ def _missing(
         for device, known_s in sorted(covered_s.items())
         if elapsed_s - known_s >= REPORTED_GAP_S
     ]
-    more = len(gaps) - MAX_REPORTED
-    problems = [*gaps[:MAX_REPORTED], f"and {more} more devices"] if more > 0 else gaps
+    unreported = len(gaps) - MAX_REPORTED
+    problems = [*gaps[:MAX_REPORTED], f"and {unreported} more devices"] if unreported > 0 else gaps
     return problems + [
         f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())

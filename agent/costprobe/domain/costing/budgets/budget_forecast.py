@@ -80,7 +80,7 @@ class Forecast:
     hours: int
 
 
-class Rest(NamedTuple):
+class RemainingHour(NamedTuple):
     """A future hour, or the rest of the current one.
 
     Attributes:
@@ -92,7 +92,7 @@ class Rest(NamedTuple):
     share: float
 
 
-def rest_of(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[Rest]:
+def remaining_hours(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[RemainingHour]:
     """Return the hours from now to the end of a period, the first one shortened.
 
     Args:
@@ -100,24 +100,24 @@ def rest_of(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[Rest]:
         end_ns: UTC in ns.
         phase_ns: Offset of the hours from UTC's full hours, in ns.
     """
-    rests = []
+    hours = []
     start_ns = now_ns
     while start_ns < end_ns:
         next_ns = ((start_ns - phase_ns) // HOUR_NS + 1) * HOUR_NS + phase_ns
         until_ns = min(next_ns, end_ns)
-        rests.append(Rest(start_ns, (until_ns - start_ns) / HOUR_NS))
+        hours.append(RemainingHour(start_ns, (until_ns - start_ns) / HOUR_NS))
         start_ns = until_ns
-    return rests
+    return hours
 
 
 def robust_forecast(
-    history: Sequence[HourRate], rest: Sequence[Rest], timezone: str
+    history: Sequence[HourRate], remaining: Sequence[RemainingHour], timezone: str
 ) -> Forecast | None:
     """Return the robust rate's forecast of future hours.
 
     Args:
         history: Hours that rows cover, oldest first; gaps are allowed.
-        rest: The future hours.
+        remaining: The future hours.
         timezone: IANA name, for the hours of the week.
 
     Returns:
@@ -136,11 +136,11 @@ def robust_forecast(
         statistics.median(differences[-DAY_HOURS:]) - statistics.median(differences)
     )
     expected = 0.0
-    for ahead, hour in enumerate(rest):
+    for ahead, hour in enumerate(remaining):
         level = mean + week + (day - week) * math.exp(-ahead / DAY_HOURS)
         usual = seasons.usual(hour_of_week(hour.start_ns, zone))
         expected += max(0.0, usual + level) * hour.share
-    spread = _spread(differences, sum(hour.share for hour in rest))
+    spread = _spread(differences, sum(hour.share for hour in remaining))
     return Forecast(
         expected=expected,
         low=max(0.0, expected - spread),
@@ -164,9 +164,9 @@ class _Seasons:
         self._weekly: dict[int, list[float]] = {}
         self._daily: dict[int, list[float]] = {}
         self._all = [value for _, value in self._history]
-        for at, value in self._history:
-            self._weekly.setdefault(at, []).append(value)
-            self._daily.setdefault(at % 24, []).append(value)
+        for hour, value in self._history:
+            self._weekly.setdefault(hour, []).append(value)
+            self._daily.setdefault(hour % 24, []).append(value)
 
     @property
     def words(self) -> str:
@@ -177,21 +177,21 @@ class _Seasons:
                 return f"medians by the hour of the {name}"
         return "median of all hours"
 
-    def usual(self, at: int) -> float:
+    def usual(self, hour: int) -> float:
         """Return the usual cost of an hour of the week."""
-        return statistics.median(self._peers(at))
+        return statistics.median(self._peers(hour))
 
     def differences(self) -> list[float]:
         """Return the difference of each hour from its estimate from the others."""
         differences = []
-        for at, value in self._history:
-            others = list(self._peers(at, at_least=2))
+        for hour, value in self._history:
+            others = list(self._peers(hour, at_least=2))
             others.remove(value)
             differences.append(value - statistics.median(others))
         return differences
 
-    def _peers(self, at: int, at_least: int = 1) -> Sequence[float]:
-        for values in (self._weekly.get(at, ()), self._daily.get(at % 24, ())):
+    def _peers(self, hour: int, at_least: int = 1) -> Sequence[float]:
+        for values in (self._weekly.get(hour, ()), self._daily.get(hour % 24, ())):
             if len(values) >= at_least:
                 return values
         return self._all

@@ -106,7 +106,7 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
         tags: Host and static labels.
     """
     budget = status.budget
-    own = {
+    own_tags = {
         "budget": budget.name,
         "period": budget.period,
         "currency": budget.currency,
@@ -127,13 +127,13 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
         "period_end_ns": status.period.end_ns,
         "text": forecast_words(status) if flags.is_forecast else exceeded_words(status),
     }
-    return make_point("budget", {**tags, **own}, fields, status.time_ns)
+    return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)
 
 
 def exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
-    spent, planned = (money(one, budget.currency) for one in (status.spent, status.amount))
+    spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
     covered = "" if status.coverage >= 1 - 0.01 else f"; rows cover {status.coverage:.0%} of it"
     return f"budget {budget.name}: {spent} of {planned} for {period_words(status)} are spent with {status.elapsed_share:.0%} of it over{covered}"
 
@@ -143,7 +143,8 @@ def forecast_words(status: BudgetStatus) -> str:
     if status.expected is None or status.low is None or status.high is None:
         return exceeded_words(status)
     expected, low, high = (
-        money(one, status.budget.currency) for one in (status.expected, status.low, status.high)
+        money(amount, status.budget.currency)
+        for amount in (status.expected, status.low, status.high)
     )
     return f"{exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
 

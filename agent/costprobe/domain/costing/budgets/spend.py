@@ -266,7 +266,8 @@ def hourly_change(
     if not known:
         return None
     first, second = (
-        sum(of[name].cost / of[name].covered_s for name in known) * HOUR_S for of in (before, after)
+        sum(hours[name].cost / hours[name].covered_s for name in known) * HOUR_S
+        for hours in (before, after)
     )
     return first, second
 

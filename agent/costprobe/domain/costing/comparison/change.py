@@ -91,7 +91,7 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
     """
     if not (before.cost > 0 and after.cost > 0):
         raise ValueError("both costs must be positive to decompose their change")
-    whole = _log_mean(after.cost, before.cost)
+    mean_cost = _log_mean(after.cost, before.cost)
     hardware = _term((before.price_per_s, before.time_s), (after.price_per_s, after.time_s))
     electricity = _term(
         (before.electricity_per_j, before.energy_j), (after.electricity_per_j, after.energy_j)
@@ -99,10 +99,10 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
     return CostChange(
         log_ratio=math.log(after.cost / before.cost),
         parts={
-            "hardware price": hardware[0] / whole,
-            "time per inference": hardware[1] / whole,
-            "electricity price": electricity[0] / whole,
-            "energy per inference": electricity[1] / whole,
+            "hardware price": hardware[0] / mean_cost,
+            "time per inference": hardware[1] / mean_cost,
+            "electricity price": electricity[0] / mean_cost,
+            "energy per inference": electricity[1] / mean_cost,
         },
     )
 

@@ -173,8 +173,8 @@ def compared(
         else:
             groups.setdefault((candidate.currency, candidate.basis), []).append(candidate)
     rated = [
-        Group(of[0], of[1], _placed(group), cheapest(group, p99_ms, quality))
-        for of, group in sorted(groups.items())
+        Group(key[0], key[1], _placed(group), cheapest(group, p99_ms, quality))
+        for key, group in sorted(groups.items())
     ]
     return rated, left_out
 
@@ -232,10 +232,10 @@ def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
 
 def _placed(group: Sequence[Candidate]) -> tuple[Placed, ...]:
     ordered = sorted(group, key=lambda candidate: (losses(candidate)[0], candidate.name))
-    by = dominators([losses(candidate) for candidate in ordered])
+    dominator_indices = dominators([losses(candidate) for candidate in ordered])
     return tuple(
         Placed(candidate, None if index is None else ordered[index].name)
-        for candidate, index in zip(ordered, by, strict=True)
+        for candidate, index in zip(ordered, dominator_indices, strict=True)
     )
 
 

@@ -206,8 +206,8 @@ def _service_candidate(
 def _ratio(rows: Sequence[Point], field: str) -> Summary | None:
     """Return a ratio over all windows, idle ones included, with the spread of the windows' own."""
     spread = _summary(rows, field)
-    whole = ratio_of_sums(rows, field)
-    return spread if spread is None or not whole else Summary(whole, spread.iqr, spread.samples)
+    ratio = ratio_of_sums(rows, field)
+    return spread if spread is None or not ratio else Summary(ratio, spread.iqr, spread.samples)
 
 
 def _summary(rows: Sequence[Point], field: str) -> Summary | None:

@@ -120,7 +120,7 @@ def other_batches(
     for sample in samples:
         if sample.fingerprint == newest.fingerprint:
             runs.setdefault(sample.batch, []).append(sample)
-    by_batch |= {batch: typical(of) for batch, of in runs.items()}
+    by_batch |= {batch: typical(samples) for batch, samples in runs.items()}
     by_batch |= {s.batch: s for s in swept if s.fingerprint == newest.fingerprint}
     others = [sample for batch, sample in by_batch.items() if batch.isdecimal()]
     return sorted(

@@ -89,11 +89,13 @@ def software_event(
         time_ns: UTC in ns of the end of the steady-state window.
     """
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    what = "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
+    changed_part = (
+        "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
+    )
     return Event(
         kind="software",
         severity="info",
-        title=f"{result.probe} on {result.device} runs on {what}",
+        title=f"{result.probe} on {result.device} runs on {changed_part}",
         time_ns=time_ns,
         detail="latency, energy and cost before and after are not comparable",
         device=result.device,

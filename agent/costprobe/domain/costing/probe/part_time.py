@@ -27,7 +27,7 @@ WALK_RANGE: Final = math.sqrt(8 / math.pi)
 _BOARDS: Final = re.compile(r"\b(?:A100|A800|A30|H100|H800|H200|H20|GH200)(?!\d)")
 
 
-def with_unseen(energy: Energy, device: Device, result: ProbeResult) -> Energy:
+def with_sampling_error(energy: Energy, device: Device, result: ProbeResult) -> Energy:
     """Return an energy, its uncertainty enlarged by what the device's sensor may not have seen.
 
     Args:
@@ -40,11 +40,11 @@ def with_unseen(energy: Energy, device: Device, result: ProbeResult) -> Energy:
         # Several clients of a server are not in step.
         return energy
     pass_s = result.window_s * result.batch / result.inferences
-    unseen = unseen_share(pass_s, result.window_s, result.latency_ms["cv"])
+    unseen = sampling_error(pass_s, result.window_s, result.latency_ms["cv"])
     return replace(energy, rel_err=energy.rel_err + unseen)
 
 
-def unseen_share(pass_s: float, window_s: float, cv: float) -> float:
+def sampling_error(pass_s: float, window_s: float, cv: float) -> float:
     """Return the error that a part-time sensor may add to the mean power of periodic passes.
 
     If p passes last as long as q periods of the sensor, it sees p x 25 of each 100 ms of a pass, in q
@@ -65,6 +65,6 @@ def unseen_share(pass_s: float, window_s: float, cv: float) -> float:
         periods = max(1, round(passes * pass_s / PERIOD_S))
         mismatch = abs(passes * pass_s / (periods * PERIOD_S) - 1)
         moved_s = max(0.0, mismatch - TOLERANCE) * window_s + wandered_s
-        seen = passes * (SEEN_S + moved_s) / PERIOD_S
-        worst = max(worst, (1 - seen) / math.sqrt(periods))
+        seen_share = passes * (SEEN_S + moved_s) / PERIOD_S
+        worst = max(worst, (1 - seen_share) / math.sqrt(periods))
     return worst

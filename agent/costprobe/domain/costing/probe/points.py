@@ -52,14 +52,14 @@ def device_point(
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
         fields["price_stale"] = terms.rate.is_stale or None
         fields["cost"] = None if charge.cost is None else float(charge.cost)
-    own = {
+    own_tags = {
         "device": device.name,
         "kind": device.kind,
         "uuid": device.uuid,
         "model": device.model,
         "currency": terms.rate.currency if terms is not None else "",
     }
-    return make_point("device", {**tags, **own}, fields, time_ns)
+    return make_point("device", {**tags, **own_tags}, fields, time_ns)
 
 
 def reading_within(reading: Reading, charge: Charge) -> Reading:
@@ -114,8 +114,8 @@ def probe_point(
     }
     # A server chooses its own batches: only the concurrency is known.
     batch = "" if "concurrency" in result.tags else str(result.batch)
-    own = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
-    return make_point("probe", {**tags, **own}, fields, time_ns)
+    own_tags = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
+    return make_point("probe", {**tags, **own_tags}, fields, time_ns)
 
 
 def cost_point(
@@ -155,14 +155,14 @@ def cost_point(
         fields[f"rolling_{name}"] = summary.median
         fields[f"rolling_{name}_iqr"] = summary.iqr
         fields[f"rolling_{name}_coverage"] = summary.coverage
-    own = {
+    own_tags = {
         "device": result.device,
         "probe": result.probe,
         "basis": "probe",
         "plan": cost.plan,
         "currency": cost.currency,
     }
-    return make_point("cost", {**tags, **own}, fields, time_ns)
+    return make_point("cost", {**tags, **own_tags}, fields, time_ns)
 
 
 def per_million_tokens(cost: CostSample, result: ProbeResult, tokens: float | None) -> float | None:
@@ -193,5 +193,5 @@ def event_point(event: Event, tags: Mapping[str, str]) -> Point:
         "since_ns": event.since_ns,
     }
     metric = {"metric": event.metric} if event.metric else {}
-    own = {"kind": event.kind, "device": event.device, **event.subject, **metric}
-    return make_point("event", {**tags, **own}, fields, event.time_ns)
+    own_tags = {"kind": event.kind, "device": event.device, **event.subject, **metric}
+    return make_point("event", {**tags, **own_tags}, fields, event.time_ns)

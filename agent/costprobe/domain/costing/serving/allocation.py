@@ -131,16 +131,16 @@ def allocate(use: DeviceUse) -> Allocation:
     if use.is_unheld:
         lines = (_line(use, "", "idle", use.hardware, use.energy),)
         return Allocation(use.device, lines if lines[0].cost else (), "none")
-    probing, rest = _without_probing(use, use.hardware, use.energy)
+    probing, remaining = _without_probing(use, use.hardware, use.energy)
     weights, basis, problems = _weights(use)
     probed = _share(use.probing_s, use.duration_s)
     if probed > PROBED_MOST:
         problem = f"probing took {float(probed):.0%} of {use.device}'s window; lengthen window"
         problems = dict.fromkeys(names, problem)
-    hardware = divided(rest.hardware, list(weights.values()))
-    energy = divided(rest.energy, list(weights.values()))
+    hardware = divided(remaining.hardware, list(weights.values()))
+    energy = divided(remaining.energy, list(weights.values()))
     parts = [probing] if probing.hardware or probing.energy else []
-    idle = _idle_shares(use, rest)
+    idle = _idle_shares(use, remaining)
     for service, held, drawn in zip(weights, hardware, energy, strict=True):
         if not service:
             parts.append(_line(use, "", "unallocated", held, drawn))
@@ -194,29 +194,32 @@ def _weights(use: DeviceUse) -> tuple[dict[str, Fraction], Basis, dict[str, str]
     shares = {claim.service: _fraction(claim.share) for claim in claims if claim.share is not None}
     problem = f"{use.device} is shared in unknown proportions; set share for each of its services"
     problems = {claim.service: problem for claim in claims if claim.service not in shares}
-    whole = sum(shares.values(), Fraction(0))
+    total_share = sum(shares.values(), Fraction(0))
     # Shares that add up to more than 1 are reduced in proportion.
-    left = max(Fraction(0), 1 - whole)
+    left = max(Fraction(0), 1 - total_share)
     return {**shares, "": left}, "share" if shares else "none", problems
 
 
-def _idle_shares(use: DeviceUse, rest: Line) -> tuple[Fraction, Fraction] | None:
+def _idle_shares(use: DeviceUse, remaining: Line) -> tuple[Fraction, Fraction] | None:
     """Return the idle share of time and of electricity in the window without probing.
 
     None if the device's busy time is unknown.
     """
     busy_s = use.busy_s
     if busy_s is None:
-        claimed = [claim.busy_s for claim in use.claims]
-        if not claimed or any(share_s is None for share_s in claimed):
+        claimed_times_s = [claim.busy_s for claim in use.claims]
+        if not claimed_times_s or any(claimed_s is None for claimed_s in claimed_times_s):
             return None
-        busy_s = sum(share_s for share_s in claimed if share_s is not None) + use.other_busy_s
+        busy_s = (
+            sum(claimed_s for claimed_s in claimed_times_s if claimed_s is not None)
+            + use.other_busy_s
+        )
         busy_s += use.probing_s
     left_s = use.duration_s - use.probing_s
     idle = 1 - _share(busy_s - use.probing_s, left_s)
-    if use.idle_energy is None or rest.energy == 0:
+    if use.idle_energy is None or remaining.energy == 0:
         return idle, idle
-    return idle, min(Fraction(1), Fraction(use.idle_energy) / Fraction(rest.energy))
+    return idle, min(Fraction(1), Fraction(use.idle_energy) / Fraction(remaining.energy))
 
 
 def _fraction(number: float | Decimal | None) -> Fraction:
@@ -226,5 +229,5 @@ def _fraction(number: float | Decimal | None) -> Fraction:
 
 def _share(part_s: float, whole_s: float) -> Fraction:
     """Return a share of a time, from 0 to 1; 1 if there is no time."""
-    whole = _fraction(whole_s)
-    return min(Fraction(1), _fraction(part_s) / whole) if whole else Fraction(part_s > 0)
+    total_s = _fraction(whole_s)
+    return min(Fraction(1), _fraction(part_s) / total_s) if total_s else Fraction(part_s > 0)

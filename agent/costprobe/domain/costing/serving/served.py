@@ -63,7 +63,9 @@ class Counts:
     def work_s(self) -> float | None:
         """Device seconds of all work; None where the server does not measure them."""
         known = [
-            each for each in (self.prefill_s, self.decode_s, self.compute_s) if each is not None
+            duration_s
+            for duration_s in (self.prefill_s, self.decode_s, self.compute_s)
+            if duration_s is not None
         ]
         is_half = (self.prefill_s is None) != (self.decode_s is None)
         return sum(known) if known and not is_half else None

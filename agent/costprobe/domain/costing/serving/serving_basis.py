@@ -154,11 +154,11 @@ def service_cost(
             problems.append(f"the cost of {device} is unknown")
         elif window.service in allocation.problems:
             problems.append(allocation.problems[window.service])
-    named = tuple(devices)
+    device_names = tuple(devices)
     if window.total.requests is None and (window.missing or not _counts_tokens(window.total)):
         problems += window.missing or ("neither its requests nor its tokens are counted",)
     if problems:
-        return ServiceCost(window, named, None, problems=tuple(dict.fromkeys(problems)))
+        return ServiceCost(window, device_names, None, problems=tuple(dict.fromkeys(problems)))
     lines = [
         line
         for device in devices
@@ -167,7 +167,7 @@ def service_cost(
     ]
     total = _served_cost(window, lines, weighing)
     models, split = _divided_among_models(total, window.models, weighing)
-    return ServiceCost(window, named, total, models, split)
+    return ServiceCost(window, device_names, total, models, split)
 
 
 def _counts_tokens(counts: Counts) -> bool:
@@ -192,12 +192,12 @@ def _divided_among_models(
     total: ServedCost, models: Mapping[str, Counts], weighing: TokenWeighing
 ) -> tuple[tuple[ServedCost, ...], ModelSplit]:
     """Divide a service's cost among its models by their work."""
-    named = {model: counts for model, counts in models.items() if model}
-    if len(named) <= 1:
+    named_models = {model: counts for model, counts in models.items() if model}
+    if len(named_models) <= 1:
         return (), "alone"
-    shares, split = _model_shares(named, weighing)
+    shares, split = _model_shares(named_models, weighing)
     parts = zip(
-        named.items(),
+        named_models.items(),
         divided(total.hardware, shares),
         divided(total.energy, shares),
         [None] * len(shares) if total.idle is None else divided(total.idle, shares),
@@ -258,13 +258,13 @@ def _token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> Toke
     if all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0:
         split = "measured"
     else:
-        each = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
-        parts = (sum(part for part, _ in each), sum(part for _, part in each))
+        weighted = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
+        parts = (sum(part for part, _ in weighted), sum(part for _, part in weighted))
     shares = [Fraction(exact(parts[0])) if reads else 0, Fraction(exact(parts[1])) if writes else 0]
-    whole = sum(shares)
-    if whole == 0:
-        shares, whole = [reads, writes], reads + writes
-    return TokenShares(split, Fraction(shares[0]) / whole, Fraction(shares[1]) / whole)
+    total_parts = sum(shares)
+    if total_parts == 0:
+        shares, total_parts = [reads, writes], reads + writes
+    return TokenShares(split, Fraction(shares[0]) / total_parts, Fraction(shares[1]) / total_parts)
 
 
 def _is_measured(counts: Counts) -> bool:

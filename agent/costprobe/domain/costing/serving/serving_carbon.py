@@ -49,10 +49,13 @@ def served_emission(
     ]
     if len(borne) < len(cost.devices):
         return None
-    whole = Emission(sum(each.g for each in borne), borne[0].method)
-    return ServedEmission(whole, _of_models(whole, cost.models))
+    service_emission = Emission(sum(emission.g for emission in borne), borne[0].method)
+    return ServedEmission(service_emission, _of_models(service_emission, cost.models))
 
 
-def _of_models(whole: Emission, models: Sequence[ServedCost]) -> dict[str, Emission]:
+def _of_models(service_emission: Emission, models: Sequence[ServedCost]) -> dict[str, Emission]:
     """Each model's part, by its share of the cost."""
-    return {model.model: Emission(whole.g * float(model.share), whole.method) for model in models}
+    return {
+        model.model: Emission(service_emission.g * float(model.share), service_emission.method)
+        for model in models
+    }

@@ -67,12 +67,12 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     sums: dict[str, list[float]] = {}
     for row in rows:
         values = {name: _number(row, name) for name in ratio.fields}
-        over, each = values[ratio.over], _number(row, field)
+        over, ratio_value = values[ratio.over], _number(row, field)
         if over is None:
             continue
-        if values[ratio.per] is None and each and not ratio.part:
+        if values[ratio.per] is None and ratio_value and not ratio.part:
             # A row without its denominator: it follows from the ratio.
-            values[ratio.per] = over * ratio.scale / each
+            values[ratio.per] = over * ratio.scale / ratio_value
         for name, value in values.items():
             if value is not None:
                 sums.setdefault(name, []).append(value)

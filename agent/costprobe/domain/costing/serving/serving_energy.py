@@ -90,19 +90,19 @@ def service_energy(
     return energy_sum(parts)
 
 
-def served_energy(cost: ServedCost, whole: Energy) -> ServedEnergy:
+def served_energy(cost: ServedCost, energy: Energy) -> ServedEnergy:
     """Return the energy of a service or one of its models, per request and token.
 
     Args:
         cost: What it cost.
-        whole: Energy of the service.
+        energy: Energy of the service.
     """
-    energy_j = whole.energy_j * float(cost.share)
+    energy_j = energy.energy_j * float(cost.share)
     counts, tokens = cost.counts, cost.tokens
     in_j = energy_j * float(tokens.tokens_in) if tokens and counts.tokens_in else None
     out_j = energy_j * float(tokens.tokens_out) if tokens and counts.tokens_out else None
     return ServedEnergy(
-        total=replace(whole, energy_j=energy_j),
+        total=replace(energy, energy_j=energy_j),
         tokens_in_j=in_j,
         tokens_out_j=out_j,
         per_inference_j=_per(energy_j, counts.inferred),
@@ -120,14 +120,16 @@ def energy_shares(use: DeviceUse, energy_j: float, probing_j: float | None) -> E
         energy_j: Energy of the device.
         probing_j: Energy of probing in the window; None to take its part by time.
     """
-    whole = exact(max(energy_j, 0.0)) or Decimal(1)
+    exact_energy = exact(max(energy_j, 0.0)) or Decimal(1)
     probing = None if probing_j is None or energy_j <= 0 else exact(max(probing_j, 0.0))
     allocation = allocate(
-        replace(use, hardware=Decimal(0), energy=whole, probing_energy=probing, idle_energy=None)
+        replace(
+            use, hardware=Decimal(0), energy=exact_energy, probing_energy=probing, idle_energy=None
+        )
     )
     shares: dict[str, Fraction] = {}
     for line in allocation.lines:
-        share = Fraction(line.energy) / Fraction(whole)
+        share = Fraction(line.energy) / Fraction(exact_energy)
         shares[line.service] = shares.get(line.service, Fraction(0)) + share
     return shares
 

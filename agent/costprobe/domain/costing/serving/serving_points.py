@@ -33,7 +33,7 @@ def serving_points(
     """
     window = cost.window
     all_tags = {**tags, "service": window.service, "engine": window.engine}
-    named = {model: counts for model, counts in window.models.items() if model}
+    named_models = {model: counts for model, counts in window.models.items() if model}
     return [
         make_point(
             "serving",
@@ -50,7 +50,10 @@ def serving_points(
             },
             time_ns,
         )
-        for model, counts in {"": window.total, **(named if len(named) > 1 else {})}.items()
+        for model, counts in {
+            "": window.total,
+            **(named_models if len(named_models) > 1 else {}),
+        }.items()
     ]
 
 
@@ -92,10 +95,10 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
     for name, summary in rolled.items():
         rolling[f"rolling_{name}"] = summary.per_inference
         rolling[f"rolling_{name}_coverage"] = summary.coverage
-    whole = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
-    whole |= _carbon_fields(cost.total, emitted.service if emitted else None)
-    whole |= served_energy(cost.total, drawn).fields() if drawn else {}
-    points = [make_point("cost", all_tags, whole, time_ns)]
+    total_fields = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
+    total_fields |= _carbon_fields(cost.total, emitted.service if emitted else None)
+    total_fields |= served_energy(cost.total, drawn).fields() if drawn else {}
+    points = [make_point("cost", all_tags, total_fields, time_ns)]
     for model_cost in cost.models:
         fields = {**_cost_fields(model_cost), "window_s": window_s, "model_split": cost.model_split}
         fields |= _carbon_fields(

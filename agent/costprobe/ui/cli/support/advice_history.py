@@ -112,8 +112,10 @@ def _device_history(
     every_s: float,
 ) -> DeviceHistory:
     since_ns, now_ns = span
-    own = sorted(at for names, times in ends_ns.items() if _is_on(names, device) for at in times)
-    history = DeviceHistory(device, terms, now_ns, own)
+    device_ends_ns = sorted(
+        end_ns for names, times in ends_ns.items() if _is_on(names, device) for end_ns in times
+    )
+    history = DeviceHistory(device, terms, now_ns, device_ends_ns)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
     rows = [

@@ -131,7 +131,9 @@ def _versions() -> str:
         "nvidia_driver": driver.read_text()[:500] if driver.exists() else None,
         "packages": {
             versions.metadata["Name"]: versions.version
-            for versions in sorted(metadata.distributions(), key=lambda each: each.metadata["Name"])
+            for versions in sorted(
+                metadata.distributions(), key=lambda distribution: distribution.metadata["Name"]
+            )
         },
     }
     return _json(versions)
@@ -160,8 +162,8 @@ def _states(store: Path) -> str:
 
 def _doctor(config_path: Path | None) -> str:
     """Run the doctor in a child process: a hang or crash must not stop the bundle."""
-    named = [] if config_path is None else ["--config", str(config_path.absolute())]
-    command = [sys.executable, "-m", "costprobe", *named, "doctor"]
+    config_option = [] if config_path is None else ["--config", str(config_path.absolute())]
+    command = [sys.executable, "-m", "costprobe", *config_option, "doctor"]
     # Python would import modules from the working directory first.
     return _output(command, DOCTOR_S, Path(costprobe.__file__).parents[1])
 
@@ -212,8 +214,8 @@ def _store(store: Path) -> str:
             ],
             "rows": tables,
             "pages": {
-                what: _one(connection, f"PRAGMA {what}")
-                for what in ("page_size", "page_count", "freelist_count")
+                pragma: _one(connection, f"PRAGMA {pragma}")
+                for pragma in ("page_size", "page_count", "freelist_count")
             },
             "series": dict(
                 connection.execute("SELECT measurement, count(*) FROM series GROUP BY measurement")

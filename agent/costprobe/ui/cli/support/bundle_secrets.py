@@ -78,5 +78,5 @@ def _bare(url: str) -> str:
     except ValueError:
         return MASK
     place = f"[{host}]" if ":" in host else host
-    rest = f"/{MASK}" if parts.path not in {"", "/"} or parts.query or parts.fragment else ""
-    return urlunsplit((parts.scheme, f"{place}:{port}" if port else place, rest, "", ""))
+    masked_path = f"/{MASK}" if parts.path not in {"", "/"} or parts.query or parts.fragment else ""
+    return urlunsplit((parts.scheme, f"{place}:{port}" if port else place, masked_path, "", ""))

@@ -14,11 +14,11 @@ from costprobe.ui.cli.support.discovery import discovered_devices
 
 def device_notes(config: Config) -> Iterator[str]:
     """Devices that the file names and this host does not have now; a sensor process looks."""
-    named = list(_named_devices(config))
-    if not named:
+    named_devices = list(_named_devices(config))
+    if not named_devices:
         return
     present = {device.name for device in discovered_devices(config.telemetry)}
-    for key, device in named:
+    for key, device in named_devices:
         if device not in present:
             there = ", ".join(sorted(present)) or "none"
             yield f"{key}: this host has no device {device} now; devices: {there}"

@@ -41,8 +41,8 @@ class LoadedConfig:
         click.ClickException: With exit code 2 and every error of the file.
     """
 
-    def __init__(self, named: str | None, *, demo: bool = False) -> None:
-        self.path = None if demo else config_path(named)
+    def __init__(self, given_path: str | None, *, demo: bool = False) -> None:
+        self.path = None if demo else config_path(given_path)
         self.config: Config = DEMO
         if self.path is not None:
             check_access(self.path)

@@ -83,8 +83,8 @@ class Place:
         path: The file; None in demo mode.
     """
 
-    def __init__(self, named: str | None) -> None:
-        self.path = config_path(named)
+    def __init__(self, given_path: str | None) -> None:
+        self.path = config_path(given_path)
 
     @cached_property
     def store_path(self) -> Path:

@@ -168,8 +168,8 @@ def torch_requirement() -> list[str]:
     accept such versions, so a CPU build is never replaced by PyPI's CUDA build.
     COSTPROBE_TORCH overrides it, as it does for `make`.
     """
-    if named := os.environ.get("COSTPROBE_TORCH"):
-        return shlex.split(named)
+    if requirement := os.environ.get("COSTPROBE_TORCH"):
+        return shlex.split(requirement)
     try:
         ours = version("torch")
     except PackageNotFoundError:

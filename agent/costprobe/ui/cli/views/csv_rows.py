@@ -55,11 +55,11 @@ def _exported(
         values = rows.setdefault((line["time"], measurement, line["tags"]), {})
         values[field] = _value(path, number, line["value"], kind)
     for (time, measurement, tags), values in rows.items():
-        named = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
+        tags_by_name = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
         # Rows of a minute are close enough to the measurements; between hourly rows all
         # series would count as absent.
-        if named.pop(ROLLUP_TAG, None) != "1h":
-            yield make_point(measurement, named, values, _time_ns(path, 0, time))
+        if tags_by_name.pop(ROLLUP_TAG, None) != "1h":
+            yield make_point(measurement, tags_by_name, values, _time_ns(path, 0, time))
 
 
 def _wide(

@@ -83,6 +83,6 @@ def _rolling(last: dict[str, Any]) -> list[str]:
     for name, rolled in last["rolling"].items():
         if rolled["per_inference"] is not None:
             covered = "" if rolled["coverage"] >= HALF else f"; {rolled['coverage']:.0%} covered"
-            each = per_thousand(rolled["per_inference"], last["cost"]["currency"])
-            lines.append(f"         rolling {name}: {each}{covered}")
+            per_1000 = per_thousand(rolled["per_inference"], last["cost"]["currency"])
+            lines.append(f"         rolling {name}: {per_1000}{covered}")
     return lines

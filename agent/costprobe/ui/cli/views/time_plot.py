@@ -141,21 +141,21 @@ def _cells(layers: Sequence[Sequence[int]], curves: Sequence[PlotCurve], rows: i
         looks: list[PlotCurve | None] = [None] * len(dots)
         for masks, curve in zip(layers, curves, strict=True):
             pairs = zip(masks[::_DOTS_ACROSS], masks[1::_DOTS_ACROSS], strict=True)
-            for at, (left, right) in enumerate(pairs):
+            for column, (left, right) in enumerate(pairs):
                 both = (left >> shift & 0xF) << _DOTS_DOWN | right >> shift & 0xF
                 if both:
-                    dots[at] |= both
-                    looks[at] = curve
+                    dots[column] |= both
+                    looks[column] = curve
         lines.append("".join(map(_cell, dots, looks)))
     return lines
 
 
-def _cell(dots: int, look: PlotCurve | None) -> str:
+def _cell(dots: int, curve: PlotCurve | None) -> str:
     """Return one character of the plot."""
-    if look is None:
+    if curve is None:
         return " "
-    character = _CHARACTERS[dots] if look.marker == BRAILLE else look.marker
-    return character if look.colour is None else click.style(character, fg=look.colour)
+    character = _CHARACTERS[dots] if curve.marker == BRAILLE else curve.marker
+    return character if curve.colour is None else click.style(character, fg=curve.colour)
 
 
 def _character(left: int, right: int) -> str:
@@ -189,6 +189,6 @@ def _time_scale(frame: _PlotArea, width: int, format_time: Callable[[int], str])
     text = [" "] * width
     for part in range(parts + 1):
         label = format_time(frame.since_ns + (frame.until_ns - frame.since_ns) * part // parts)
-        at = min(max(0, (width - 1) * part // parts - len(label) // 2), width - len(label))
-        text[at : at + len(label)] = label
+        column = min(max(0, (width - 1) * part // parts - len(label) // 2), width - len(label))
+        text[column : column + len(label)] = label
     return "".join(text).rstrip()

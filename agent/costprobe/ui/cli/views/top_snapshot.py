@@ -132,8 +132,14 @@ def _faults(
     if status is None or not running:
         return []
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))
-    whole = {**status, "age_s": age_s, "running": True, "alerts": alerts["alerts"], "outbox": {}}
-    return faults_of(whole)
+    complete_status = {
+        **status,
+        "age_s": age_s,
+        "running": True,
+        "alerts": alerts["alerts"],
+        "outbox": {},
+    }
+    return faults_of(complete_status)
 
 
 def _alerts(states: States) -> list[dict[str, Any]]:

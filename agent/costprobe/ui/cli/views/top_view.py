@@ -64,11 +64,11 @@ class TopView:
 def _head(snapshot: Mapping[str, Any]) -> Text:
     if snapshot["state"] is None:
         return Text("costprobe: no daemon has written a status yet", style="bold")
-    seen = f"seen {ago(snapshot['age_s'])} ago"
+    age = f"seen {ago(snapshot['age_s'])} ago"
     if snapshot["running"]:
-        words = f"costprobe on {snapshot['host']}: {snapshot['state']}, {seen}"
+        words = f"costprobe on {snapshot['host']}: {snapshot['state']}, {age}"
         return Text(printable(words), style="bold")
-    words = f"costprobe on {snapshot['host']}: NOT RUNNING, {seen} as {snapshot['state']}"
+    words = f"costprobe on {snapshot['host']}: NOT RUNNING, {age} as {snapshot['state']}"
     return Text(printable(words), style="bold red")
 
 
