@@ -4,6 +4,7 @@ import json
 import random
 import re
 import time
+from pathlib import Path
 from threading import Event as Flag
 
 import pytest
@@ -62,13 +63,37 @@ def test_firing_alerts_are_listed_with_their_series(costprobe, store):
     assert "silenced" in output
     assert "gpu0 is slower because it throttles" in output
     assert "- +5 % energy" in output
-    assert json.loads(costprobe("alerts", "--json"))["alerts"][0]["id"] == "3f2a-1"
+    assert json.loads(costprobe("alerts", "--json").splitlines()[-1])["alerts"][0]["id"] == "3f2a-1"
     costprobe("alerts", "--exit-code", code=1)
 
 
 def test_without_firing_alerts_a_message_is_printed(costprobe, store):
     keep(store)
-    assert costprobe("alerts", "--exit-code") == "no alert is firing\n"
+    note, listing = costprobe("alerts", "--exit-code").splitlines()
+    assert listing == "no alert is firing"
+    assert note.startswith("from the store, as of ")
+    assert "no daemon answers" in note
+
+
+def test_daemon_that_runs_answers_instead_of_the_store(costprobe, store, daemon):
+    """A full disk keeps the stored list at what it was before."""
+    keep(store)
+    daemon.store_path = store.path
+    daemon.listing = {"alerts": [incident(id="new").to_document()], "silenced": [], "silences": []}
+    output = costprobe("alerts", "--exit-code", code=1)
+    assert "FIRING" in output
+    assert "from the store" not in output
+    document = json.loads(costprobe("alerts", "--json"))
+    assert (document["source"], document["alerts"][0]["id"]) == ("daemon", "new")
+    daemon.store_path = store.path.with_name("other.db")
+    assert "daemon that answers has another store" in costprobe("alerts", "--exit-code")
+
+
+def test_answers_of_thousands_of_symptoms_arrive(costprobe, store, daemon):
+    daemon.store_path = store.path
+    alerts = [incident(id=str(n)).to_document() for n in range(2000)]
+    daemon.listing = {"alerts": alerts, "silenced": [], "silences": []}
+    assert len(json.loads(costprobe("alerts", "--json"))["alerts"]) == 2000
 
 
 def test_stale_listing_is_marked(costprobe, tmp_path):
@@ -76,6 +101,8 @@ def test_stale_listing_is_marked(costprobe, tmp_path):
     keep(store)
     store.close()
     assert "AS OF 60 min AGO" in costprobe("alerts")
+    # A script must not take the last known state for the present one.
+    costprobe("alerts", "--exit-code", code=3)
 
 
 def test_before_the_first_evaluation_nothing_is_listed(costprobe, store):
@@ -113,6 +140,8 @@ class Parts:
     def __init__(self):
         self.kept = {}
         self.watching = self.notifying = self
+        self.listing = {"alerts": [], "silenced": [], "silences": []}
+        self.store_path = Path("/nowhere.db")
 
     def add_silence(self, silence):
         self.kept[silence.id] = silence
@@ -122,6 +151,9 @@ class Parts:
 
     def silences(self):
         return tuple(self.kept.values())
+
+    def alerts(self):
+        return self.listing
 
     def send_test(self, notifier):
         return {"ops": "", "mail": "no such host"} if notifier is None else {notifier: ""}

@@ -173,13 +173,12 @@ with tempfile.TemporaryDirectory() as _folder:
     ]
 
 
-def status_of(disk, daemon):
-    """The output of `costprobe status`, run with the daemon's view of its disk."""
-    command = [sys.executable, "-m", "costprobe", "--config", str(daemon.config), "status"]
-    done = subprocess.run(
+def run_beside(disk, daemon, *arguments):
+    """Run a command with the daemon's view of its disk."""
+    command = [sys.executable, "-m", "costprobe", "--config", str(daemon.config), *arguments]
+    return subprocess.run(
         [*disk.command_prefix(daemon), *command], capture_output=True, text=True, check=False
     )
-    return done.stdout
 
 
 def alerts_of(hook):
@@ -217,8 +216,14 @@ def test_measuring_continues_in_memory_and_recovers_without_a_restart(
         # Memory is bounded, and no sensor is quarantined or restarted.
         assert set(faults(port)) <= {"store_failing", "disk_low", "alerts_failing"}
         # The status reports the fault and the alert is sent, although nothing can be stored.
-        assert "FAULT  " + text.partition(";")[0] in status_of(disk, daemon)
         daemon.wait_for(lambda: ("broken", "firing") in alerts_of(hook))
+        # Every answer agrees, although the store still says that nothing fires.
+        status = run_beside(disk, daemon, "status").stdout
+        assert "FAULT  " + text.partition(";")[0] in status
+        assert "alerts   1 firing" in status
+        listed = run_beside(disk, daemon, "alerts", "--exit-code")
+        assert (listed.returncode, listed.stderr) == (1, "")
+        assert text.partition(";")[0] in listed.stdout
 
         disk.end_outage(daemon)
         daemon.wait_for(false_if_unreachable(lambda: "store_failing" not in faults(port)))

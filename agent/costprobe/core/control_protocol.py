@@ -11,6 +11,8 @@ from costprobe.core.bounded import bounded_object
 
 SOCKET_NAME = "control.sock"
 MAX_LINE_BYTES = 1 << 16
+# The status of a host with many probes takes several 100 KB.
+MAX_ANSWER_BYTES = 1 << 23
 # A path in sockaddr_un ends with a NUL byte.
 MAX_PATH_BYTES = 107
 
@@ -26,15 +28,15 @@ def control_path(store_path: Path, environ: Mapping[str, str]) -> Path:
     return (Path(runtime) if runtime else store_path.parent) / SOCKET_NAME
 
 
-def encoded(document: Mapping[str, Any]) -> bytes:
+def encoded(document: Mapping[str, Any], max_bytes: int = MAX_LINE_BYTES) -> bytes:
     """Return a request or an answer as a line.
 
     Raises:
-        ValueError: It is longer than MAX_LINE_BYTES, or contains NaN.
+        ValueError: It is longer than max_bytes, or contains NaN.
     """
     line = json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"more than {MAX_LINE_BYTES} bytes")
+    if len(line) > max_bytes:
+        raise ValueError(f"more than {max_bytes} bytes")
     return line
 
 

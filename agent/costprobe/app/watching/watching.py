@@ -89,6 +89,7 @@ class Watching:
         )
         self._incidents = IncidentStore(store)
         self._resume()
+        self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
 
     def take(self, points: Sequence[Point]) -> list[Point]:
@@ -149,6 +150,13 @@ class Watching:
     def status(self) -> dict[str, Any]:
         """Return the status for `costprobe status`; `fault` is None while incidents are stored."""
         return self._incidents.status()
+
+    def alerts(self) -> Mapping[str, Any]:
+        """Return pending and firing incidents and the silences, also while they cannot be stored.
+
+        Takes no lock: an answer must not wait for a store that is locked.
+        """
+        return self._listing
 
     def firing_for(self, notifier: str) -> Sequence[Alert]:
         """Return the firing alerts that were sent to a notifier."""
@@ -212,16 +220,19 @@ class Watching:
 
     def _commit(self, now_ns: int) -> bool:
         """Store incidents, their rows and their notices in one transaction."""
-        alerts = {
+        self._listing = self._listed(now_ns)
+        states = {
+            ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
+            PUBLIC_STATE: self._listing,
+        }
+        return self._incidents.commit(states, now_ns)
+
+    def _listed(self, now_ns: int) -> dict[str, Any]:
+        return {
             "alerts": [alert.to_document() for alert in self._engine.alerts()],
             "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
             "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
         }
-        states = {
-            ENGINE_STATE: {**self._engine.document(), "time_ns": now_ns},
-            PUBLIC_STATE: alerts,
-        }
-        return self._incidents.commit(states, now_ns)
 
     def _history(self, device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
         tags = {"device": device, "probe": probe}

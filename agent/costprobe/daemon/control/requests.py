@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from costprobe.core.incident import Silence, silence_document
@@ -39,7 +40,8 @@ class ControlRequests:
             "test": self._test,
             "retry": self._retry,
             "keep": self._keep,
-            "status": lambda _: dict(self._status()),
+            "status": lambda _: self._status_and_alerts(),
+            "alerts": self._alerts,
         }
 
     def _parts(self) -> Runtime:
@@ -80,11 +82,20 @@ class ControlRequests:
         except KeyError:
             raise ValueError(f"there is no sink {sink}") from None
 
+    def _status_and_alerts(self) -> dict[str, Any]:
+        runtime = self._running()
+        alerts = runtime.watching.alerts()["alerts"] if runtime is not None else []
+        return {**self._status(), "alerts": alerts}
+
+    def _alerts(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the incidents; None to a client that asks for another store's."""
+        parts = self._parts()
+        return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
+
     def _keep(self, request: Mapping[str, Any]) -> int:
         rows = sweep_rows(request)
         parts = self._parts()
-        # The client may have reached the daemon of another store.
-        if str(request.get("store")) != str(parts.store_path.resolve()):
+        if not _is_about(request, parts.store_path):
             return 0
         parts.ledger.append(rows)
         return len(rows)
@@ -132,6 +143,11 @@ def _sweep_row(row: Mapping[str, Any]) -> Point:
         raise ValueError(f"rows of {row['measurement']} are written by the daemon only")
     tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
     return make_point("sweep", tags, row["fields"], int(row["time_ns"]))
+
+
+def _is_about(request: Mapping[str, Any], store: Path) -> bool:
+    """Return whether a request is for this store: a client may reach the daemon of another one."""
+    return str(request.get("store")) == str(store.resolve())
 
 
 def _name(request: Mapping[str, Any], key: str) -> str | None:

@@ -14,7 +14,13 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
-from costprobe.core.control_protocol import MAX_LINE_BYTES, MAX_PATH_BYTES, decoded, encoded
+from costprobe.core.control_protocol import (
+    MAX_ANSWER_BYTES,
+    MAX_LINE_BYTES,
+    MAX_PATH_BYTES,
+    decoded,
+    encoded,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +29,7 @@ BACKLOG = 8
 JOIN_S = 1.0
 ROOT_UID = 0
 # Requests that change nothing and are not logged.
-QUERIES = frozenset({"status", "silences"})
+QUERIES = frozenset({"status", "silences", "alerts"})
 _CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[Mapping[str, Any]], Any]
@@ -133,7 +139,7 @@ class ControlServer:
                 {"error": "unknown request; check that client and daemon have the same version"}
             )
         try:
-            answer = encoded({"answer": handler(request)})
+            answer = encoded({"answer": handler(request)}, MAX_ANSWER_BYTES)
         except KeyError as error:
             return encoded({"error": f"there is no {error.args[0] if error.args else 'such item'}"})
         except ValueError as error:

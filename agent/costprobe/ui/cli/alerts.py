@@ -25,7 +25,7 @@ STALE_S = 150.0
 WEEK = "7d"
 END_OF_TIME_NS = 2**63 - 1
 TEST_TIMEOUT_S = 120.0
-FIRING = 1
+FIRING, UNKNOWN = 1, 3
 
 
 @click.group(
@@ -37,27 +37,52 @@ FIRING = 1
     ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--exit-code", is_flag=True, help="Exit with code 1 if an alert is firing.")
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with code 1 if an alert is firing; with 3 if that is not known, because the daemon"
+    " is not running.",
+)
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
-    """List the incidents that are pending or firing now."""
+    """List the incidents that are pending or firing now, from the daemon or else the store."""
     if ctx.invoked_subcommand is not None:
         return
-    settings = LoadedConfig(ctx.obj)
+    document = _current(LoadedConfig(ctx.obj))
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        click.echo("\n".join(_lines(document)))
+    if exit_code:
+        sys.exit(_exit_code(document))
+
+
+def _current(settings: LoadedConfig) -> dict[str, Any]:
+    """Return the incidents from the daemon, whose store may be full; else the stored ones."""
+    request = {"do": "alerts", "store": str(settings.store_path.resolve())}
+    try:
+        answer = ask(settings, request)
+        reason = "the daemon that answers has another store"
+    except click.ClickException as error:  # also while it starts, or is of another version
+        answer, reason = None, error.message
+    if answer is not None:
+        return {**answer, "age_s": 0.0, "source": "daemon"}
     with reader_of(settings) as reader:
         states = reader.states()
     if "alerts" not in states:
         raise click.ClickException(
             f"{settings.store_path}: no daemon has evaluated alert rules yet"
         )
-    document, written_ns = states["alerts"]
+    stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
-    if as_json:
-        click.echo(json.dumps({**document, "age_s": age_s}))
-    else:
-        click.echo("\n".join(_lines(document, age_s)))
-    firing = [alert for alert in document["alerts"] if alert["state"] == "firing"]
-    sys.exit(FIRING if exit_code and firing else 0)
+    click.echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
+    return {**stored, "age_s": age_s, "source": "store"}
+
+
+def _exit_code(document: Mapping[str, Any]) -> int:
+    if any(alert["state"] == "firing" for alert in document["alerts"]):
+        return FIRING
+    return UNKNOWN if document["age_s"] > STALE_S else 0
 
 
 @command.command(
@@ -100,12 +125,14 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
     sys.exit(1 if any(answers.values()) else 0)
 
 
-def _lines(document: Mapping[str, Any], age_s: float) -> list[str]:
+def _lines(document: Mapping[str, Any]) -> list[str]:
     now_ns = time.time_ns()
     silenced = set(document["silenced"])
     lines = []
-    if age_s > STALE_S:
-        words = f"AS OF {ago(age_s)} AGO: the daemon is not running, see costprobe status"
+    if document["age_s"] > STALE_S:
+        words = (
+            f"AS OF {ago(document['age_s'])} AGO: the daemon is not running, see costprobe status"
+        )
         lines.append(paint(words, "note"))
     if not document["alerts"]:
         lines.append(paint("no alert is firing", "good"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from costprobe.core.control_protocol import MAX_LINE_BYTES, control_path, decoded, encoded
+from costprobe.core.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
 from costprobe.ui.cli.support.place import HasStore, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")
@@ -53,10 +53,10 @@ def _answer(place: Path, request: dict[str, Any], timeout_s: float) -> dict[str,
         connection.settimeout(timeout_s)
         connection.connect(str(place))
         connection.sendall(encoded(request))
-        line = b""
-        while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
-            part = connection.recv(4096)
+        line = bytearray()
+        while not line.endswith(b"\n") and len(line) <= MAX_ANSWER_BYTES:
+            part = connection.recv(1 << 16)
             if not part:
                 break
             line += part
-    return decoded(line)
+    return decoded(bytes(line))
