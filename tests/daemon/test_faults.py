@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 from costprobe.app.watching.faults import GIB, Disk, disk_of, present_faults
+from costprobe.domain.alerting.defaults import DEFAULT_RULES
+from costprobe.domain.alerting.engine import AlertEngine
+from costprobe.domain.alerting.settings import AlertingConfig
 
 
 def status(**changes):
@@ -76,6 +79,27 @@ def test_healthy_status_has_no_fault():
             "refused",
         ),
         (
+            {
+                "sinks": {
+                    "eu": {
+                        "retry_in_s": None,
+                        "rejections": {"points": 120, "last_ns": 1, "reason": "type conflict"},
+                    }
+                }
+            },
+            "rows_rejected",
+            "warning",
+            {"sink": "eu"},
+            "rejected 120 points (type conflict)",
+        ),
+        (
+            {"store": {"path": "/x/y.db", "fault": None, "replaced": ["/x/y.db.damaged-1"]}},
+            "store_replaced",
+            "critical",
+            {},
+            "/x/y.db.damaged-1",
+        ),
+        (
             {"notifiers": {"ops": {"failing": "401"}}},
             "notifier_failing",
             "warning",
@@ -96,6 +120,25 @@ def test_each_fault_is_found(changes, name, severity, labels, words):
     (fault,) = present_faults(status(**changes), ROOM)
     assert (fault.name, fault.severity, dict(fault.labels)) == (name, severity, labels)
     assert words in fault.text
+
+
+def test_lost_rows_alert_immediately_without_configuration():
+    lost = {
+        "sinks": {
+            "eu": {
+                "retry_in_s": None,
+                "rejections": {"points": 120, "last_ns": 1, "reason": "type conflict"},
+            }
+        },
+        "store": {"path": "/x/y.db", "fault": None, "replaced": ["/x/y.db.damaged-1"]},
+    }
+    engine = AlertEngine(DEFAULT_RULES, AlertingConfig(), (), (), {"host": "h"})
+    engine.tick(1, present_faults(status(**lost), ROOM))
+    causes = {s.cause for alert in engine.alerts() for s in alert.symptoms}
+    assert {alert.state for alert in engine.alerts()} == {"firing"}
+    # Neither hides the other.
+    assert {alert.name for alert in engine.alerts()} == {"rows-rejected", "store-replaced"}
+    assert causes == {"rows_rejected", "store_replaced"}
 
 
 def test_disk_is_low_if_share_and_free_bytes_are_low():

@@ -1,14 +1,16 @@
 """Check, online backup and quarantine of a store."""
 
+import os
 import random
 import sqlite3
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.health import back_up, examine, is_damaged, quarantine
+from costprobe.adapters.storage.health import back_up, examine, is_damaged, quarantine, quarantined
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
@@ -82,10 +84,24 @@ def test_foreign_file_is_not_quarantined(tmp_path):
     assert config.read_text().startswith("[store]")
 
 
-def test_missing_and_empty_files_are_not_damaged(tmp_path):
-    assert not is_damaged(tmp_path / "none.db")
-    (tmp_path / "empty.db").touch()
-    assert not is_damaged(tmp_path / "empty.db")
+def test_truncated_store_is_damaged_and_a_missing_or_new_one_is_not(tmp_path):
+    path = tmp_path / "costprobe.db"
+    assert not is_damaged(path)
+    Store.open(path, FakeClock()).close()
+    assert not is_damaged(path)
+    for size in (100, 4096, 0):
+        os.truncate(path, size)
+        assert is_damaged(path), size
+
+
+def test_quarantined_stores_are_found_and_never_replaced(path):
+    for _ in range(2):
+        Store.open(path, FakeClock()).close()
+        quarantine(path, 1_780_000_000 * S)
+    Path(f"{quarantined(path)[0]}-wal").touch()
+    names = ["costprobe.db.damaged-20260528T202640Z", "costprobe.db.damaged-20260528T202640Z-again"]
+    assert [file.name for file in quarantined(path)] == names
+    assert quarantined(path / "missing" / "costprobe.db") == []
 
 
 def test_check_stops_at_its_time_limit(path):

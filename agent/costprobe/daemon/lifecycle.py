@@ -11,6 +11,7 @@ from typing import Any
 
 from costprobe import __version__
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.storage.health import quarantined
 from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
@@ -279,6 +280,7 @@ class Daemon:
         except OSError:
             disk = None
         try:
+            runtime.refresh_faults()
             runtime.evaluate(present_faults(self._status(), disk))
         finally:
             self._store_status()
@@ -298,7 +300,11 @@ class Daemon:
                 for device in self._devices
             ],
             "sensor": self._sensor.status(),
-            "store": {"path": str(self._store_path), "fault": self._ledger.fault},
+            "store": {
+                "path": str(self._store_path),
+                "fault": self._ledger.fault,
+                "replaced": [str(path) for path in quarantined(self._store_path)],
+            },
             **(runtime.status() if runtime else EMPTY_STATUS),
             "control": self._control.status(),
             "http": self._http.status(),

@@ -215,6 +215,11 @@ class Runtime:
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self.schedule.realign()
 
+    def refresh_faults(self) -> None:
+        """Update the faults that the store shows, and store their events."""
+        for event in self.delivery.new_rejections():
+            self.accounts.take_event(event)
+
     def evaluate(self, faults: Sequence[Fault]) -> None:
         """Evaluate the alert rules, and deliver the resulting notices.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
@@ -159,17 +159,33 @@ def _size(path: Path) -> int:
 
 
 def _create(path: Path) -> None:
-    """Create an empty file that others cannot read: SQLite would create a world-readable one."""
+    """Create a store without tables that others cannot read: SQLite would create a readable one.
+
+    The file appears with its first page, so that an empty file is a truncated store.
+    """
     path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
     # An existing file is not opened here: closing it would release the POSIX locks that other
     # connections of this process hold.
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE))
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    if path.exists():
+        return
+    made = path.with_name(f"{path.name}.new")
+    made.unlink(missing_ok=True)
+    try:
+        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE))
+        with closing(_connect(made, "mode=rw", BUSY_TIMEOUT_MS)) as connection:
+            # A journal left by a kill would be applied to the next file of this name.
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("VACUUM")
+        with suppress(FileExistsError):
+            path.hardlink_to(made)
+    finally:
+        made.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _connect(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection:
@@ -199,7 +215,6 @@ def _connect_reader(path: Path, query: str) -> sqlite3.Connection:
 
 def _configure(connection: sqlite3.Connection, path: Path) -> None:
     missing(connection, path, MIGRATIONS)  # checked before a file of another program is changed
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError("open", path, "io", "WAL mode needs a local file system")

@@ -22,6 +22,8 @@ _STEPS_BETWEEN_CHECKS: Final = 1000
 _PAGES_A_STEP: Final = 1000
 _COPY_SUFFIX: Final = ".partial"
 _FILE_MODE: Final = 0o600
+_DAMAGED: Final = ".damaged-"
+_LOG_SUFFIXES: Final = ("-wal", "-shm")
 _MAGIC: Final = b"SQLite format 3\0"
 
 
@@ -123,7 +125,7 @@ def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
 
 
 def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
-    """Return whether a time-limited check finds damage.
+    """Return whether a time-limited check finds damage; an empty file is a truncated store.
 
     A file that neither starts as a database nor has the suffix of one is not a store.
 
@@ -134,7 +136,11 @@ def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
     Raises:
         StoreError: It cannot be checked for another reason.
     """
-    if not path.exists() or path.stat().st_size == 0 or not _looks_like_a_store(path):
+    if not path.exists():
+        return False
+    if path.stat().st_size == 0:
+        return True
+    if not _looks_like_a_store(path):
         return False
     ends_s = time.monotonic() + within_s
     try:
@@ -168,14 +174,27 @@ def quarantine(path: Path, time_ns: int) -> Path:
         StoreError: It cannot be renamed.
     """
     stamp = datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).strftime("%Y%m%dT%H%M%SZ")
-    renamed = path.with_name(f"{path.name}.damaged-{stamp}")
+    renamed = path.with_name(f"{path.name}{_DAMAGED}{stamp}")
+    while renamed.exists():
+        renamed = renamed.with_name(f"{renamed.name}-again")
     with translated("quarantine", path):
         # The log first: SQLite must not apply it to a new file.
-        for suffix in ("-wal", "-shm", ""):
+        for suffix in (*_LOG_SUFFIXES, ""):
             with suppress(FileNotFoundError):
                 Path(f"{path}{suffix}").rename(f"{renamed}{suffix}")
         _fsync(path.parent)
     return renamed
+
+
+def quarantined(path: Path) -> list[Path]:
+    """Return the damaged stores that were replaced by this one and are still beside it, by age."""
+    prefix = f"{path.name}{_DAMAGED}"
+    try:
+        names = sorted(entry.name for entry in os.scandir(path.parent))
+    except OSError:
+        return []
+    files = (name for name in names if name.startswith(prefix))
+    return [path.with_name(name) for name in files if not name.endswith(_LOG_SUFFIXES)]
 
 
 def _looks_like_a_store(path: Path) -> bool:

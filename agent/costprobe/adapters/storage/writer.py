@@ -19,7 +19,7 @@ from costprobe.adapters.storage.database import (
 from costprobe.adapters.storage.outbox import notice_queue as queue
 from costprobe.adapters.storage.outbox import outbox, outbox_order
 from costprobe.adapters.storage.outbox.notice_queue import NotifierStatus, QueuedNotice
-from costprobe.adapters.storage.outbox.outbox import Backlog, SinkStatus
+from costprobe.adapters.storage.outbox.outbox import Backlog, Rejections, SinkStatus
 from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
 from costprobe.adapters.storage.rollup import retention, rollup
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
@@ -145,6 +145,11 @@ class Store:
         """Return the status of every registered sink, by name."""
         with self._database.reading("read") as connection:
             return outbox_order.sinks(connection)
+
+    def rejections(self, sink: str) -> Rejections | None:
+        """Return the points that a sink permanently rejected; None if there are none."""
+        with self._database.reading("read") as connection:
+            return outbox.rejections(connection, sink)
 
     def dropped_points(self) -> int:
         """Return the points lost since the store was created: past retention unsent, or never stored."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.sinks.registry import build_sink
 from costprobe.adapters.sinks.settings import SinkConfig
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.outbox.outbox import Rejections
 from costprobe.adapters.storage.outbox.sink_outbox import SinkOutbox
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import NS_PER_S, Event
 
 if TYPE_CHECKING:  # a daemon without a sink must not load these
     from costprobe.adapters.sinks.outbox_worker import OutboxWorker
@@ -23,6 +25,8 @@ if TYPE_CHECKING:  # a daemon without a sink must not load these
 logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
+# Rejected points are a fault for this long after the last one.
+REJECTED_FAULT_NS = 3600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class SinkDelivery:
         self._stop = stop
         self._outboxes: dict[str, SinkOutbox] = {}
         self._workers: dict[str, OutboxWorker] = {}
+        self._rejections: dict[str, Rejections] = {}
         configured = {sink.name for sink in sinks}
         for stored in store.sinks():
             if stored.sink not in configured:
@@ -71,6 +76,9 @@ class SinkDelivery:
                 max_points=sink.max_backlog_points,
             )
             self._outboxes[sink.name] = outbox
+            rejections = store.rejections(sink.name)
+            if rejections is not None:
+                self._rejections[sink.name] = rejections
             self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
         self._threads = [
             Thread(target=worker.run, name=f"sink {name}", daemon=True)
@@ -115,9 +123,34 @@ class SinkDelivery:
             if dropped:
                 logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
 
+    def new_rejections(self) -> list[Event]:
+        """Read the rejections of each sink; return an event if they begin again after an hour."""
+        events: list[Event] = []
+        for name in self._workers:
+            before = self._rejections.get(name)
+            try:
+                now = self._store.rejections(name)
+            except StoreError:
+                return events  # the store reports its own fault
+            if now is None or now == before:
+                continue
+            self._rejections[name] = now
+            if before is None or now.last_ns - before.last_ns > REJECTED_FAULT_NS:
+                events.append(_rejection_event(name, now))
+        return events
+
     def status(self) -> dict[str, Any]:
         """Return the status of each sink, by name."""
-        return {name: worker.status() for name, worker in self._workers.items()}
+        return {
+            name: {**worker.status(), "rejections": self._recent_rejections(name)}
+            for name, worker in self._workers.items()
+        }
+
+    def _recent_rejections(self, sink: str) -> dict[str, Any] | None:
+        rejections = self._rejections.get(sink)
+        if rejections is None or self._clock.time_ns() - rejections.last_ns > REJECTED_FAULT_NS:
+            return None
+        return rejections._asdict()
 
     def totals(self) -> DeliveryTotals:
         """Return the totals for the `agent` series."""
@@ -130,6 +163,17 @@ class SinkDelivery:
             outbox_lag_s=lag_s,
             sent_points=sum(worker.status()["sent"] for worker in self._workers.values()),
         )
+
+
+def _rejection_event(sink: str, rejections: Rejections) -> Event:
+    return Event(
+        kind="fault",
+        severity="warning",
+        title=f"sink {sink}: the database permanently rejects points",
+        time_ns=rejections.last_ns,
+        detail=f"{rejections.reason}; see `costprobe sink rejected {sink}`",
+        cause="rows_rejected",
+    )
 
 
 def worker_of(

@@ -140,6 +140,20 @@ def _sink_behind(status: Status) -> Iterator[Fault]:
             )
 
 
+def _rows_rejected(status: Status) -> Iterator[Fault]:
+    for name, sink in status["sinks"].items():
+        rejections = sink.get("rejections")
+        if rejections:
+            yield Fault(
+                "rows_rejected",
+                name,
+                f"sink {name}: the database permanently rejected {rejections['points']} points"
+                f" ({rejections['reason']}); see `costprobe sink rejected {name}`",
+                "warning",
+                {"sink": name},
+            )
+
+
 def _notifier_failing(status: Status) -> Iterator[Fault]:
     for name, notifier in status["notifiers"].items():
         if notifier["failing"]:
@@ -163,6 +177,17 @@ def _store_failing(status: Status) -> Iterator[Fault]:
     if store["fault"]:
         yield Fault(
             "store_failing", "", f"{store['fault']}; points are queued in memory", "critical"
+        )
+
+
+def _store_replaced(status: Status) -> Iterator[Fault]:
+    for path in status["store"].get("replaced", ()):
+        yield Fault(
+            "store_replaced",
+            path,
+            f"the store was damaged and replaced by a new one; save what {path} has"
+            " (`sqlite3 FILE .recover`), then move or delete it",
+            "critical",
         )
 
 
@@ -209,9 +234,11 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _service_unread,
     _service_uncosted,
     _sink_behind,
+    _rows_rejected,
     _notifier_failing,
     _http_failing,
     _store_failing,
+    _store_replaced,
     _price_stale,
     _carbon_stale,
     _config_refused,

@@ -15,6 +15,11 @@ PERFORMANCE = "performance"
 BUDGET = "budget"
 # Faults that do not pass by themselves; all others are reported after a while.
 BROKEN: tuple[FaultName, ...] = ("device_lost", "store_failing", "disk_low", "config_refused")
+# Lost measurements: incidents of their own, which no other fault that lasts may hide.
+LOST: dict[str, FaultName] = {
+    "rows-rejected": "rows_rejected",
+    "store-replaced": "store_replaced",
+}
 
 DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
     RULES[str(keys["kind"])].config.model_validate(keys)
@@ -56,10 +61,11 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
             "kind": "fault",
             "faults": BROKEN,
         },
+        *({"name": rule, "kind": "fault", "faults": (name,)} for rule, name in LOST.items()),
         {
             "name": "failing",
             "kind": "fault",
-            "faults": tuple(name for name in get_args(FaultName) if name not in BROKEN),
+            "faults": tuple(name for name in get_args(FaultName) if name not in {*BROKEN, *LOST.values()}),
             "for": "10m",
         },
     )

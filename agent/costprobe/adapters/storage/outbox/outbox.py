@@ -25,6 +25,20 @@ class RejectedLine(NamedTuple):
     reason: str
 
 
+class Rejections(NamedTuple):
+    """The rows that a sink permanently rejected.
+
+    Attributes:
+        points: Their number since the sink was registered.
+        last_ns: UTC ns of the last rejection.
+        reason: Its reason.
+    """
+
+    points: int
+    last_ns: int
+    reason: str
+
+
 class Backlog(NamedTuple):
     """The backlog of a sink.
 
@@ -114,6 +128,16 @@ def advance(
         " (SELECT id FROM rejected WHERE sink = ? ORDER BY id DESC LIMIT ?)",
         (sink, sink, REJECTED_KEPT_PER_SINK),
     )
+
+
+def rejections(connection: sqlite3.Connection, sink: str) -> Rejections | None:
+    """Return the rejections of a sink; None if there was none."""
+    row = connection.execute(
+        "SELECT rejected_points, time_ns, reason FROM cursors JOIN rejected USING (sink)"
+        " WHERE sink = ? ORDER BY id DESC LIMIT 1",
+        (sink,),
+    ).fetchone()
+    return Rejections(*row) if row else None
 
 
 def storable(reason: str) -> str:

@@ -51,6 +51,10 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     lines.append(f"store    {status['store']['path']}")
     if status["store"]["fault"]:
         lines.append(f"  FAULT  {status['store']['fault']}")
+    lines += [
+        f"  FAULT  a damaged store was replaced and is kept as {path}: recover it, move or delete it"
+        for path in status["store"].get("replaced", ())
+    ]
     lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
     lines += _sensor_lines(status["sensor"])
     lines += [line for probe in status["probes"] for line in _probe_lines(probe)]
@@ -142,6 +146,11 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
     if sink["last_error"]:
         again = f"; retry in {ago(sink['retry_in_s'])}" if sink["retry_in_s"] else ""
         lines.append(f"  FAULT  {sink['last_error']}{again}")
+    if sink.get("rejections"):
+        lines.append(
+            f"  FAULT  the database permanently rejects points: {sink['rejections']['reason']};"
+            f" see costprobe sink rejected {name}"
+        )
     return lines
 
 
