@@ -58,6 +58,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 PARSED = ("run", "dashboard", "service install", "service uninstall", "influx setup")
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
+    "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
     "costprobe alerts test pager": 1,  # no server listens at this address
     "costprobe doctor": 1,  # the sink influxdb2 has no server
     "costprobe silence end 0a1b2c3d": 2,  # no such silence

@@ -15,11 +15,8 @@ PERFORMANCE = "performance"
 BUDGET = "budget"
 # Faults that do not pass by themselves; all others are reported after a while.
 BROKEN: tuple[FaultName, ...] = ("device_lost", "store_failing", "disk_low", "config_refused")
-# Lost measurements: incidents of their own, which no other fault that lasts may hide.
-LOST: dict[str, FaultName] = {
-    "rows-rejected": "rows_rejected",
-    "store-replaced": "store_replaced",
-}
+# Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
+LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
 
 DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
     RULES[str(keys["kind"])].config.model_validate(keys)
@@ -61,11 +58,14 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
             "kind": "fault",
             "faults": BROKEN,
         },
-        *({"name": rule, "kind": "fault", "faults": (name,)} for rule, name in LOST.items()),
+        {"name": "rows-rejected", "kind": "fault", "faults": ("rows_rejected",)},
+        {"name": "store-replaced", "kind": "fault", "faults": ("store_replaced",)},
         {
             "name": "failing",
             "kind": "fault",
-            "faults": tuple(name for name in get_args(FaultName) if name not in {*BROKEN, *LOST.values()}),
+            "faults": tuple(
+                name for name in get_args(FaultName) if name not in {*BROKEN, *LOST}
+            ),
             "for": "10m",
         },
     )
