@@ -213,3 +213,23 @@ def test_environment_proxy_is_not_used(sender, monkeypatch):
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
         sender(server.url.replace("http:", "json:")).send([incident()], SINCE_NS)
     assert len(server.requests) == 1
+
+
+def test_redirect_is_not_followed(sender):
+    """The headers of the URL stay with its server."""
+    with Scripted(lambda *_: (200, {}, b"")) as other:
+        answer = (302, {"Location": f"{other.url}/stolen"}, b"")
+        with Scripted(lambda *_: answer) as server:
+            url = server.url.replace("http:", "json:")
+            reason = failure(sender(f"{url}/?+X-Token={CANARY}"), Misconfigured).reason
+            assert len(server.requests) == 1
+    assert other.requests == []
+    assert "redirects (HTTP 302)" in reason
+
+
+def test_url_cannot_weaken_the_connection(sender):
+    with Scripted(lambda *_: (200, {}, b"")) as server:
+        url = server.url.replace("http:", "json:")
+        for option in ("verify=no", "redirect=yes"):
+            assert option in failure(sender(f"{url}/?{option}"), Misconfigured).reason
+    assert server.requests == []

@@ -51,12 +51,23 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
     logger, log = logging.getLogger("apprise"), _StatusOfLog()
     logger.handlers, logger.propagate = [log], False
     url = message["url"]
-    asset = apprise.AppriseAsset(storage_mode="memory")
+    # A redirect would send the URL's headers and the message to another server.
+    asset = apprise.AppriseAsset(storage_mode="memory", http_redirects=False)
     service = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if service is None:
         return _failed(
             "misconfigured", "Apprise has no service for this URL, or the URL is incomplete"
         )
+    weakened = [
+        option
+        for option, is_set in (
+            ("verify=no", not service.verify_certificate),
+            ("redirect=yes", service.redirects),
+        )
+        if is_set
+    ]
+    if weakened:
+        return _failed("misconfigured", f"the URL has {' and '.join(weakened)}: remove it")
     if "overflow=" not in url.lower():
         # A service rejects a message that exceeds its limit, at each attempt.
         service.overflow_mode = apprise.OverflowMode.TRUNCATE
@@ -71,6 +82,8 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
     if is_sent:
         return {"ok": True}
     status = f" (HTTP {log.status})" if log.status else ""
+    if (log.status or "").startswith("3"):
+        return _failed("misconfigured", f"the service redirects{status}, which is not followed")
     return _failed("retry", f"the service did not accept the message{status}")
 
 
