@@ -5,6 +5,7 @@ import json
 import threading
 
 from costprobe.ui.dashboard.app import dashboard
+from costprobe.ui.dashboard.connections import LIMITS
 from costprobe.ui.dashboard.serving import ListenAddress, bound, serve
 
 TIMEOUT_S = 30.0
@@ -13,7 +14,7 @@ TIMEOUT_S = 30.0
 class Page:
     """A running dashboard server on a free port of the loopback interface."""
 
-    def __init__(self, store_path, clock, **options):
+    def __init__(self, store_path, clock, limits=LIMITS, **options):
         self.made = dashboard(store_path, clock, **options)
         listening, self.address = bound(ListenAddress("127.0.0.1", 0))
         self._server = None
@@ -23,7 +24,7 @@ class Page:
             self._server = server
             started.set()
 
-        self.thread = threading.Thread(target=serve, args=(self.made, listening, take))
+        self.thread = threading.Thread(target=serve, args=(self.made, listening, take, limits))
         self.thread.start()
         assert started.wait(TIMEOUT_S)
 

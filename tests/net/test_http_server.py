@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from costprobe.adapters.net.http_server import HttpLimits, HttpServer, host_is_local
@@ -31,7 +32,7 @@ def begun():
 def serve(gate, begun):
     made = []
 
-    def start(*, allowed_hosts=(), **limits):
+    def start(*, allowed_hosts=(), reserved=(), **limits):
         def slow():
             begun.set()
             gate.wait(FOR_EVER_S)
@@ -49,7 +50,9 @@ def serve(gate, begun):
             "/broken": broken,
             "/nothing": lambda: None,
         }
-        server = HttpServer(pages, HttpLimits(**limits), allowed_hosts=allowed_hosts)
+        server = HttpServer(
+            pages, HttpLimits(**limits), allowed_hosts=allowed_hosts, reserved=reserved
+        )
         server.start("127.0.0.1", 0)
         made.append(server)
         return server
@@ -183,7 +186,7 @@ def test_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
 
 
 def test_client_that_never_ends_its_request_is_disconnected(serve):
-    server = serve(connection_s=0.2)
+    server = serve(request_s=0.2)
     with connect(server) as client:
         client.sendall(b"GET /good HTTP/1.1\r\nHost:")
         assert client.recv(100) == b""
@@ -191,7 +194,7 @@ def test_client_that_never_ends_its_request_is_disconnected(serve):
 
 
 def test_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
-    server = serve(connection_s=0.2)
+    server = serve(request_s=0.2)
     with connect(server) as client:
         while not server.broken:
             client.sendall(b"G")
@@ -214,18 +217,16 @@ def test_client_that_reads_nothing_is_disconnected(serve):
         wait_for(lambda: server.broken == 1)
 
 
-def test_connections_above_the_limit_are_refused(serve, gate):
-    server = serve(connections=2, page_s=FOR_EVER_S, connection_s=FOR_EVER_S)
-    waiting = [connect(server) for _ in range(2)]
-    for client in waiting:
-        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    with connect(server) as client:
-        assert client.recv(100) == b""
-    assert server.broken == 1
-    gate.set()
-    for client in waiting:
-        assert read_all(client).endswith(b"at last\n")
-        client.close()
+def test_connections_above_the_limit_are_refused(serve, gate, begun):
+    server = serve(connections=1, reserve=0, page_s=FOR_EVER_S, connection_s=FOR_EVER_S)
+    with connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(FOR_EVER_S)
+        with connect(server) as client:
+            assert client.recv(100) == b""
+        assert server.broken == 1
+        gate.set()
+        assert read_all(waiting).endswith(b"at last\n")
     wait_for(lambda: has_room(server))
 
 
@@ -237,7 +238,7 @@ def has_room(server):
 
 
 def test_slow_clients_are_disconnected_in_time_for_others(serve):
-    server = serve(connections=4, connection_s=0.2)
+    server = serve(connections=4, reserve=0, request_s=0.2)
     slow = [connect(server) for _ in range(20)]
     for client in slow:
         client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n")
@@ -247,8 +248,31 @@ def test_slow_clients_are_disconnected_in_time_for_others(serve):
         client.close()
 
 
+def test_half_open_connections_lock_nobody_out(serve):
+    server = serve(request_s=FOR_EVER_S, reserved=["/count"])
+    with ExitStack() as half_open:
+        for _ in range(140):
+            half_open.enter_context(connect(server)).sendall(b"GET /good HTTP/1.1\r\nX: ")
+        assert get(server, "/count")[0] == 200
+        # Their requests might be on the way, until they have settled.
+        wait_for(lambda: [get(server, "/good")[0] for _ in range(20)] == [200] * 20)
+
+
+def test_reserve_answers_its_page_while_all_other_connections_wait(serve, gate, begun):
+    server = serve(
+        connections=3, reserve=2, reserved=["/good"], page_s=FOR_EVER_S, connection_s=FOR_EVER_S
+    )
+    with connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(FOR_EVER_S)
+        assert get(server, "/count")[0] == 503
+        assert [get(server, "/good")[0] for _ in range(5)] == [200] * 5
+        gate.set()
+        assert read_all(waiting).endswith(b"at last\n")
+
+
 def test_close_releases_the_address_despite_open_connections(serve, gate):
-    server = serve(connection_s=FOR_EVER_S, page_s=FOR_EVER_S)
+    server = serve(request_s=FOR_EVER_S, connection_s=FOR_EVER_S, page_s=FOR_EVER_S)
     with connect(server) as idle, connect(server) as waiting:
         waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
         idle.sendall(b"GET")

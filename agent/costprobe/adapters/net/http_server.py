@@ -5,17 +5,16 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore, Lock, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Lock, Thread
 from typing import Any, Final, NamedTuple
 
+from costprobe.adapters.net.connection_slots import SlotLimits
+from costprobe.adapters.net.http_listener import HttpListener
 from costprobe.adapters.net.page_response import TEXT, PageResponse
 
 logger = logging.getLogger(__name__)
@@ -30,13 +29,20 @@ class HttpLimits(NamedTuple):
     """Bounds of the server.
 
     Attributes:
-        connections: Most open connections; one more is closed unanswered.
-        connection_s: Timeout in s of a request and its response, from the first byte to the last.
+        connections: Most open connections; one more displaces one without a complete request, or
+            is closed unanswered.
+        per_address: Most connections of one address outside this host.
+        reserve: Connections out of `connections` for requests of this host for a page of `reserved`.
+        request_s: Timeout in s of a request, from the connection to its last byte.
+        connection_s: Timeout in s of a response.
         page_s: Timeout in s of a wait for a page that is being rendered for another client.
         fresh_s: Maximum age in s of a cached page.
     """
 
     connections: int = 16
+    per_address: int = 6
+    reserve: int = 4
+    request_s: float = 5.0
     connection_s: float = 15.0
     page_s: float = 5.0
     fresh_s: float = 1.0
@@ -52,6 +58,8 @@ class HttpServer:
         limits: Bounds of the server.
         allowed_hosts: Names that the Host header may have, beside localhost and IP addresses. A
             request for any other name is rejected, which prevents DNS rebinding.
+        reserved: Paths of pages that are answered to clients on this host also while all other
+            connections are in use.
     """
 
     def __init__(
@@ -60,13 +68,15 @@ class HttpServer:
         limits: HttpLimits | None = None,
         *,
         allowed_hosts: Collection[str] = (),
+        reserved: Collection[str] = (),
     ) -> None:
+        self._reserved = frozenset(reserved)
         self._limits = limits or HttpLimits()
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._pages = {path: _Page(path, make, self._limits) for path, make in pages.items()}
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
-        self._listener: _Listener | None = None
+        self._listener: HttpListener | None = None
         self._thread: Thread | None = None
         self.port = 0
 
@@ -80,23 +90,34 @@ class HttpServer:
         Raises:
             OSError: The address cannot be bound.
         """
-        self._listener = _Listener((host, port), partial(_Handler, self), self._limits)
+        self._listener = HttpListener((host, port), partial(_Handler, self), self._slot_limits())
         self.port = int(self._listener.server_address[1])
         self._thread = Thread(
             target=self._listener.serve_forever, args=(POLL_EVERY_S,), name="http", daemon=True
         )
         self._thread.start()
 
+    def _slot_limits(self) -> SlotLimits:
+        limits = self._limits
+        return SlotLimits(
+            limits.connections,
+            limits.per_address,
+            limits.reserve,
+            limits.request_s,
+            limits.connection_s,
+        )
+
     def is_alive(self) -> bool:
         """Return whether it answers requests."""
         return self._thread is not None and self._thread.is_alive()
 
-    def answer(self, path: str, host: str) -> PageResponse:
+    def answer(self, path: str, host: str, *, is_reserved: bool = False) -> PageResponse:
         """Return the response to a request.
 
         Args:
             path: Path of the request, without the query.
             host: The Host header; empty without one.
+            is_reserved: Whether its connection uses the reserve.
         """
         page = self._pages.get(path)
         if not (host_is_local(host) or _name_of(host) in self._allowed_hosts):
@@ -107,6 +128,8 @@ class HttpServer:
             page_response = PageResponse(
                 404, TEXT, f"pages: {', '.join(sorted(self._pages))}\n".encode()
             )
+        elif is_reserved and path not in self._reserved:
+            page_response = PageResponse(503, TEXT, b"too many open connections; retry later\n")
         else:
             page_response = page.answer()
         with self._lock:
@@ -160,65 +183,6 @@ class _Page:
             self._lock.release()
 
 
-class _Listener(ThreadingHTTPServer):
-    """Serve each connection in a thread, up to a limit, and close those that take too long."""
-
-    daemon_threads = True
-    block_on_close = False
-    # With the default of 5 a burst of connections waits for the kernel's next attempt, a second.
-    request_queue_size = 128
-
-    def __init__(
-        self, address: tuple[str, int], handler: Callable[..., _Handler], limits: HttpLimits
-    ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._limits = limits
-        self._free = BoundedSemaphore(limits.connections)
-        self._open: dict[Any, float] = {}
-        self._lock = Lock()
-        self.broken = 0
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
-        if not self._free.acquire(blocking=False):
-            self._count_broken()
-            self.shutdown_request(request)
-            return
-        with self._lock:
-            self._open[request] = time.monotonic() + self._limits.connection_s
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._open.pop(request, None)
-            self._free.release()
-
-    def service_actions(self) -> None:
-        """Close connections past their deadline: a socket timeout would only cover each read."""
-        now_s = time.monotonic()
-        with self._lock:
-            late = [request for request, ends_s in self._open.items() if now_s > ends_s]
-            for request in late:
-                del self._open[request]
-        for request in late:
-            self._count_broken()
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as the base has it
-        """Log errors, except those of a client that disconnected."""
-        error = sys.exception()
-        if not isinstance(error, OSError):
-            logger.error("an HTTP request failed", exc_info=error)
-
-    def _count_broken(self) -> None:
-        with self._lock:
-            self.broken += 1
-
-
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
@@ -227,9 +191,16 @@ class _Handler(BaseHTTPRequestHandler):
     error_content_type = TEXT
     error_message_format = "%(code)d %(message)s\n"
 
-    def __init__(self, pages: HttpServer, *args: Any) -> None:  # noqa: ANN401 - the base's own
+    def __init__(
+        self,
+        pages: HttpServer,
+        request: Any,  # noqa: ANN401 - a socket, as the base has it
+        client_address: Any,  # noqa: ANN401 - as above
+        server: HttpListener,
+    ) -> None:
         self._server = pages
-        super().__init__(*args)
+        self._listener = server
+        super().__init__(request, client_address, server)
 
     def do_GET(self) -> None:
         self._answer(has_body=True)
@@ -245,7 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
         if len(hosts) > 1:
             self.send_error(400, "a request needs exactly one Host header")
             return
-        response = self._server.answer(self.path.partition("?")[0], hosts[0] if hosts else "")
+        is_reserved = self._listener.begin_response(self.request)
+        response = self._server.answer(
+            self.path.partition("?")[0], hosts[0] if hosts else "", is_reserved=is_reserved
+        )
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))

@@ -98,7 +98,7 @@ class HttpPages:
             "/healthz": self.health,
             "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
         }
-        server = HttpServer(pages, allowed_hosts=config.allowed_hosts)
+        server = HttpServer(pages, allowed_hosts=config.allowed_hosts, reserved=["/healthz"])
         try:
             server.start(*address)
         except OSError as error:

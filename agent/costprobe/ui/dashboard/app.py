@@ -27,7 +27,7 @@ from costprobe.ui.dashboard.history import (
     sweeps_document,
     trend_document,
 )
-from costprobe.ui.dashboard.live import LISTENERS_MAX, Live
+from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document
 from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
 from costprobe.ui.dashboard.thinning import thinned_trend
@@ -93,7 +93,7 @@ def dashboard(
             Route("/", _page),
             *(route(path, answer) for path, answer in ANSWERS.items()),
             route("/api/budgets", of_budgets),
-            Route("/api/live", live.endpoint),
+            Route(LIVE_PATH, live.endpoint),
             Mount("/static", _Static(directory=STATIC)),
         ],
         middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],

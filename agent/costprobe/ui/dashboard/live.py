@@ -17,9 +17,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from costprobe.adapters.net.connection_slots import site_of
 from costprobe.adapters.storage.errors import StoreError
 
+LIVE_PATH = "/api/live"
 LISTENERS_MAX = 32
+# Of one address outside this host.
+LISTENERS_PER_ADDRESS = LISTENERS_MAX // 4
 POLL_EVERY_S = 1.0
 HEARTBEAT_S = 15.0
 # A listener that reads nothing for this long has disconnected.
@@ -34,9 +38,14 @@ _HEADERS = [
 
 
 class Listener:
-    """The pending message of one open page: at most one, the newest."""
+    """The pending message of one open page: at most one, the newest.
 
-    def __init__(self) -> None:
+    Args:
+        site: The page's address, as `site_of` returns it.
+    """
+
+    def __init__(self, site: str = "") -> None:
+        self.site = site
         self.message: bytes | None = None
         self.news = asyncio.Event()
 
@@ -88,17 +97,20 @@ class Live:
         if self._watcher is not None:
             self._watcher.cancel()
 
-    async def endpoint(self, request: Request) -> LiveStream | PlainTextResponse:  # noqa: ARG002 - Starlette's signature
+    async def endpoint(self, request: Request) -> LiveStream | PlainTextResponse:
         """Respond to `/api/live`."""
-        if self._is_closed or len(self._listeners) >= self._listeners_max:
+        site = site_of(request.client.host if request.client else "")
+        of_site = sum(listener.site == site for listener in self._listeners)
+        is_full = len(self._listeners) >= self._listeners_max
+        if self._is_closed or is_full or (site and of_site >= LISTENERS_PER_ADDRESS):
             text = "too many open pages; this one reconnects automatically\n"
             return PlainTextResponse(text, 503, {"retry-after": "15"})
-        return LiveStream(self)
+        return LiveStream(self, site)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Listener]:
-        """Add a listener, with the current state as its first message."""
-        listener = Listener()
+    async def listening(self, site: str) -> AsyncIterator[Listener]:
+        """Add a listener of a site, with the current state as its first message."""
+        listener = Listener(site)
         self._listeners.add(listener)
         try:
             listener.put(await asyncio.to_thread(self._message))
@@ -145,10 +157,12 @@ class LiveStream:
 
     Args:
         live: Source of the messages.
+        site: The listener's address, as `site_of` returns it.
     """
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, site: str) -> None:
         self._live = live
+        self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the listener disconnects or reads nothing for too long."""
@@ -169,7 +183,7 @@ class LiveStream:
                 raise error
 
     async def _send_all(self, send: Send) -> None:
-        async with self._live.listening() as listener:
+        async with self._live.listening(self._site) as listener:
             await send(_chunk(b"retry: 3000\n\n"))
             async for message in self._live.messages(listener):
                 async with asyncio.timeout(SEND_TIMEOUT_S):

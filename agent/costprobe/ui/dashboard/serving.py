@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import uvicorn
 
+from costprobe.adapters.net.connection_slots import ConnectionSlots, SlotLimits
 from costprobe.ui.dashboard.app import Dashboard
-from costprobe.ui.dashboard.live import LISTENERS_MAX, Live
+from costprobe.ui.dashboard.connections import LIMITS, BoundedProtocol
+from costprobe.ui.dashboard.live import Live
 
-CONNECTIONS_MAX = 4 * LISTENERS_MAX
 KEEP_ALIVE_S = 5
 GRACE_S = 3
 _BACKLOG = 64
@@ -23,6 +26,8 @@ _LISTEN = re.compile(
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^:\[\]]*)):(?P<port>[0-9]{1,5})"
 )
 _PORT_MAX = 65535
+# uvicorn ticks ten times a second.
+_TICKS_A_LOOK = 5
 
 
 class ListenError(ValueError):
@@ -93,11 +98,26 @@ def bound(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
 
 
 class DashboardServer(uvicorn.Server):
-    """Uvicorn that ends live streams before it waits for requests in progress."""
+    """Uvicorn that closes late connections, and ends live streams before it waits for requests.
 
-    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+    Args:
+        config: Its configuration.
+        live: The live streams.
+        slots: The open connections.
+    """
+
+    def __init__(self, config: uvicorn.Config, live: Live, slots: ConnectionSlots) -> None:
         super().__init__(config)
         self._live = live
+        self._slots = slots
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections past their deadline; return whether to stop."""
+        if counter % _TICKS_A_LOOK == 0:
+            for late in self._slots.take_late(asyncio.get_running_loop().time()):
+                if isinstance(late, BoundedProtocol):
+                    late.abort()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End every connection, at the latest after GRACE_S."""
@@ -109,6 +129,7 @@ def serve(
     made: Dashboard,
     listening: socket.socket,
     on_server: Callable[[DashboardServer], None] = lambda _: None,
+    limits: SlotLimits = LIMITS,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until `should_exit` of the server is set.
 
@@ -116,7 +137,10 @@ def serve(
         made: The application.
         listening: A listening socket; it is closed at the end.
         on_server: Called with the server before it starts.
+        limits: Limits of its connections.
     """
+    slots = ConnectionSlots(limits)
+    protocol: Any = partial(BoundedProtocol, slots)
     server = DashboardServer(
         uvicorn.Config(
             made.app,
@@ -124,13 +148,14 @@ def serve(
             log_level="warning",
             proxy_headers=False,
             server_header=False,
+            http=protocol,
             ws="none",
             lifespan="off",
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         ),
         made.live,
+        slots,
     )
     on_server(server)
     if threading.current_thread() is threading.main_thread():
