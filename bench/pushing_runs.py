@@ -122,7 +122,7 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     sink = build_sink(config, clock)
     stopwatch = Stopwatch()
     worker = OutboxWorker(config, outbox, sink, threading.Event(), clock, rng=random.Random(1))
-    while worker.status()["sent"] < points:
+    while worker.status()["sent_points"] < points:
         worker.step()
         if worker.status()["failures"]:
             raise OSError(worker.status()["last_error"])

@@ -274,7 +274,7 @@ def test_influx_setup_document(influxdb, tmp_path):
     sink = f'[[sink]]\napi = "v1"\nurl = "{influxdb.url}"\ndatabase = "json"\n'
     config.write_text(sink)
     shown = checked("influx setup", printed(config, "influx", "setup"))
-    assert shown["missing"] == len(shown["steps"]) > 0
+    assert shown["pending_steps"] == len(shown["steps"]) > 0
     config.write_text('[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9"\norg = "o"\nbucket = "b"\n')
     written = checked("influx tasks", printed(config, "influx", "tasks", str(tmp_path / "tasks")))
     assert all(Path(path).exists() for path in written["files"])

@@ -76,7 +76,7 @@ def test_models_are_compared_with_pareto_front_and_recommendation(costprobe):
         ("large on gpu0, batch 8", True, None),
         ("chat on gpu1, 4 at a time", False, "small on gpu0, batch 8"),
     ]
-    assert probes["models"][0]["cost"] == {"value": 1e-6, "iqr": 0.0, "samples": 10}
+    assert probes["models"][0]["cost_per_inference"] == {"value": 1e-6, "iqr": 0.0, "samples": 10}
     assert probes["cheapest"] == "large on gpu0, batch 8"
     assert len(probes["not_good_enough"]) == 3
     assert (served["currency"], served["basis"], served["cheapest"]) == ("EUR", "serving", None)

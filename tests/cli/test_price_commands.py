@@ -47,8 +47,8 @@ def test_history_is_priced_under_every_plan(costprobe, tmp_path):
     assert plans["on demand of 1970-01-01"]["cost_per_inference"] == pytest.approx(hourly)
     reserved = plans["reserved of 2020-01-01"]
     assert reserved["cost_per_inference"] == pytest.approx(0.6 * hourly)
-    assert (float(reserved["per_hour"]), reserved["break_even_share"]) == (0.6, 0.6)
-    assert float(reserved["per_month"]) == 438
+    assert (float(reserved["price_rate_per_h"]), reserved["break_even_share"]) == (0.6, 0.6)
+    assert float(reserved["price_per_month"]) == 438
     assert plans["list price (assumed)"]["plan"] == "assumed"
     text = costprobe("what-if")
     assert "-40.0 %" in text
@@ -72,7 +72,7 @@ def test_unavailable_history_is_reported(costprobe, tmp_path):
 
 def test_show_lists_current_prices_and_their_components(costprobe):
     (entry,) = json.loads(costprobe("show", "--json"))["devices"]
-    assert (entry["plan"], entry["per_hour"]) == ("on_demand", "1.00")
+    assert (entry["plan"], entry["price_rate_per_h"]) == ("on_demand", "1.00")
     assert "the reserved term ended on 2020-12-31" in entry["source"]
     assert "$1/h (on demand)" in costprobe("show")
     assert "no price change since" in costprobe("history")

@@ -48,9 +48,12 @@ LAST = {
         "energy_suspect": False,
     },
     "rolling": {
-        "1h": {"per_inference": 0.0004, "coverage": 1.0},
-        "24h": {"per_inference": 0.0005, "coverage": 0.25},
-        "7d": {"per_inference": None, "coverage": 0.1},
+        "rolling_1h": 0.0004,
+        "rolling_1h_coverage": 1.0,
+        "rolling_24h": 0.0005,
+        "rolling_24h_coverage": 0.25,
+        "rolling_7d": None,
+        "rolling_7d_coverage": 0.1,
     },
 }
 

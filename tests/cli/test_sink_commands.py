@@ -43,7 +43,7 @@ def test_status_counts_sent_waiting_and_rejected_points(costprobe, store, tmp_pa
     assert "influxdb: unknown, 6 sent, 3 wait, 1 refused, 0 dropped" in printed
     assert "other: unknown, 0 sent, 10 wait" in printed
     (first, second) = json.loads(costprobe("status", "--json"))
-    assert (first["sink"], first["rejected_points"], second["waiting_points"]) == (
+    assert (first["sink"], first["rejected_points_total"], second["outbox_points"]) == (
         "influxdb",
         1,
         10,
@@ -92,6 +92,6 @@ def test_retry_ends_a_long_back_off(tmp_path):
             daemon.wait_for(lambda: (shown()["retry_in_s"] or 0) > 3000)
             is_back.append(True)
             assert daemon.look("sink", "retry") == "retried: influxdb\n"
-            daemon.wait_for(lambda: shown()["sent_points"] > 0)
+            daemon.wait_for(lambda: shown()["sent_points_total"] > 0)
         finally:
             daemon.stop()

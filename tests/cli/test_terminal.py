@@ -55,7 +55,7 @@ def _status():
         "state": "stopped", "version": "0", "pid": 1, "host": "h", "started_ns": 1, "config": None,
         "config_fault": "bad", "devices": [], "probes": [], "services": [], "jobs": {},
         "sinks": {}, "notifiers": {}, "alerting": {}, "budgets": [], "http": {},
-        "sensor": {"state": "stopped", "driver_version": None, "restarts": 0, "last_fault": None,
+        "sensor": {"state": "stopped", "driver_version": None, "child_restarts": 0, "last_fault": None,
                    "devices": {}},
         "store": {"path": "x", "fault": None},
         "control": {"path": "x", "fault": None},

@@ -87,7 +87,9 @@ def test_other_batches_and_the_cpu_are_listed_with_the_plans(costprobe):
     # The plans cover accelerators only, so the CPU keeps its list price.
     on_cpu = found["on cpu, list price (assumed)"]
     assert (on_cpu["plan"], on_cpu["latency_p50_ms"]) == ("assumed", 100)
-    assert on_cpu["cost_per_inference"] == pytest.approx(float(on_cpu["per_hour"]) / 3600 / 10)
+    assert on_cpu["cost_per_inference"] == pytest.approx(
+        float(on_cpu["price_rate_per_h"]) / 3600 / 10
+    )
 
 
 def test_table_and_bars_show_the_entries(costprobe):
@@ -102,7 +104,7 @@ def test_break_even_utilization_includes_electricity(costprobe):
     found = entries(costprobe("what-if", "--json", "--reserved", "1y=35%", "--reserved", "3y=0.6"))
     # 1 against 3.60 an hour in use, where 100 W cost 0.036 an hour either way.
     assert found["owned of 2020-01-01"]["break_even_share"] == pytest.approx(1 / (3.60 - 0.036))
-    assert found["reserved 1y at 35 % off"]["per_hour"] == "2.3400"
+    assert found["reserved 1y at 35 % off"]["price_rate_per_h"] == "2.3400"
     assert found["reserved 1y at 35 % off"]["break_even_share"] == pytest.approx(0.65)
     assert found["reserved 3y at 60 % off"]["break_even_share"] == pytest.approx(0.4)
 

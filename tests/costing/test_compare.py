@@ -32,7 +32,7 @@ def candidate(name, cost, p99=None, quality=None, **more):
             "basis": "probe",
             "device": "gpu0",
             "currency": "USD",
-            "cost": flat(cost) if isinstance(cost, float) else cost,
+            "cost_per_inference": flat(cost) if isinstance(cost, float) else cost,
             "latency_p99_ms": None if p99 is None else flat(p99),
             "quality": quality,
             "samples": 10,
@@ -92,8 +92,12 @@ def test_pareto_front_uses_cost_latency_and_quality():
 
 
 def test_energy_and_emissions_keep_a_more_expensive_model_on_the_front():
-    dear = candidate("dear", 2e-6, 10, energy_j=flat(1.0), carbon_g=flat(0.1))
-    cheap = candidate("cheap", 1e-6, 10, energy_j=flat(2.0), carbon_g=flat(0.1))
+    dear = candidate(
+        "dear", 2e-6, 10, energy_per_inference_j=flat(1.0), carbon_per_inference_g=flat(0.1)
+    )
+    cheap = candidate(
+        "cheap", 1e-6, 10, energy_per_inference_j=flat(2.0), carbon_per_inference_g=flat(0.1)
+    )
     (group,), _ = compared([dear, cheap])
     assert [placed.dominated_by for placed in group.placed] == [None, None]
 

@@ -25,18 +25,26 @@ def test_probe_is_summarized_by_medians():
     probes, costs = runs([1.0, 2.0, 3.0, 4.0, 100.0], latency_p99_ms=7.0)
     (one,) = probe_candidates(probes, costs, {"ranker": 0.91})
     assert one.name == "ranker on gpu0, batch 8"
-    assert one.cost == one.latency_p50_ms == Summary(3.0, 2.0, 5)
-    assert one.energy_j.value == pytest.approx(0.3)
+    assert one.cost_per_inference == one.latency_p50_ms == Summary(3.0, 2.0, 5)
+    assert one.energy_per_inference_j.value == pytest.approx(0.3)
     assert one.latency_p99_ms == Summary(7.0, 0.0, 5)
-    assert (one.quality, one.currency, one.plans, one.carbon_g) == (0.91, "USD", ("spot",), None)
+    assert (one.quality, one.currency, one.plans, one.carbon_per_inference_g) == (
+        0.91,
+        "USD",
+        ("spot",),
+        None,
+    )
 
 
 def test_emissions_and_tokens_are_set_if_known():
     probes, costs = runs([1.0, 2.0])
     costs[0].fields.update(carbon_per_inference_g=0.5, cost_per_million_tokens_out=7.0)
     (one,) = probe_candidates(probes, costs, {})
-    assert (one.carbon_g, one.cost_out) == (Summary(0.5, 0.0, 1), Summary(7.0, 0.0, 1))
-    assert one.cost_in is None
+    assert (one.carbon_per_inference_g, one.cost_per_million_tokens_out) == (
+        Summary(0.5, 0.0, 1),
+        Summary(7.0, 0.0, 1),
+    )
+    assert one.cost_per_million_tokens_in is None
 
 
 def test_prices_by_chunks_of_a_stream_are_marked():
@@ -57,8 +65,13 @@ def test_disturbed_and_older_software_samples_are_excluded():
     probes[2].fields["throttled_pct"] = 1.0
     probes[3].fields["fingerprint"] = "old"
     (one,) = probe_candidates(probes, costs, {})
-    assert (one.samples, one.contended, one.throttled, one.outdated) == (5, 1, 1, 1)
-    assert one.cost == Summary(6.0, 2.0, 5)
+    assert (one.samples, one.contended_samples, one.throttled_samples, one.outdated_samples) == (
+        5,
+        1,
+        1,
+        1,
+    )
+    assert one.cost_per_inference == Summary(6.0, 2.0, 5)
 
 
 def test_batches_modes_and_currencies_are_separate_models():
@@ -67,7 +80,10 @@ def test_batches_modes_and_currencies_are_separate_models():
     concurrent, _ = runs([5.0], probe="chat", tags={"batch": "", "concurrency": "4"})
     paid.append(Point("cost", {**paid[0].tags, "currency": "EUR"}, {"cost_per_inference": 2.0}, 0))
     found = probe_candidates([*plain, *concurrent], paid, {})
-    assert [(one.name, one.currency, one.cost and one.cost.value) for one in found] == [
+    assert [
+        (one.name, one.currency, one.cost_per_inference and one.cost_per_inference.value)
+        for one in found
+    ] == [
         ("chat on gpu0, 4 at a time", "", None),
         ("ranker on gpu0, batch 1, cold", "USD", 3.0),
         ("ranker on gpu0, batch 8", "EUR", 2.0),
@@ -79,11 +95,11 @@ def test_whole_board_energy_is_excluded_and_repeated_energy_counts_once():
     probes, costs = runs([10.0, 20.0, 30.0])
     probes[0].fields["energy_method"] = "last_known"
     (one,) = probe_candidates(probes, costs, {})
-    assert one.energy_j == Summary(2.5, 0.5, 2)
+    assert one.energy_per_inference_j == Summary(2.5, 0.5, 2)
     for row in probes:
         row.fields["energy_scope"] = "parent"
     (one,) = probe_candidates(probes, costs, {})
-    assert one.energy_j is None
+    assert one.energy_per_inference_j is None
 
 
 def window(i, total, per_inference=None, model="", **fields):
@@ -97,8 +113,8 @@ def test_service_cost_is_the_ratio_of_sums_including_idle_windows():
     # 5.00 for 1,000, 5.00 for 10, and 2.00 for none: 12 / 1,010.
     rows = [window(1, 5.0, 0.005), window(2, 5.0, 0.5), window(3, 2.0, cost_idle=2.0)]
     (one,) = service_candidates(rows, {"chat": 0.9})
-    assert one.cost.value == pytest.approx(12 / 1010)
-    assert one.cost.samples == 2
+    assert one.cost_per_inference.value == pytest.approx(12 / 1010)
+    assert one.cost_per_inference.samples == 2
     assert (one.name, one.samples, one.quality, one.idle_share) == ("chat", 3, 0.9, 1.0)
 
 
@@ -123,10 +139,10 @@ def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
     }
     rows = [window(1, 5.0, 0.005, energy_j=5e4, **busy), window(2, 2.0, energy_j=1e4)]
     (one,) = service_candidates(rows, {})
-    assert one.energy_j.value == pytest.approx(6e4 / 1000)
+    assert one.energy_per_inference_j.value == pytest.approx(6e4 / 1000)
     assert one.energy_per_million_tokens_in_j.value == pytest.approx(6e4 / 5 / 0.5)
 
 
 def test_service_without_price_has_zero_cost():
     (one,) = service_candidates([window(1, 0.0, 0.0), window(2, 0.0)], {})
-    assert (one.cost, one.idle_share) == (Summary(0.0, 0.0, 1), None)
+    assert (one.cost_per_inference, one.idle_share) == (Summary(0.0, 0.0, 1), None)

@@ -144,7 +144,7 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     daemon.wait_for(lambda: sensors(daemon) not in ([], [child]))
     wait_for_more_rows(daemon, "gpu1")
     assert any("sensor" in row.fields["title"] for row in daemon.points("event", kind="fault"))
-    daemon.wait_for(lambda: daemon.status()["sensor"]["restarts"] == 1)
+    daemon.wait_for(lambda: daemon.status()["sensor"]["child_restarts"] == 1)
     assert {"alerting", "status"} <= daemon.status()["jobs"].keys()
 
     gpus.gpus[1].vanish()

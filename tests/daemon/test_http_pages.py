@@ -42,7 +42,12 @@ class ReportedStatus:
                 "status": {"runs": 9, "errors": 1, "late": 2, "last_duration_s": None},
             },
             "sinks": {
-                "influxdb": {"retry_in_s": None, "last_error": None, "sent": 7, "rejected": 0}
+                "influxdb": {
+                    "retry_in_s": None,
+                    "last_error": None,
+                    "sent_points": 7,
+                    "rejected_points": 0,
+                }
             },
             "notifiers": {},
         }

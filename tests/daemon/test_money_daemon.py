@@ -81,7 +81,7 @@ def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     assert row["after"] == "$1.5/h"
     assert "$0.5/h -> $1.5/h" in daemon.look("price", "history")
     shown = json.loads(daemon.look("price", "show", "--json"))["devices"]
-    assert [(d["plan"], d["per_hour"]) for d in shown] == [("spot", "1.50")] * 2
+    assert [(d["plan"], d["price_rate_per_h"]) for d in shown] == [("spot", "1.50")] * 2
     assert "gpu1  NVIDIA Fake 80GB: $1.5/h (spot)" in daemon.look("price", "show")
 
 

@@ -7,6 +7,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned, served_rows
 from fakes.command import called
+from fakes.number_names import is_vocabulary, numbers_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,25 @@ def test_short_trend_is_complete_and_filtered_by_tag(kept_page, kept_store):
         == [row.fields["cost_per_inference"] for row in own][-len(series["values"]) :]
     )
     assert 20 <= len(series["values"]) <= 24
+
+
+def test_numbers_have_the_names_of_the_series(kept_page):
+    paths = (
+        "now",
+        "trend?field=device.power_w&since=2h",
+        "marks?since=24h",
+        "incidents?since=24h",
+        "sweeps",
+        "spend",
+        "budgets",
+    )
+    offenders = {
+        f"/api/{path}: {'.'.join(names)}"
+        for path in paths
+        for names in numbers_of(kept_page.json(f"/api/{path}"))
+        if not is_vocabulary(names)
+    }
+    assert "\n".join(sorted(offenders)) == ""
 
 
 def test_marks_incidents_and_sweeps_are_returned(kept_page):

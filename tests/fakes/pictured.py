@@ -390,7 +390,7 @@ def _status(path):
         "sensor": {
             "state": "running",
             "driver_version": "570.86.15",
-            "restarts": 0,
+            "child_restarts": 0,
             "devices": {},
             "last_fault": None,
         },

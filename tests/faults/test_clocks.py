@@ -94,7 +94,7 @@ def test_wall_clock_steps_and_summer_time_do_not_interrupt_measuring(
     assert pytest.approx(STEPS_S[0], abs=5) in steps_logged(daemon)
     daemon.stop()
     status = daemon.state("status")
-    assert status["sensor"]["restarts"] == 0
+    assert status["sensor"]["child_restarts"] == 0
     assert status["sensor"]["devices"]["gpu0"]["state"] == "good"
     for row in daemon.points("device", device="gpu0"):
         assert 0 < row.fields["power_w"] <= POWER_W * 1.001
@@ -135,5 +135,5 @@ def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar
     resumes(daemon, calendar, port)
     daemon.stop()
     # A child that missed its deadline may have been replaced, once each time.
-    assert daemon.state("status")["sensor"]["restarts"] <= 2
+    assert daemon.state("status")["sensor"]["child_restarts"] <= 2
     assert "Traceback" not in daemon.output.read_text()

@@ -51,33 +51,37 @@ def test_spend_adds_up_and_keeps_its_currency(found):
     (spend,) = found["spend"]
     assert spend["currency"] == "EUR"
     # Rows of five minutes at 3.60 an hour over 30 days, except less than an hour at the edges.
-    assert float(spend["total"]) == pytest.approx(3.6 * 24 * 30, abs=4)
-    assert float(spend["before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
-    assert sum(Decimal(one["amount"]) for one in spend["by_device"]) == Decimal(spend["total"])
-    days = sum(day["amount"] for day in spend["by_day"])
-    assert days == pytest.approx(float(spend["total"]), abs=1e-6)
-    uses = {(use["service"], use["part"]): float(use["amount"]) for use in spend["by_use"]}
+    assert float(spend["cost"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert float(spend["cost_before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert sum(Decimal(one["cost"]) for one in spend["by_device"]) == Decimal(spend["cost"])
+    days = sum(day["cost"] for day in spend["by_day"])
+    assert days == pytest.approx(float(spend["cost"]), abs=1e-6)
+    uses = {(use["service"], use["part"]): float(use["cost"]) for use in spend["by_use"]}
     assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
 
 
 def test_models_trends_and_their_drift(found):
     trends = {one["name"]: one for one in found["trends"]}
     assert list(trends) == ["encoder on gpu0", "ranker on gpu0", "shop"]
-    assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand"] == pytest.approx(0.001)
-    assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand"] == pytest.approx(0.0012)
+    assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand_inferences"] == pytest.approx(
+        0.001
+    )
+    assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand_inferences"] == pytest.approx(
+        0.0012
+    )
     # Every other window is idle; its cost is included in the cost per request.
-    assert trends["shop"]["cost_per_thousand"] == pytest.approx(7.2, rel=0.01)
+    assert trends["shop"]["cost_per_thousand_inferences"] == pytest.approx(7.2, rel=0.01)
     assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
 
 
 def test_energy_of_a_service_includes_its_idle_windows(costprobe, found):
     (shop,) = found["groups"][1]["models"]
-    assert shop["energy_j"]["value"] == pytest.approx(2000, rel=0.01)
+    assert shop["energy_per_inference_j"]["value"] == pytest.approx(2000, rel=0.01)
     assert shop["energy_per_million_tokens_out_j"]["value"] == pytest.approx(3e6)
     assert "shop: per million tokens 3,000,000 J out" in costprobe("report", "--format", "md")
     assert "shop: per million tokens 3,000,000 J out." in costprobe("report", "--format", "html")
     rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
-    (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out"]
+    (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out_j"]
     assert (float(row["value"]), row["unit"]) == (pytest.approx(3e6), "J")
 
 
@@ -85,18 +89,20 @@ def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
     drift, fault, price = found["changes"]
     assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
     assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
-    assert (fault["kind"], fault["times"]) == ("fault", 3)
+    assert (fault["kind"], fault["occurrences"]) == ("fault", 3)
     assert (price["before"], price["after"]) == ("€3.2/h", "€3.6/h")
 
 
 def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     (budget,) = found["budgets"]
     (forecast,) = json.loads(costprobe("forecast", "--json"))
-    assert (budget["name"], budget["planned"]) == ("gpus", "50.0")
+    assert (budget["budget"], budget["amount"]) == ("gpus", "50.0")
     assert float(budget["spent"]) == pytest.approx(forecast["spent"], abs=0.5)
     # 3.60 an hour for a day.
-    assert float(budget["expected"]) == pytest.approx(86.4, rel=0.1)
-    assert float(budget["low"]) <= float(budget["expected"]) <= float(budget["high"])
+    assert float(budget["forecast"]) == pytest.approx(86.4, rel=0.1)
+    assert (
+        float(budget["forecast_low"]) <= float(budget["forecast"]) <= float(budget["forecast_high"])
+    )
     assert "Budget gpus is" in costprobe("report", "--format", "md")
 
 
@@ -135,8 +141,9 @@ def test_untrusted_text_is_escaped_in_every_format(costprobe, found):
 
 def test_csv_has_the_same_figures(costprobe, found):
     rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
-    (total,) = [row for row in rows if (row["section"], row["figure"]) == ("spend", "total")]
-    assert float(total["value"]) == pytest.approx(float(found["spend"][0]["total"]), abs=4)
+    keys = ("section", "time", "name", "figure")
+    (total,) = [row for row in rows if [row[key] for key in keys] == ["spend", "", "all", "cost"]]
+    assert float(total["value"]) == pytest.approx(float(found["spend"][0]["cost"]), abs=4)
     assert total["unit"] == "EUR"
     for row in rows:
         assert not row["name"].startswith(("=", "+", "-", "@"))

@@ -94,6 +94,6 @@ def test_emissions_state_the_time_for_which_they_are_known(reader_of):
         rows("gpu0", 3.6, range(12), carbon_g=0.5), rows("gpu0", 3.6, range(12, 48))
     ) as reader:
         drawn = drawn_in(reader, PERIOD, Usual(EVERY_S))
-    assert drawn.energy_kwh == pytest.approx(0.36 * 48)
-    assert drawn.carbon_kg == pytest.approx(0.5 * ROWS_PER_HOUR * 12 / 1000)
+    assert drawn.energy_j == pytest.approx(0.36 * 48 * 3.6e6)
+    assert drawn.carbon_g == pytest.approx(0.5 * ROWS_PER_HOUR * 12)
     assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))

@@ -115,7 +115,7 @@ class TestDeviceRegistry:
             "model": None,
             "state": "quarantined",
             "age_s": None,
-            "counter_to_power": None,
+            "counter_to_power_ratio": None,
             "suspect": None,
             "retry_in_s": 5.0,
         }

@@ -104,7 +104,7 @@ def test_devices_and_readings_arrive(watch, fake_nvml):
     status = watched.status
     assert (status["state"], status["driver_version"]) == ("running", "580.65.06")
     assert status["devices"]["gpu1"]["state"] == "good"
-    assert status["restarts"] == watched.supervisor.restarts == 0
+    assert status["child_restarts"] == watched.supervisor.restarts == 0
     assert watched.events == []
 
 

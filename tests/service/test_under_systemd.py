@@ -226,7 +226,7 @@ def test_credential_of_root_reaches_the_service_and_no_log(host):
         )
         host.systemctl("restart", "costprobe")
         host.wait_for(lambda: server.requests)
-        host.wait_for(lambda: status(host)["sinks"]["influxdb"]["sent"])
+        host.wait_for(lambda: status(host)["sinks"]["influxdb"]["sent_points"])
         (_, _, headers, _), *_ = server.requests
         assert headers["Authorization"] == "Token canary-of-a-token"
         assert "canary" not in host.run("journalctl", "--no-pager").stdout

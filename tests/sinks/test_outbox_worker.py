@@ -84,7 +84,7 @@ def test_rejected_point_is_quarantined_and_blocks_nothing():
     drain(worker, outbox)
     assert sink.lines == lines[:617] + lines[618:]
     assert outbox.rejected == [("poison v=1 1", "it is poison")]
-    assert worker.status()["rejected"] == 1
+    assert worker.status()["rejected_points"] == 1
     # One point among a thousand is found in about twice log2(1000) requests.
     assert sink.requests <= 25
 

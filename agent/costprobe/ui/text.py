@@ -49,7 +49,10 @@ def _per_million(candidate: Candidate) -> list[str]:
         for texts in (
             [
                 f"{money(summary.value, candidate.currency)} {words}"
-                for words, summary in (("in", candidate.cost_in), ("out", candidate.cost_out))
+                for words, summary in (
+                    ("in", candidate.cost_per_million_tokens_in),
+                    ("out", candidate.cost_per_million_tokens_out),
+                )
                 if summary is not None
             ],
             [

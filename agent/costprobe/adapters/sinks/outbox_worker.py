@@ -149,8 +149,8 @@ class OutboxWorker:
                 "last_success_ns": self._sender.last_success_ns,
                 "failures": self._backoff.failures,
                 "retry_in_s": retry_in_s,
-                "sent": self._sender.sent,
-                "rejected": self._sender.rejected,
+                "sent_points": self._sender.sent,
+                "rejected_points": self._sender.rejected,
             }
 
     def _deliver(self) -> tuple[int, float]:

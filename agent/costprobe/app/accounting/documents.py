@@ -87,15 +87,13 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
             "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
         }
-        document["rolling"] = {
-            name: {
-                "median": rolled.median,
-                "iqr": rolled.iqr,
-                "coverage": rolled.coverage,
-                "samples": rolled.samples,
+        for name, rolled in report.rolled.items():
+            document["rolling"] |= {
+                f"rolling_{name}": rolled.median,
+                f"rolling_{name}_iqr": rolled.iqr,
+                f"rolling_{name}_coverage": rolled.coverage,
+                f"rolling_{name}_samples": rolled.samples,
             }
-            for name, rolled in report.rolled.items()
-        }
     return document
 
 
@@ -103,7 +101,7 @@ def terms_document(terms: Terms) -> dict[str, Any]:
     """Return price terms as JSON."""
     return {
         "plan": terms.rate.plan,
-        "per_hour": str(terms.rate.per_hour),
+        "price_rate_per_h": str(terms.rate.per_hour),
         "currency": terms.rate.currency,
         "source": terms.rate.source,
         "electricity_included": terms.rate.electricity_included,

@@ -272,7 +272,11 @@ def window_document(
             "energy_suspect": energy.total.suspect,
         },
         "rolling": {
-            name: {"per_inference": summary.per_inference, "coverage": summary.coverage}
+            key: value
             for name, summary in rolled.items()
+            for key, value in (
+                (f"rolling_{name}", summary.per_inference),
+                (f"rolling_{name}_coverage", summary.coverage),
+            )
         },
     }

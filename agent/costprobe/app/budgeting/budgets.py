@@ -165,7 +165,7 @@ def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> d
         "forecast_low": status.low,
         "forecast_high": status.high,
         "method": None if remaining is None else remaining.method,
-        "hours": 0 if remaining is None else remaining.hours,
+        "history_h": 0 if remaining is None else remaining.hours,
         "note": status.note,
         "elapsed_share": status.elapsed_share,
         "coverage": status.coverage,

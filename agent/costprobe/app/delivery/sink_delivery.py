@@ -161,7 +161,7 @@ class SinkDelivery:
         return DeliveryTotals(
             outbox_points=max((backlog.points for backlog in backlogs), default=0),
             outbox_lag_s=lag_s,
-            sent_points=sum(worker.status()["sent"] for worker in self._workers.values()),
+            sent_points=sum(worker.status()["sent_points"] for worker in self._workers.values()),
         )
 
 

@@ -71,7 +71,7 @@ def _energy_suspect(status: Status) -> Iterator[Fault]:
                 "energy_suspect",
                 name,
                 f"{name}: the energy counter and the power disagree (counter / power"
-                f" {device['counter_to_power']:.2f}); its energy is suspect",
+                f" {device['counter_to_power_ratio']:.2f}); its energy is suspect",
                 "warning",
                 {"device": name},
             )

@@ -232,8 +232,8 @@ _COUNTED: Final = (
     ("jobs", "job_runs", "job", "runs", "Runs of a job of the daemon"),
     ("jobs", "job_errors", "job", "errors", "Runs of a job that failed"),
     ("jobs", "job_late", "job", "late", "Runs of a job that were skipped because they were late"),
-    ("sinks", "sink_sent_points", "sink", "sent", "Points that a sink acknowledged"),
-    ("sinks", "sink_rejected_points", "sink", "rejected", "Points that a sink rejected"),
+    ("sinks", "sink_sent_points", "sink", "sent_points", "Points that a sink acknowledged"),
+    ("sinks", "sink_rejected_points", "sink", "rejected_points", "Points that a sink rejected"),
     ("notifiers", "notifier_sent", "notifier", "sent", "Notifications that were acknowledged"),
     ("notifiers", "notifier_dropped", "notifier", "dropped", "Notifications that were discarded"),
 )

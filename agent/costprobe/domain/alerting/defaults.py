@@ -63,9 +63,7 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
         {
             "name": "failing",
             "kind": "fault",
-            "faults": tuple(
-                name for name in get_args(FaultName) if name not in {*BROKEN, *LOST}
-            ),
+            "faults": tuple(name for name in get_args(FaultName) if name not in {*BROKEN, *LOST}),
             "for": "10m",
         },
     )

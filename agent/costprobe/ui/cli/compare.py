@@ -206,7 +206,7 @@ def _table(group: Group) -> list[str]:
     rows: list[tuple[str, ...]] = [_HEADS]
     for placed in group.placed:
         candidate = placed.candidate
-        cost, currency = candidate.cost, candidate.currency
+        cost, currency = candidate.cost_per_inference, candidate.currency
         rows.append(
             (
                 "*" if placed.dominated_by is None else "",
@@ -218,8 +218,8 @@ def _table(group: Group) -> list[str]:
                     for summary in (
                         candidate.latency_p50_ms,
                         candidate.latency_p99_ms,
-                        candidate.energy_j,
-                        candidate.carbon_g,
+                        candidate.energy_per_inference_j,
+                        candidate.carbon_per_inference_g,
                     )
                 ),
                 "-" if candidate.quality is None else f"{candidate.quality:g}",
@@ -248,9 +248,9 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     dropped = [
         f"{count} {reason}"
         for count, reason in (
-            (candidate.contended, "contended"),
-            (candidate.throttled, "throttled"),
-            (candidate.outdated, "of older software"),
+            (candidate.contended_samples, "contended"),
+            (candidate.throttled_samples, "throttled"),
+            (candidate.outdated_samples, "of older software"),
         )
         if count
     ]
@@ -264,10 +264,10 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
 def _verdict(group: Group, limits: str) -> Iterator[str]:
     answer = group.answer
     with_what = f" with {limits}" if limits else ""
-    if answer.cheapest is None or answer.cheapest.cost is None:
+    if answer.cheapest is None or answer.cheapest.cost_per_inference is None:
         yield paint(f"none{with_what}", "note")
     else:
-        cost = money(answer.cheapest.cost.value * PER_THOUSAND, group.currency)
+        cost = money(answer.cheapest.cost_per_inference.value * PER_THOUSAND, group.currency)
         yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
         if answer.not_clearly:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"

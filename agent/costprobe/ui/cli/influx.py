@@ -215,7 +215,7 @@ def _document(
             {"state": _state(step, apply=apply), "what": step.what, "note": step.note or None}
             for step in steps
         ],
-        "missing": 0 if apply else sum(step.create is not None for step in steps),
+        "pending_steps": 0 if apply else sum(step.create is not None for step in steps),
         "notes": notes,
     }
 

@@ -103,7 +103,7 @@ def _priced(
     entry |= {
         "plan": rate.plan,
         "currency": rate.currency,
-        "per_hour": str(rate.per_hour),
+        "price_rate_per_h": str(rate.per_hour),
         "parts": {name: str(amount) for name, amount in rate.parts},
         "origins": dict(zip((name for name, _ in rate.parts), rate.origins, strict=False)),
         "source": rate.source,
@@ -127,7 +127,7 @@ def _emitting(carbon: CarbonBook, device: Device, time_ns: int) -> dict[str, Any
         "g_per_kwh": str(intensity.g_per_kwh),
         "pue": str(intensity.pue),
         "g_per_kwh_with_pue": str(intensity.g_per_kwh * intensity.pue),
-        "share": intensity.share,
+        "energy_share": intensity.share,
         "method": intensity.method,
         "source": intensity.words,
     }
@@ -139,7 +139,7 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     if entry["plan"] is None:
         return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
     currency = entry["currency"]
-    per_hour = money(float(entry["per_hour"]), currency)
+    per_hour = money(float(entry["price_rate_per_h"]), currency)
     lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
     for name, amount in entry["parts"].items():
         origin = entry["origins"].get(name)

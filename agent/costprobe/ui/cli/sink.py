@@ -42,9 +42,9 @@ def status(config: str | None, *, as_json: bool) -> None:
     for entry in [] if as_json else entries:
         last = "never" if entry["acked_ns"] is None else local(entry["acked_ns"])
         click.echo(
-            f"{entry['sink']}: {entry.get('state', 'unknown')}, {entry['sent_points']:,} sent,"
-            f" {entry['waiting_points']:,} wait, {entry['rejected_points']:,} refused,"
-            f" {entry['dropped_points']:,} dropped; last progress {last}"
+            f"{entry['sink']}: {entry.get('state', 'unknown')}, {entry['sent_points_total']:,} sent,"
+            f" {entry['outbox_points']:,} wait, {entry['rejected_points_total']:,} refused,"
+            f" {entry['dropped_points_total']:,} dropped; last progress {last}"
         )
         if entry.get("last_error"):
             again = entry.get("retry_in_s")
@@ -105,10 +105,10 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
 def _entry(sink: SinkStatus) -> dict[str, Any]:
     return {
         "sink": sink.sink,
-        "sent_points": sink.sent_points,
-        "waiting_points": sink.backlog.points,
-        "rejected_points": sink.rejected_points,
-        "dropped_points": sink.dropped_points,
+        "sent_points_total": sink.sent_points,
+        "outbox_points": sink.backlog.points,
+        "rejected_points_total": sink.rejected_points,
+        "dropped_points_total": sink.dropped_points,
         "acked_ns": sink.acked_ns,
     }
 

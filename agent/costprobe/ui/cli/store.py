@@ -48,7 +48,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         with reader_of(settings) as reader:
             waiting = {sink.sink: sink.backlog.points for sink in reader.sinks()}
     if as_json:
-        click.echo(json.dumps({"path": str(path), **asdict(health), "waiting_points": waiting}))
+        click.echo(json.dumps({"path": str(path), **asdict(health), "outbox_points": waiting}))
     else:
         click.echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
         if not health.problems:

@@ -34,7 +34,7 @@ _KEPT = (
     "forecast_low",
     "forecast_high",
     "method",
-    "hours",
+    "history_h",
     "note",
     "verdict",
     "elapsed_share",

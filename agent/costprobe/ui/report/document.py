@@ -19,9 +19,9 @@ def document(report: Report) -> dict[str, Any]:
         "until": iso(report.until_ns),
         "made": iso(report.made_ns),
         "spend": [_spend(spend) for spend in report.spend],
-        "energy_kwh": report.drawn.energy_kwh,
+        "energy_j": report.drawn.energy_j,
         "energy_coverage": report.drawn.energy_coverage,
-        "carbon_kg": report.drawn.carbon_kg,
+        "carbon_g": report.drawn.carbon_g,
         "carbon_coverage": report.drawn.carbon_coverage,
         "groups": [
             {
@@ -54,18 +54,16 @@ def document(report: Report) -> dict[str, Any]:
 def _spend(spend: Spend) -> Mapping[str, Any]:
     return {
         "currency": spend.currency,
-        "total": str(spend.total),
-        "before": None if spend.before is None else str(spend.before),
+        "cost": str(spend.total),
+        "cost_before": None if spend.before is None else str(spend.before),
         "coverage": spend.coverage,
         "coverage_before": spend.coverage_before,
-        "per_hour": spend.per_hour,
-        "per_hour_before": spend.per_hour_before,
-        "by_device": [
-            {"device": part.name, "amount": str(part.amount)} for part in spend.by_device
-        ],
-        "by_day": _buckets(spend.by_day, "amount"),
+        "cost_per_h": spend.per_hour,
+        "cost_per_h_before": spend.per_hour_before,
+        "by_device": [{"device": part.name, "cost": str(part.amount)} for part in spend.by_device],
+        "by_day": _buckets(spend.by_day, "cost"),
         "by_use": [
-            {"service": use.service, "part": use.part, "amount": str(use.amount)}
+            {"service": use.service, "part": use.part, "cost": str(use.amount)}
             for use in spend.by_use
         ],
     }
@@ -78,9 +76,9 @@ def _trend(trend: Trend) -> Mapping[str, Any]:
         "device": trend.device,
         "subject": trend.subject,
         "currency": trend.currency,
-        "cost_per_thousand": trend.now,
-        "cost_per_thousand_before": trend.before,
-        "steps": _buckets(trend.buckets, "cost_per_thousand"),
+        "cost_per_thousand_inferences": trend.now,
+        "cost_per_thousand_inferences_before": trend.before,
+        "steps": _buckets(trend.buckets, "cost_per_thousand_inferences"),
     }
 
 
@@ -97,20 +95,20 @@ def _change(change: ReportedChange) -> Mapping[str, Any]:
         "before": change.before,
         "after": change.after,
         "change_pct": change.change_pct,
-        "times": change.times,
+        "occurrences": change.times,
     }
 
 
 def _outlook(outlook: Outlook) -> Mapping[str, Any]:
     return {
-        "name": outlook.name,
+        "budget": outlook.name,
         "currency": outlook.currency,
         "period": outlook.period,
-        "planned": str(outlook.planned),
+        "amount": str(outlook.planned),
         "spent": str(outlook.spent),
-        "expected": None if outlook.expected is None else str(outlook.expected),
-        "low": None if outlook.low is None else str(outlook.low),
-        "high": None if outlook.high is None else str(outlook.high),
+        "forecast": None if outlook.expected is None else str(outlook.expected),
+        "forecast_low": None if outlook.low is None else str(outlook.low),
+        "forecast_high": None if outlook.high is None else str(outlook.high),
         "method": outlook.method,
     }
 
@@ -122,7 +120,7 @@ def _price(price: Price) -> Mapping[str, Any]:
         "model": price.model,
         "plan": price.plan,
         "currency": price.currency,
-        "per_hour": str(price.per_hour),
+        "price_rate_per_h": str(price.per_hour),
         "source": price.source,
         "assumed": price.is_assumed,
         "stale": price.is_stale,

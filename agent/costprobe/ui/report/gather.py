@@ -11,7 +11,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import is_slice_kind
-from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.registry import advice
 from costprobe.domain.costing.budgets.budget import BudgetStatus
@@ -28,7 +28,6 @@ from costprobe.ui.report.spend import Period, spent
 from costprobe.ui.report.trends import trends
 
 UNKNOWN_CURRENCY: Final = "?"
-_G_PER_KG: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +150,9 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
     of_energy, of_carbon = covered_s.get("energy_j", {}), covered_s.get("carbon_g", {})
     known_s = math.fsum(of_energy.values())
     return Drawn(
-        energy_kwh=None if energy_j is None else energy_j / KWH_J,
+        energy_j=energy_j,
         energy_coverage=coverage_of(of_energy, period.hours * HOUR_S) if of_energy else None,
-        carbon_kg=None if carbon_g is None else carbon_g / _G_PER_KG,
+        carbon_g=carbon_g,
         carbon_coverage=min(1.0, math.fsum(of_carbon.values()) / known_s) if known_s else None,
     )
 

@@ -12,11 +12,11 @@ from costprobe.ui.report.words import (
     BASES,
     KINDS,
     PARTS,
-    carbon,
     cause_text,
     change_pct,
     cost_of,
     electricity,
+    energy,
     figure,
     headline,
     minute,
@@ -88,11 +88,9 @@ def _spend(report: Report) -> Iterator[str]:
         if moved := spend_change(spend):
             yield ""
             yield f"Change: {moved}."
-    drawn = report.drawn
-    if drawn.energy_kwh is not None:
+    if drawn := energy(report.drawn):
         yield ""
-        emitted = f", {carbon(drawn)}" if drawn.carbon_kg is not None else ""
-        yield f"Energy of the devices: {figure(drawn.energy_kwh)} kWh{emitted}."
+        yield f"Energy of the devices: {drawn}."
 
 
 def _models(report: Report) -> Iterator[str]:
@@ -111,7 +109,7 @@ def _models(report: Report) -> Iterator[str]:
                         for of in (
                             placed.candidate.latency_p50_ms,
                             placed.candidate.latency_p99_ms,
-                            placed.candidate.energy_j,
+                            placed.candidate.energy_per_inference_j,
                         )
                     ),
                     str(placed.candidate.samples),

@@ -85,15 +85,15 @@ class Drawn:
     """Energy and emissions of the devices; None if unknown.
 
     Attributes:
-        energy_kwh: Kilowatt-hours at the devices.
+        energy_j: Joules at the devices.
         energy_coverage: Share of the period that its rows cover, over the devices with energy.
-        carbon_kg: Kilograms of carbon dioxide equivalent, of the rows whose intensity was known.
+        carbon_g: Grams of carbon dioxide equivalent, of the rows whose intensity was known.
         carbon_coverage: Share of the time with known energy that these rows cover.
     """
 
-    energy_kwh: float | None
+    energy_j: float | None
     energy_coverage: float | None
-    carbon_kg: float | None
+    carbon_g: float | None
     carbon_coverage: float | None
 
 

@@ -15,6 +15,19 @@ HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
 # Characters that begin a formula in a spreadsheet.
 _FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r")
 
+# Figures of a model by the names of the series, with their units; "" is the currency.
+_MODEL_FIGURES: Final = {
+    "cost_per_inference": "",
+    "latency_p50_ms": "ms",
+    "latency_p99_ms": "ms",
+    "energy_per_inference_j": "J",
+    "carbon_per_inference_g": "g",
+    "cost_per_million_tokens_in": "",
+    "cost_per_million_tokens_out": "",
+    "energy_per_million_tokens_in_j": "J",
+    "energy_per_million_tokens_out_j": "J",
+}
+
 Row = tuple[str, str, str, str, str | float, str]
 
 
@@ -39,9 +52,9 @@ def _rows(report: Report) -> Iterator[Row]:
     yield from _spend(report)
     drawn = report.drawn
     for quantity, value, unit in (
-        ("energy", drawn.energy_kwh, "kWh"),
+        ("energy_j", drawn.energy_j, "J"),
         ("energy_coverage", drawn.energy_coverage, "share"),
-        ("carbon", drawn.carbon_kg, "kg"),
+        ("carbon_g", drawn.carbon_g, "g"),
         ("carbon_coverage", drawn.carbon_coverage, "share"),
     ):
         if value is not None:
@@ -58,7 +71,7 @@ def _moves(report: Report) -> Iterator[Row]:
                 "trend",
                 iso(step.time_ns),
                 trend.name,
-                f"cost_per_thousand ({trend.basis})",
+                f"cost_per_thousand_inferences ({trend.basis})",
                 step.value,
                 trend.currency,
             )
@@ -67,67 +80,79 @@ def _moves(report: Report) -> Iterator[Row]:
         yield f"change: {change.kind}", iso(change.time_ns), change.subject, "text", text, ""
         if change.change_pct is not None:
             since = iso(change.since_ns)
-            yield f"change: {change.kind}", since, change.subject, "change", change.change_pct, "%"
+            yield (
+                f"change: {change.kind}",
+                since,
+                change.subject,
+                "change_pct",
+                change.change_pct,
+                "%",
+            )
 
 
 def _plans(report: Report) -> Iterator[Row]:
     for hint in report.hints:
         saving = str(hint.saving_per_month)
-        yield "saving", "", f"{hint.subject}: {hint.action}", "per_month", saving, hint.currency
+        yield (
+            "saving",
+            "",
+            f"{hint.subject}: {hint.action}",
+            "saving_per_month",
+            saving,
+            hint.currency,
+        )
     for budget in report.outlooks:
         for quantity, amount in (
-            ("planned", budget.planned),
+            ("amount", budget.planned),
             ("spent", budget.spent),
-            ("expected", budget.expected),
-            ("low", budget.low),
-            ("high", budget.high),
+            ("forecast", budget.expected),
+            ("forecast_low", budget.low),
+            ("forecast_high", budget.high),
         ):
             if amount is not None:
                 yield "budget", "", budget.name, quantity, str(amount), budget.currency
     for price in report.prices:
-        plan = f"per_hour ({price.plan})"
+        plan = f"price_rate_per_h ({price.plan})"
         yield "price", "", price.device, plan, str(price.per_hour), price.currency
 
 
 def _spend(report: Report) -> Iterator[Row]:
     for spend in report.spend:
-        yield "spend", "", "all", "total", str(spend.total), spend.currency
+        yield "spend", "", "all", "cost", str(spend.total), spend.currency
         yield "spend", "", "all", "coverage", spend.coverage, "share"
         if spend.before is not None and spend.coverage_before is not None:
-            yield "spend", "", "all", "period_before", str(spend.before), spend.currency
+            yield "spend", "", "all", "cost_before", str(spend.before), spend.currency
             yield "spend", "", "all", "coverage_before", spend.coverage_before, "share"
         if spend.per_hour is not None and spend.per_hour_before is not None:
-            yield "spend", "", "all", "per_hour", spend.per_hour, spend.currency
-            yield "spend", "", "all", "per_hour_before", spend.per_hour_before, spend.currency
+            yield "spend", "", "all", "cost_per_h", spend.per_hour, spend.currency
+            yield "spend", "", "all", "cost_per_h_before", spend.per_hour_before, spend.currency
         for part in spend.by_device:
-            yield "spend", "", part.name, "device", str(part.amount), spend.currency
+            yield "spend", "", part.name, "cost", str(part.amount), spend.currency
         for day in spend.by_day:
-            yield "spend", iso(day.time_ns), "all", "day", day.value, spend.currency
+            yield "spend", iso(day.time_ns), "all", "cost", day.value, spend.currency
         for use in spend.by_use:
-            yield "spend", "", use.service or "remainder", use.part, str(use.amount), spend.currency
+            yield (
+                "spend",
+                "",
+                use.service or "remainder",
+                f"cost ({use.part})",
+                str(use.amount),
+                spend.currency,
+            )
 
 
 def _models(report: Report) -> Iterator[Row]:
     for group in report.models:
         for placed in group.placed:
             candidate = placed.candidate
-            for quantity, summary, unit in (
-                ("cost_per_inference", candidate.cost, candidate.currency),
-                ("latency_p50", candidate.latency_p50_ms, "ms"),
-                ("latency_p99", candidate.latency_p99_ms, "ms"),
-                ("energy_per_inference", candidate.energy_j, "J"),
-                ("carbon_per_inference", candidate.carbon_g, "g"),
-                ("cost_per_million_tokens_in", candidate.cost_in, candidate.currency),
-                ("cost_per_million_tokens_out", candidate.cost_out, candidate.currency),
-                ("energy_per_million_tokens_in", candidate.energy_per_million_tokens_in_j, "J"),
-                ("energy_per_million_tokens_out", candidate.energy_per_million_tokens_out_j, "J"),
-            ):
+            for figure, unit in _MODEL_FIGURES.items():
+                summary = getattr(candidate, figure)
                 if summary is not None:
                     yield (
                         f"model ({group.basis})",
                         "",
                         candidate.name,
-                        quantity,
+                        figure,
                         summary.value,
-                        unit,
+                        unit or candidate.currency,
                     )

@@ -8,10 +8,11 @@ from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import MONTH_H
+from costprobe.core.units import KWH_J, MONTH_H
 from costprobe.domain.costing.comparison.compare import Candidate
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
 
+_G_PER_KG: Final = 1000
 KINDS: Final = {
     "drift": "drift",
     "price": "price",
@@ -68,9 +69,9 @@ def period(report: Report) -> str:
 
 def cost_of(candidate: Candidate) -> str:
     """Format the cost of 1,000 inferences of a model."""
-    if candidate.cost is None:
+    if candidate.cost_per_inference is None:
         return "-"
-    return money(candidate.cost.value * PER_THOUSAND, candidate.currency)
+    return money(candidate.cost_per_inference.value * PER_THOUSAND, candidate.currency)
 
 
 def spend_change(spend: Spend) -> str:
@@ -81,13 +82,20 @@ def spend_change(spend: Spend) -> str:
     return f"{moved} per covered hour compared with the preceding period"
 
 
+def energy(drawn: Drawn) -> str:
+    """Format the energy with its emissions; empty if it is unknown."""
+    if drawn.energy_j is None:
+        return ""
+    return ", ".join(filter(None, (f"{figure(drawn.energy_j / KWH_J)} kWh", carbon(drawn))))
+
+
 def carbon(drawn: Drawn) -> str:
     """Format the emissions, with the share of the energy's time of which they are known."""
-    if drawn.carbon_kg is None:
+    if drawn.carbon_g is None:
         return ""
     coverage = drawn.carbon_coverage
     covered = "" if coverage is None else f" (intensity known for {share(coverage)} of the time)"
-    return f"{figure(drawn.carbon_kg)} kg CO2e{covered}"
+    return f"{figure(drawn.carbon_g / _G_PER_KG)} kg CO2e{covered}"
 
 
 def headline(report: Report) -> list[str]:

@@ -130,7 +130,7 @@ class DeviceRegistry:
             "model": device.model if device else None,
             "state": "good" if retry_ns is None else "quarantined",
             "age_s": self._ages_s.get(name),
-            "counter_to_power": ratio,
+            "counter_to_power_ratio": ratio,
             "suspect": suspect,
             "retry_in_s": None if retry_ns is None else max(0.0, (retry_ns - now_ns) / NS_PER_S),
         }

@@ -47,22 +47,22 @@ class Candidate:
         basis: Basis of its cost; costs of two bases are not comparable.
         device: Name of its device.
         currency: ISO 4217 code; empty without a price.
-        cost: Currency per inference.
+        cost_per_inference: Currency per inference.
         latency_p50_ms: Median latency of a batch, or of a request.
         latency_p99_ms: 99th percentile of it.
-        energy_j: Joules per inference; on the serving basis idle time included.
-        carbon_g: Grams of carbon dioxide equivalent per inference.
+        energy_per_inference_j: Joules per inference; on the serving basis idle time included.
+        carbon_per_inference_g: Grams of carbon dioxide equivalent per inference.
         quality: Its quality as configured by the operator; more is better.
-        cost_in: Currency per million prompt tokens.
-        cost_out: Currency per million generated tokens.
+        cost_per_million_tokens_in: Currency per million prompt tokens.
+        cost_per_million_tokens_out: Currency per million generated tokens.
         energy_per_million_tokens_in_j: Joules per million prompt tokens.
         energy_per_million_tokens_out_j: Joules per million generated tokens.
         idle_share: Idle share of the cost.
         plans: Kinds of the price plans in force.
         samples: Number of samples that count.
-        contended: Samples excluded because another process used the device.
-        throttled: Samples excluded because the device was throttled.
-        outdated: Samples excluded because they are of older software.
+        contended_samples: Samples excluded because another process used the device.
+        throttled_samples: Samples excluded because the device was throttled.
+        outdated_samples: Samples excluded because they are of older software.
         counts_chunks: Whether chunks of streams were counted as tokens, because the answers of the
             server had no token counts.
     """
@@ -71,22 +71,22 @@ class Candidate:
     basis: Basis
     device: str
     currency: str
-    cost: Summary | None
+    cost_per_inference: Summary | None
     latency_p50_ms: Summary | None = None
     latency_p99_ms: Summary | None = None
-    energy_j: Summary | None = None
-    carbon_g: Summary | None = None
+    energy_per_inference_j: Summary | None = None
+    carbon_per_inference_g: Summary | None = None
     quality: float | None = None
-    cost_in: Summary | None = None
-    cost_out: Summary | None = None
+    cost_per_million_tokens_in: Summary | None = None
+    cost_per_million_tokens_out: Summary | None = None
     energy_per_million_tokens_in_j: Summary | None = None
     energy_per_million_tokens_out_j: Summary | None = None
     idle_share: float | None = None
     plans: tuple[str, ...] = ()
     samples: int = 0
-    contended: int = 0
-    throttled: int = 0
-    outdated: int = 0
+    contended_samples: int = 0
+    throttled_samples: int = 0
+    outdated_samples: int = 0
     counts_chunks: bool = False
 
 
@@ -183,10 +183,10 @@ def _unfit(candidate: Candidate, currency: str | None) -> str | None:
     """Return why a candidate is not comparable; None if it is."""
     if candidate.samples < MIN_SAMPLES:
         return f"too few samples: {candidate.samples} of {MIN_SAMPLES}"
-    if candidate.cost is None:
+    if candidate.cost_per_inference is None:
         return "it has no price"
-    if candidate.cost.samples < MIN_SAMPLES:
-        return f"too few priced samples: {candidate.cost.samples} of {MIN_SAMPLES}"
+    if candidate.cost_per_inference.samples < MIN_SAMPLES:
+        return f"too few priced samples: {candidate.cost_per_inference.samples} of {MIN_SAMPLES}"
     if currency is not None and candidate.currency != currency:
         return f"its currency is {candidate.currency}, not {currency}"
     return None
@@ -195,11 +195,11 @@ def _unfit(candidate: Candidate, currency: str | None) -> str | None:
 def losses(candidate: Candidate) -> tuple[float, ...]:
     """Return the values to minimize; an unknown value is infinite."""
     figures = (
-        candidate.cost,
+        candidate.cost_per_inference,
         candidate.latency_p50_ms,
         candidate.latency_p99_ms,
-        candidate.energy_j,
-        candidate.carbon_g,
+        candidate.energy_per_inference_j,
+        candidate.carbon_per_inference_g,
     )
     values = [math.inf if figure is None else figure.value for figure in figures]
     return (*values, math.inf if candidate.quality is None else -candidate.quality)
@@ -257,7 +257,11 @@ def cheapest(
         else:
             acceptable.append(candidate)
     costs = sorted(
-        ((candidate.cost, candidate) for candidate in acceptable if candidate.cost is not None),
+        (
+            (candidate.cost_per_inference, candidate)
+            for candidate in acceptable
+            if candidate.cost_per_inference is not None
+        ),
         key=lambda pair: (pair[0].value, pair[1].name),
     )
     if not costs:

@@ -25,9 +25,9 @@ def plotted(group: Group) -> list[str]:
     p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
     axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
     points = [
-        (placed, latency.value, placed.candidate.cost.value * PER_THOUSAND)
+        (placed, latency.value, placed.candidate.cost_per_inference.value * PER_THOUSAND)
         for placed, latency in zip(group.placed, latencies, strict=True)
-        if latency is not None and placed.candidate.cost is not None
+        if latency is not None and placed.candidate.cost_per_inference is not None
     ]
     if not points:
         return ["no plot: there are no latencies"]

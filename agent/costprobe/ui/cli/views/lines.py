@@ -97,5 +97,5 @@ def _carbon(document: dict[str, Any]) -> list[str]:
 
 def price_words(price: dict[str, Any]) -> str:
     """Return the price behind a cost: "assumed $0.08925/h"."""
-    per_hour = money(float(price["per_hour"]), price["currency"])
+    per_hour = money(float(price["price_rate_per_h"]), price["currency"])
     return f"{price['plan'].replace('_', ' ')} {per_hour}/h"

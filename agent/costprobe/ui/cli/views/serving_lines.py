@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import money, per_thousand
+from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
 
 HALF = 0.5
@@ -80,9 +81,12 @@ def _energy(energy: dict[str, Any]) -> str:
 def _rolling(last: dict[str, Any]) -> list[str]:
     """Return the rolling costs; a window without an inference has none."""
     lines = []
-    for name, rolled in last["rolling"].items():
-        if rolled["per_inference"] is not None:
-            covered = "" if rolled["coverage"] >= HALF else f"; {rolled['coverage']:.0%} covered"
-            per_1000 = per_thousand(rolled["per_inference"], last["cost"]["currency"])
-            lines.append(f"         rolling {name}: {per_1000}{covered}")
+    rolling = last["rolling"]
+    for window in WINDOWS_S:
+        per_inference = rolling.get(f"rolling_{window}")
+        if per_inference is not None:
+            coverage = rolling[f"rolling_{window}_coverage"]
+            covered = "" if coverage >= HALF else f"; {coverage:.0%} covered"
+            per_1000 = per_thousand(per_inference, last["cost"]["currency"])
+            lines.append(f"         rolling {window}: {per_1000}{covered}")
     return lines

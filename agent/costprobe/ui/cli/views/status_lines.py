@@ -8,6 +8,7 @@ from typing import Any
 from costprobe import __version__
 from costprobe.core.money_text import money, per_thousand
 from costprobe.core.units import counted
+from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
 from costprobe.ui.text import ago, local
@@ -91,7 +92,7 @@ def _http_lines(http: dict[str, Any]) -> list[str]:
 
 def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
     driver = f", NVIDIA driver {sensor['driver_version']}" if sensor["driver_version"] else ""
-    lines = [f"sensor   {sensor['state']}{driver}, {counted(sensor['restarts'], 'restart')}"]
+    lines = [f"sensor   {sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"]
     if sensor["last_fault"]:
         lines.append(f"         last fault: {sensor['last_fault']}")
     for name, device in sensor["devices"].items():
@@ -100,7 +101,7 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
         if device["suspect"]:
             lines.append(
                 f"  FAULT  {name}: its energy is suspect, the counter counts"
-                f" {device['counter_to_power']:.0%} of the integrated power"
+                f" {device['counter_to_power_ratio']:.0%} of the integrated power"
             )
     return lines
 
@@ -112,13 +113,7 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
         lines.append(f"probe    {probe['device']} {probe['probe']}: no result yet")
     else:
         lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
-        for name, rolled in last["rolling"].items():
-            covered = "" if rolled["coverage"] >= 0.5 else f"; {rolled['coverage']:.0%} covered"  # noqa: PLR2004 - half, as the design defines it
-            currency = last["cost"]["currency"]
-            lines.append(
-                f"         rolling {name}: median {per_thousand(rolled['median'], currency)},"
-                f" IQR {per_thousand(rolled['iqr'], currency)}, {counted(rolled['samples'], 'sample')}{covered}"
-            )
+        lines += _rolling(last)
     if probe["budget_share"] < 1:
         lines.append(
             f"         probing took {probe['budget_used_share']:.2%} of the last hour,"
@@ -135,12 +130,29 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _rolling(last: dict[str, Any]) -> list[str]:
+    """Return the rolling costs of the windows that contain a sample."""
+    lines = []
+    rolling = last["rolling"]
+    for window in WINDOWS_S:
+        name = f"rolling_{window}"
+        if name in rolling:
+            currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
+            median, iqr = (per_thousand(rolling[key], currency) for key in (name, f"{name}_iqr"))
+            samples = counted(rolling[f"{name}_samples"], "sample")
+            covered = "" if coverage >= 0.5 else f"; {coverage:.0%} covered"  # noqa: PLR2004 - half, as the design defines it
+            lines.append(
+                f"         rolling {window}: median {median}, IQR {iqr}, {samples}{covered}"
+            )
+    return lines
+
+
 def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
     lines = [
         (
-            f"sink     {name}: {sink['state']}, {outbox.get('sent_points', 0)} points sent,"
-            f" {outbox.get('backlog_points', 0)} waiting, {ago(outbox.get('lag_s', 0.0))} behind,"
-            f" {outbox.get('rejected_points', 0)} rejected"
+            f"sink     {name}: {sink['state']}, {outbox.get('sent_points_total', 0)} points sent,"
+            f" {outbox.get('outbox_points', 0)} waiting, {ago(outbox.get('outbox_lag_s', 0.0))} behind,"
+            f" {outbox.get('rejected_points_total', 0)} rejected"
         )
     ]
     if sink["last_error"]:

@@ -114,11 +114,7 @@ def _sinks(reader: StoreReader, status: Mapping[str, Any]) -> list[dict[str, Any
             {
                 "sink": sink.sink,
                 "state": now.get("state"),
-                "sent_points": outbox["sent_points"],
-                "backlog_points": outbox["backlog_points"],
-                "lag_s": outbox["lag_s"],
-                "rejected_points": outbox["rejected_points"],
-                "dropped_points": outbox["dropped_points"],
+                **{name: value for name, value in outbox.items() if name != "acked_seq"},
                 "last_error": now.get("last_error"),
             }
         )

@@ -186,11 +186,11 @@ COST = (
 SINK = (
     Column("sink", 0, _text("sink")),
     Column("state", 1, _text("state")),
-    Column("lag", 2, _ago("lag_s")),
-    Column("queued", 3, lambda row: f"{row['backlog_points']:,}"),
-    Column("sent", 5, lambda row: f"{row['sent_points']:,}"),
-    Column("rejected", 6, lambda row: f"{row['rejected_points']:,}"),
-    Column("dropped", 7, lambda row: f"{row['dropped_points']:,}"),
+    Column("lag", 2, _ago("outbox_lag_s")),
+    Column("queued", 3, lambda row: f"{row['outbox_points']:,}"),
+    Column("sent", 5, lambda row: f"{row['sent_points_total']:,}"),
+    Column("rejected", 6, lambda row: f"{row['rejected_points_total']:,}"),
+    Column("dropped", 7, lambda row: f"{row['dropped_points_total']:,}"),
     Column("last error", 4, _text("last_error")),
 )
 BUDGET = (

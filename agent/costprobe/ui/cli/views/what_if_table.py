@@ -54,7 +54,8 @@ def compared(
     now_ns = time.time_ns()
     entries = [_entry(alternative, samples, now_ns) for alternative in alternatives]
     on_demand = next(
-        (e for e in entries if e["plan"] in ("on_demand", "assumed") and e["per_hour"]), None
+        (e for e in entries if e["plan"] in ("on_demand", "assumed") and e["price_rate_per_h"]),
+        None,
     )
     for entry, alternative in zip(entries, alternatives, strict=True):
         share = None
@@ -77,12 +78,12 @@ def _entry(
         "device": device,
         "plan": None if terms is None else terms.rate.plan,
         "currency": None if terms is None else terms.rate.currency,
-        "per_hour": None if terms is None else str(terms.rate.per_hour),
-        "per_month": None if terms is None else str(terms.rate.per_hour * MONTH_H),
-        "electricity_per_hour": None if electricity is None else str(electricity),
+        "price_rate_per_h": None if terms is None else str(terms.rate.per_hour),
+        "price_per_month": None if terms is None else str(terms.rate.per_hour * MONTH_H),
+        "electricity_per_h": None if electricity is None else str(electricity),
         "latency_p50_ms": typical(samples).latency_p50_ms,
         "cost_per_inference": outcome.per_inference,
-        "unpriced": outcome.unpriced,
+        "unpriced_samples": outcome.unpriced,
     }
 
 
@@ -98,13 +99,13 @@ def _electricity_per_hour(terms: Terms, samples: Sequence[WhatIfSample]) -> Deci
 
 def _break_even(entry: Mapping[str, Any], on_demand: Mapping[str, Any]) -> Decimal | None:
     """Return the break-even utilization of a fixed price; None if unknown."""
-    needed = ("per_hour", "electricity_per_hour")
+    needed = ("price_rate_per_h", "electricity_per_h")
     if any(alternative[name] is None for alternative in (entry, on_demand) for name in needed):
         return None
     if entry["currency"] != on_demand["currency"]:
         return None
-    rented = Decimal(on_demand["per_hour"]) + Decimal(on_demand["electricity_per_hour"])
-    fixed, drawn = Decimal(entry["per_hour"]), Decimal(entry["electricity_per_hour"])
+    rented = Decimal(on_demand["price_rate_per_h"]) + Decimal(on_demand["electricity_per_h"])
+    fixed, drawn = Decimal(entry["price_rate_per_h"]), Decimal(entry["electricity_per_h"])
     return break_even_share(fixed, rented, drawn)
 
 
@@ -124,9 +125,9 @@ def shown(entry: Mapping[str, Any]) -> str:
         lines.append("  ".join(cells))
     lines += _bars(entry["plans"])
     lines += [
-        f"{plan['name']}: {counted(plan['unpriced'], 'sample')} without a price or without energy"
+        f"{plan['name']}: {counted(plan['unpriced_samples'], 'sample')} without a price or without energy"
         for plan in entry["plans"]
-        if plan["unpriced"]
+        if plan["unpriced_samples"]
     ]
     return "\n".join(lines)
 
@@ -141,8 +142,8 @@ def _rows(plans: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
         )
         yield (
             plan["name"],
-            "-" if currency is None else money(float(plan["per_hour"]), currency),
-            "-" if currency is None else money(float(plan["per_month"]), currency),
+            "-" if currency is None else money(float(plan["price_rate_per_h"]), currency),
+            "-" if currency is None else money(float(plan["price_per_month"]), currency),
             "-" if latency_ms is None else f"{latency_ms:.3f}",
             "-" if cost is None else money(cost * PER_THOUSAND, currency),
             _against(plan, plans[0]),

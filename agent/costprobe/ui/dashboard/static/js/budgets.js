@@ -28,7 +28,7 @@ function budgetCard(budget) {
   const [kind, words] = VERDICTS[budget.verdict] ?? ["good", forecast === null ? "not exceeded so far" : "within the budget"];
   const fact = (name, value, key = null) => [el("dt", { class: key && `key ${key}` }, name), el("dd", {}, value)];
   const remarks = [
-    budget.method ? `${budget.method}, from ${budget.hours} h` : null,
+    budget.method ? `${budget.method}, from ${budget.history_h} h` : null,
     budget.note || null,
     ...budget.missing.map((text) => `not included: ${text}`),
   ].filter(Boolean);
