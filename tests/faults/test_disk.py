@@ -7,8 +7,10 @@ sent without the store; and the daemon recovers by itself once there is space ag
 
 import json
 import os
+import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -254,3 +256,18 @@ def test_daemon_on_a_read_only_disk_reports_it_and_exits(daemon_in, tmp_path):
     assert "mount its file system read-write" in output
     assert "Traceback" not in output
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_stop_counts_the_rows_that_could_not_be_stored(daemon_in, tmp_path):
+    disk, daemon = SizeLimit(tmp_path), daemon_in()
+    daemon.start(QUICK_STATUS)
+    daemon.wait_for(lambda: daemon.points("device"))
+    disk.start_outage(daemon)
+    daemon.wait_for(lambda: daemon.status()["store"]["fault"])
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    last = daemon.output.read_text().splitlines()[-1]
+    assert re.search(r"stopped; [1-9]\d* points? could not be stored and are lost: cannot ", last)
+    assert disk.words in last
+    assert "Traceback" not in daemon.output.read_text()

@@ -11,6 +11,7 @@ from typing import Any
 
 from costprobe import __version__
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
 from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
@@ -94,6 +95,7 @@ class Daemon:
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
         self._runtime: Runtime | None = None
+        self._unstored_points = 0
         requests = ControlRequests(lambda: self._runtime, self._status)
         self._control = ControlServer(
             control_path(store_path, os.environ), requests.handlers(), self._stop
@@ -108,6 +110,14 @@ class Daemon:
     def devices(self) -> tuple[Device, ...]:
         """The discovered devices."""
         return self._devices
+
+    def stop_summary(self) -> str:
+        """Return one sentence on where the measurements are, after `run`."""
+        if not self._unstored_points:
+            return f"stopped; the measurements stay in {self._store_path}"
+        lost = counted(self._unstored_points, "point")
+        reason = self._ledger.fault or "the store is not writable"
+        return f"stopped; {lost} could not be stored and are lost: {reason}"
 
     def terms_now(self, device: str) -> Terms | None:
         """Return the price terms in force for a device; None without a price."""
@@ -346,6 +356,12 @@ class Daemon:
         if self._runtime is not None:
             self._runtime.close()
         self._store_status(state="stopped")
-        self._runtime = None
         self._ledger.flush()
-        self._store.close()
+        self._unstored_points = self._ledger.unstored_points
+        if self._runtime is not None:
+            self._unstored_points += self._runtime.watching.unstored_points
+        self._runtime = None
+        try:
+            self._store.close()
+        except StoreError as error:
+            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause

@@ -96,6 +96,11 @@ class StoreLedger:
         return len(self._rows)
 
     @property
+    def unstored_points(self) -> int:
+        """Number of points that the store does not have and has not counted as dropped."""
+        return len(self._rows) + self._dropped_points - self._dropped_recorded
+
+    @property
     def dropped_points(self) -> int:
         """Points dropped at the capacity since this process started."""
         return self._dropped_points

@@ -34,6 +34,11 @@ class IncidentStore:
         self._committed_ns = 0
         self._fault: str | None = None
 
+    @property
+    def waiting_points(self) -> int:
+        """Number of rows in memory."""
+        return len(self._points)
+
     def add(self, points: Sequence[Point], notices: Sequence[Notice]) -> None:
         """Add rows and notices, which the next commit stores."""
         self._points += points

@@ -128,6 +128,11 @@ class Watching:
         with self._lock:
             return self._incidents.unstored()
 
+    @property
+    def unstored_points(self) -> int:
+        """Number of rows of incidents that are not stored."""
+        return self._incidents.waiting_points
+
     def close(self) -> None:
         """Store the detectors' states for the next start; a failing store is logged."""
         self._steps.unsubscribe(self._clock_was_stepped)

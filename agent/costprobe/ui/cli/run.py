@@ -61,7 +61,7 @@ def command(config: str | None) -> None:
         raise click.ClickException(str(error)) from error
     finally:
         log.close()
-    console.line(f"stopped; the measurements stay in {settings.store_path}")
+    console.line(daemon.stop_summary())
 
 
 def handle_signals(daemon: Daemon) -> None:
