@@ -75,6 +75,15 @@ def test_drift_event_has_size_start_and_reversal():
     assert (back.severity, back.level_pct) == ("info", pytest.approx(0, abs=1))
 
 
+def test_drift_of_the_first_day_lasts_as_long_as_its_level():
+    series = Series()
+    series.run(144)
+    series.run(250, slow=1.3, sm_clock_mhz=1520.0)
+    assert [round(event.level_pct, -1) for event in series.of("drift")] == [30]
+    series.run(30)
+    assert series.of("drift")[-1].title == "latency of e on gpu0 reverted"
+
+
 def test_improvement_has_severity_info():
     series = Series()
     series.run(QUIET)

@@ -35,7 +35,7 @@ class MonitoredSeries:
 
     Attributes:
         detector: Its detector.
-        base: Level of the detector from which the current drift is measured; None without a drift.
+        base: Logarithm of the level from which the current drift is measured; None without a drift.
         reported_ns: UTC in ns of the last reported drift.
         reported_shift: Its distance from `base`, in log units.
         since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
@@ -175,7 +175,7 @@ class DriftMonitor:
         self, series: MonitoredSeries, base: float, point: Point, key: Key
     ) -> list[Event]:
         """Return an event if an active drift reverts or grows without a detection of its own."""
-        log_shift = series.detector.level_change - base
+        log_shift = series.detector.level - base
         smallest = self._settings.least_effect
         if abs(log_shift) < smallest / 2:
             series.base, series.since_ns = None, point.time_ns
@@ -191,10 +191,9 @@ class DriftMonitor:
     def _drift_event(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
     ) -> Event:
-        before_level = finding.level - finding.change
         if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
-            series.base = before_level
-        log_shift = finding.level - series.base
+            series.base = math.log(finding.before)
+        log_shift = math.log(finding.after) - series.base
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         level_since_ns = series.since_ns
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)

@@ -19,6 +19,12 @@ WANDER_REPORT_S = 30 * DAY_S
 WANDER_REACH = 5.0
 # Smallest change reported before the daily pattern is known.
 FIRST_DAY_REPORT = 0.14
+# Smallest step in the first day that is reported at its end, in least effects.
+LASTING_REPORT = 1.25
+# Number of values from which a level of the first day is estimated, and the distance of two of them in
+# standard errors that is a change.
+EARLY_VALUES = 12
+EARLY_ERRORS = 6.0
 AGAIN_SHARE = 0.5
 BY_CHANCE = 2.5
 WEEKEND = (-0.08, -0.02)
@@ -84,6 +90,24 @@ class ChangeFilter:
         self.reported_s, self.reported_level = change.time_s, normal.level
         self.reported_after = change.level
         return True
+
+    def unreported_before(self, step: LevelChange, normal: SeriesModel) -> float | None:
+        """Return the level before the first day's step; None if it is small or was reported.
+
+        Args:
+            step: The step, at the end of the first day.
+            normal: The model of the series, at the level after it.
+        """
+        before, smallest = step.level - step.shift, LASTING_REPORT * normal.settings.least_effect
+        if self.reported_s > NEVER_S:
+            # Large steps were reported when they began, with a level that follows a daily pattern.
+            before, error = self.reported_after, normal.long_run / math.sqrt(EARLY_VALUES)
+            smallest = max(FIRST_DAY_REPORT, EARLY_ERRORS * error)
+        if step.shift == 0 or abs(step.level - before) < smallest:
+            return None
+        self.reported_s, self.reported_level = step.time_s, before
+        self.reported_after = step.level
+        return before
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""

@@ -15,7 +15,13 @@ from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.domain.detection import state
-from costprobe.domain.detection.change_filter import ChangeFilter, LevelChange
+from costprobe.domain.detection.change_filter import (
+    EARLY_ERRORS,
+    EARLY_VALUES,
+    FIRST_DAY_REPORT,
+    ChangeFilter,
+    LevelChange,
+)
 from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.normal import CLIP, NEVER_S, OUTLYING, RECENT, SeriesModel
 from costprobe.domain.detection.profile import DAY_S
@@ -32,6 +38,8 @@ STEP_RANGE = 4.0
 SPIKE_SIGMAS = 6.0
 SHARP_VALUES = 30
 LEVEL_VALUES = 24
+# In the first day the median of the last values is compared with that of the others every few values.
+EARLY_EVERY = 4
 SHARP_WANDER = 1.6
 GRADUAL_WANDER = 5.5
 WANDER_ENDS_S = 14 * DAY_S
@@ -72,13 +80,12 @@ class Detector:
         return state.pack(self._normal, self._filter)
 
     @property
-    def level_change(self) -> float:
-        """Logarithm of the current level over the first level; 0 until the first level is known.
+    def level(self) -> float:
+        """Logarithm of the current level; meaningless during the warm-up.
 
         A change may revert without a finding; this value shows it.
         """
-        first = self._normal.first_level
-        return 0.0 if math.isnan(first) else self._normal.level - first
+        return self._normal.level
 
     @property
     def last_s(self) -> float:
@@ -203,6 +210,9 @@ class Detector:
         normal = self._normal
         if not normal.begin(time_s, x):
             return []
+        ended = normal.end_first_day()
+        if ended is not None:
+            return self._lasting_step(time_s, *ended)
         residual = x - normal.level
         side = (residual > normal.near) - (residual < -normal.near)
         normal.run = normal.run + side if normal.run * side > 0 else side
@@ -215,7 +225,17 @@ class Detector:
             findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
         if not normal.count & TUNE_MASK:
             normal.tune()
-        return findings + self._judge(time_s) if abs(normal.run) >= STEP_RUN else findings
+        if abs(normal.run) >= STEP_RUN or not normal.count % EARLY_EVERY:
+            return findings + self._judge(time_s)
+        return findings
+
+    def _lasting_step(self, time_s: float, shift: float, since_s: float) -> list[Finding]:
+        """Return the persistent shift of the first day unless it was reported."""
+        step = LevelChange(time_s, since_s, self._normal.level, shift, is_sharp=True)
+        before = self._filter.unreported_before(step, self._normal)
+        if before is None:
+            return []
+        return [self._finding("drift", time_s, since_s, before, step.level)]
 
     def _end_hour(self, time_s: float) -> list[Finding]:
         normal = self._normal
@@ -252,17 +272,24 @@ class Detector:
         findings = []
         if self._filter.is_new(change, normal):
             findings.append(
-                self._finding("drift", time_s, change.since_s, normal.level, change.level)
+                self._finding(
+                    "drift", time_s, change.since_s, change.level - change.shift, change.level
+                )
             )
         if change.is_sharp:
             normal.week.explained += change.shift
         lasted = round((time_s - change.since_s) / normal.interval_s) + 1
         normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
+        if normal.profile is None:
+            while len(normal.recent) > max(STEP_RUN, lasted):
+                normal.recent.popleft()
         return findings
 
     def _change(self, time_s: float) -> LevelChange | None:
         """Return the change that the run or the sums indicate; None below their thresholds."""
         normal = self._normal
+        if normal.profile is None and not self._is_step():
+            return self._early_change(time_s)
         if self._is_step():
             sign = math.copysign(1.0, normal.run)
             length = min(abs(normal.run), RECENT)
@@ -284,6 +311,24 @@ class Detector:
         before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
         came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
         return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
+
+    def _early_change(self, time_s: float) -> LevelChange | None:
+        """Return a large change of the first day that the noise hides from single values."""
+        normal = self._normal
+        values = list(normal.recent)
+        before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
+        if len(before) < 2 * EARLY_VALUES:
+            return None
+        level = median(after)
+        shift = level - median(before)
+        error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
+        if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
+            return None
+        # Least squares with two levels.
+        lengths = range(EARLY_VALUES // 2, len(before))
+        length = max(lengths, key=lambda length: _explained(values, length))
+        since_s = time_s - (length - 1) * normal.interval_s
+        return LevelChange(time_s, since_s, level, shift, is_sharp=True)
 
     def _is_step(self) -> bool:
         """Return whether three or more values are far from the level and close to each other."""
@@ -319,14 +364,15 @@ class Detector:
         before: float,
         after: float,
     ) -> Finding:
-        normal = self._normal
-        first = before if math.isnan(normal.first_level) else normal.first_level
-        level = after if kind == "drift" else normal.level
-        began_s = max(since_s, normal.started_s, NEVER_S)
-        change = after - before
-        return Finding(
-            kind, time_s, began_s, math.exp(before), math.exp(after), change, level - first
-        )
+        began_s = max(since_s, self._normal.started_s, NEVER_S)
+        return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)
+
+
+def _explained(values: list[float], length: int) -> float:
+    """Return the sum of squares that another level of the last `length` values explains."""
+    before, after = values[:-length], values[-length:]
+    shift = sum(after) / length - sum(before) / len(before)
+    return shift * shift * length * len(before) / len(values)
 
 
 def center(values: list[float]) -> float:

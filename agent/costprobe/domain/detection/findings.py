@@ -37,7 +37,6 @@ class Finding:
         before: Level before, including the daily pattern at that time.
         after: Level after, or the value itself for an anomaly.
         change: ln(after / before).
-        level: ln of the current level over the first level: near 0 after a reversal.
     """
 
     kind: Literal["drift", "anomaly"]
@@ -46,14 +45,8 @@ class Finding:
     before: float
     after: float
     change: float
-    level: float
 
     @property
     def change_pct(self) -> float:
         """Relative change in percent."""
         return math.expm1(self.change) * 100
-
-    @property
-    def level_pct(self) -> float:
-        """Current level relative to the first level, in percent."""
-        return math.expm1(self.level) * 100

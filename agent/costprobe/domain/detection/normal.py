@@ -10,7 +10,8 @@ from statistics import median
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.detection.findings import DetectorSettings
-from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
+from costprobe.domain.detection.first_day import FirstDay
+from costprobe.domain.detection.profile import HOUR_S, DayProfile, WeekMemory
 from costprobe.domain.detection.thresholds import decision_interval
 
 CLIP = 3.0
@@ -26,10 +27,9 @@ FLOOR_KEPT = 0.995
 # Between these shares of repeated values a series is quantised, with heavier tails than normal.
 QUANTISED_SHARES = (0.15, 0.95)
 QUANTISED_WIDER = 1.5
-# The first day ends at this coverage, or after LONGEST_FIRST_DAY_S.
-COVERED_SHARE = 0.85
-LONGEST_FIRST_DAY_S = 4 * DAY_S
 FIRST_DAY_GAIN = 1 / 12
+# Number of values that the level of the first day, which follows with that gain, is worth.
+FIRST_DAY_COUNT = 12.0
 FIRST_DAY_STEP = 2.0
 YOUNG_DAYS = 3
 YOUNG_PATIENCE = 1.5
@@ -71,7 +71,6 @@ class SeriesModel:
         "count",
         "far",
         "first_day",
-        "first_level",
         "floor",
         "gap_s",
         "hour_ends_s",
@@ -107,7 +106,7 @@ class SeriesModel:
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
         self.recent: deque[float] = deque(maxlen=RECENT)
-        self.first_day: DayProfile | None = None
+        self.first_day: FirstDay | None = None
         self.profile: DayProfile | None = None
         self.week = WeekMemory()
         self.count = 0
@@ -119,7 +118,6 @@ class SeriesModel:
         self.interval_s = 300.0
         self.level = 0.0
         self.level_count = 1.0
-        self.first_level = math.nan
         self.state = 0.0
         self.scale = 0.0
         self.floor = 0.0
@@ -200,15 +198,33 @@ class SeriesModel:
             self.interval_s += gain * (time_s - self.last_s - self.interval_s)
         self.last_s = time_s
         self.recent.append(x)
-        warm_up = self.settings.warm_up
-        if self.count == warm_up:
+        if self.count == self.settings.warm_up:
             self._warm_up()
-        if self.first_day is None:
-            return False
-        self.first_day.values[int(time_s % DAY_S / self.first_day.slot_s)] = x
-        if self.count >= 2 * warm_up and time_s - self.started_s >= DAY_S:
-            self._end_first_day(self.first_day, time_s - self.started_s)
-        return self.count > warm_up and self.profile is None
+        elif self.first_day is not None:
+            self.first_day.add(time_s, x)
+        return self.count > self.settings.warm_up
+
+    def end_first_day(self) -> tuple[float, float] | None:
+        """Fit level, daily pattern and noise if the first day is over.
+
+        Returns:
+            Size and start (UTC in s) of the persistent shift in it, size 0 if none; None before the
+            end of the day.
+        """
+        day = self.first_day
+        if day is None or self.count < 2 * self.settings.warm_up:
+            return None
+        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect)
+        if fit is None:
+            return None
+        self.level, self.level_count = fit.level, fit.level_count
+        self.scale = CLIPPED_VARIANCE * fit.noise**2 * (1 - fit.phi**2)
+        self.lag_product, self.lag_square = fit.phi * fit.noise**2, fit.noise**2
+        self.profile, self.first_day = fit.profile, None
+        self.known_hour = int(self.last_s // HOUR_S) + SETTLED_HOURS
+        self._reset_sums()
+        self.tune()
+        return fit.shift, fit.since_s
 
     def follow(self, residual: float, x: float) -> None:
         """Update level and noise of the first day with a value that is not an outlier."""
@@ -244,6 +260,8 @@ class SeriesModel:
         settled_s = step.of_s((self.known_hour - SETTLED_HOURS) * HOUR_S)
         self.known_hour = round(settled_s / HOUR_S) + SETTLED_HOURS
         self.hour_ends_s = NEVER_S
+        if self.first_day is not None:
+            self.first_day.clock_was_stepped(step)
 
     def _reset_sums(self) -> None:
         self.state, self.run = 0.0, 0
@@ -257,40 +275,8 @@ class SeriesModel:
         spread = 1.4826 * median(abs(x - middle) for x in recent)
         step = median(abs(b - a) for a, b in pairwise(recent))
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
-        self.first_day = DayProfile(self.interval_s)
+        self.level_count = FIRST_DAY_COUNT
+        self.first_day = FirstDay(self.interval_s, self.started_s)
         for back, x in enumerate(reversed(recent)):
-            at_s = self.last_s - back * self.interval_s
-            self.first_day.values[int(at_s % DAY_S / self.first_day.slot_s)] = x
+            self.first_day.add(self.last_s - back * self.interval_s, x)
         self.tune()
-
-    def _end_first_day(self, day: DayProfile, lasted_s: float) -> None:
-        """Fit level, daily pattern and noise if the coverage of the day is sufficient."""
-        present = [value for value in day.values if not math.isnan(value)]
-        if len(present) < COVERED_SHARE * len(day.values) and lasted_s < LONGEST_FIRST_DAY_S:
-            return
-        noise, phi = noise_of(present)
-        cut = len(present) // 10
-        middle = sorted(present)[cut : len(present) - cut]
-        self.level = self.first_level = sum(middle) / len(middle)
-        self.level_count = max(12.0, len(present) / 4)
-        self.scale = CLIPPED_VARIANCE * noise * noise * (1 - phi * phi)
-        self.lag_product, self.lag_square = phi * noise**2, noise**2
-        day.settle(self.level, noise, phi)
-        self.profile, self.first_day = day, None
-        self.known_hour = int(self.last_s // HOUR_S) + SETTLED_HOURS
-        self._reset_sums()
-        self.tune()
-
-
-def noise_of(values: list[float]) -> tuple[float, float]:
-    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
-
-    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
-    2 s^2 (1 - phi^2); their ratio is 1 + phi.
-    """
-    lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 == 0:
-        return 0.0, 0.0
-    phi = min(0.85, max(0.0, (lag2 / lag1) ** 2 - 1))
-    return lag1 / math.sqrt(2 * (1 - phi)), phi

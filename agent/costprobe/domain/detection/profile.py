@@ -36,7 +36,7 @@ class DayProfile:
     __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
 
     def __init__(self, interval_s: float) -> None:
-        self.slot_s = next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
+        self.slot_s = slot_of(interval_s)
         self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
         self.weight = 0.0
         self.product = 0.0
@@ -48,6 +48,15 @@ class DayProfile:
         self.days = days
         self.gain = max(_LEAST_GAIN, 1 / (days + 1))
 
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the smooth profile of a first day."""
+        return 1.5 * len(self.values) / (2 * self._reach + 1)
+
+    @property
+    def _reach(self) -> int:
+        return max(1, round(_SMOOTHING_S / self.slot_s))
+
     def settle(self, level: float, noise: float, phi: float) -> None:
         """Fit the profile from the raw values of the first day.
 
@@ -57,7 +66,7 @@ class DayProfile:
             phi: Its AR(1) coefficient.
         """
         raw = _filled([value - level for value in self.values])
-        reach = max(1, round(_SMOOTHING_S / self.slot_s))
+        reach = self._reach
         # A running median preserves the edges of working hours; a mean would smooth them.
         smooth = [
             median(raw[(index + step) % len(raw)] for step in range(-reach, reach + 1))
@@ -71,6 +80,10 @@ class DayProfile:
         self.square = spread * len(smooth)
         self.weight = share if share > _LEAST_SHARE else 0.0
         self.product = self.weight * self.square
+
+    def doubt(self) -> None:
+        """Use the profile only after the next day has confirmed it."""
+        self.weight = self.product = self.square = 0.0
 
     def end_day(self) -> None:
         """Update the weight from the prediction of the day, and center the profile."""
@@ -161,6 +174,11 @@ class WeekMemory:
             if not math.isnan(self.means[hour % HOURS])
         ]
         return sum(means) / len(means) if means else None
+
+
+def slot_of(interval_s: float) -> float:
+    """Return the length of a slot in s for a series with this time between two values."""
+    return next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
 
 
 def _filled(values: list[float]) -> list[float]:

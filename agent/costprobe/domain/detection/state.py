@@ -9,10 +9,13 @@ from dataclasses import astuple
 
 from costprobe.domain.detection.change_filter import ChangeFilter
 from costprobe.domain.detection.findings import DetectorSettings
+from costprobe.domain.detection.first_day import FirstDay
 from costprobe.domain.detection.normal import RECENT, SeriesModel
 from costprobe.domain.detection.profile import DAY_S, HOURS, DayProfile, WeekMemory
 
-MAGIC = b"ICD1"
+MAGIC = b"ICD2"
+# What a state contains after the numbers of every state.
+WARM_UP, FIRST_DAY, PROFILED = 0.0, 1.0, 2.0
 NORMAL = [
     "count",
     "started_s",
@@ -23,7 +26,6 @@ NORMAL = [
     "interval_s",
     "level",
     "level_count",
-    "first_level",
     "state",
     "scale",
     "floor",
@@ -59,8 +61,8 @@ INTEGERS = {"count", "known_hour", "run", "days", "hour"}
 
 def pack(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     """Encode the parts of a detector."""
-    profile = normal.profile or normal.first_day
-    kind = 0 if profile is None else 2 if normal.profile else 1
+    profile, first_day = normal.profile, normal.first_day
+    kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
     numbers = array("d", [*astuple(normal.settings), kind])
     for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
         numbers.extend(float(getattr(owner, name)) for name in names)
@@ -70,6 +72,10 @@ def pack(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     if profile is not None:
         numbers.extend(float(getattr(profile, name)) for name in PROFILE)
         numbers.extend(profile.values)
+    elif first_day is not None:
+        numbers.extend(
+            [first_day.slot_s, first_day.first_slot, len(first_day.values), *first_day.values]
+        )
     return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
 
 
@@ -104,12 +110,17 @@ def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
     normal.week = week
     (length,) = reader.take(1)
     normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
-    if kind:
+    if kind == PROFILED:
         profile = DayProfile(normal.interval_s)
         reader.fill(profile, PROFILE)
         profile.set_days(profile.days)
         profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
-        normal.profile, normal.first_day = (profile, None) if kind > 1 else (None, profile)
+        normal.profile = profile
+    elif kind == FIRST_DAY:
+        slot_s, first_slot, length = reader.take(3)
+        normal.first_day = FirstDay(slot_s, 0.0)
+        normal.first_day.first_slot = int(first_slot)
+        normal.first_day.values = array("d", reader.take(int(length)))
     reader.end()
     return normal, change_filter
 
