@@ -111,7 +111,7 @@ def check_sensor() -> dict[str, Any]:
         raise ValueError("the sensor returned no sample")
     values = {name: value for name, value in sample._asdict().items() if name != "t_ns"}
     return {
-        "driver": driver.driver_version,
+        "driver": driver.versions.get("driver_version"),
         "model": device.model,
         "mig_devices": [mig_device.name for mig_device in sensor.slices() or ()],
         "sample_ms_max": max(durations_ms),

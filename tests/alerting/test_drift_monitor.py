@@ -9,6 +9,7 @@ from costprobe.core.schema import make_point
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.detection.runs import conditions, factors, run_of, software_change_of
 from costprobe.domain.detection.settings import DetectionConfig
+from fakes.host import newest
 
 T0 = 1_772_323_200 * NS_PER_S
 EVERY_NS = 300 * NS_PER_S
@@ -28,9 +29,9 @@ class Series:
         self.count = 0
         self.monitor = DriftMonitor(DetectionConfig(), self.history)
 
-    def history(self, device, probe, since_ns, until_ns):
+    def history(self, measurement, device, probe, span_ns, limit):
         assert (device, probe) == ("gpu0", "e")
-        return [row for row in self.rows if since_ns <= row.time_ns < until_ns]
+        return newest(self.rows, measurement, device, probe, span_ns, limit)
 
     def run(self, count=1, slow=1.0, **fields):
         found = []
@@ -55,6 +56,22 @@ class Series:
 
     def of(self, kind, metric="latency"):
         return [e for e in self.events if e.kind == kind and e.metric == metric]
+
+
+def test_explanation_of_a_drift_reads_a_bounded_number_of_rows():
+    """A probe that runs every second has a million rows in the two weeks before a drift."""
+    series, read = Series(every_ns=60 * NS_PER_S), []
+
+    def counted(*arguments):
+        rows = newest(series.rows, *arguments)
+        read.append(len(rows))
+        return rows
+
+    series.monitor = DriftMonitor(DetectionConfig(), counted)
+    series.run(2 * 1440)
+    series.run(400, slow=1.3)
+    assert series.of("drift")
+    assert 0 < max(read) <= 300
 
 
 def test_drift_event_has_size_start_and_reversal():

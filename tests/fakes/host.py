@@ -68,13 +68,8 @@ class Host:
     def rows(self):
         return self.ledger.points
 
-    def history(self, device, probe, since_ns, until_ns):
-        return [
-            row
-            for row in self.rows
-            if (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
-            and since_ns <= row.time_ns < until_ns
-        ]
+    def history(self, measurement, device, probe, span_ns, limit):
+        return newest(self.rows, measurement, device, probe, span_ns, limit)
 
     def run(self):
         """One probe run and the pause before the next."""
@@ -128,6 +123,18 @@ class Host:
         return [
             row for row in self.rows if row.measurement == "event" and row.tags["kind"] == "price"
         ]
+
+
+def newest(rows, measurement, device, probe, span_ns, limit):
+    """The newest rows of a measurement of a device's probe in a span, at most as many."""
+    found = [
+        row
+        for row in rows
+        if row.measurement == measurement
+        and (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
+        and span_ns[0] <= row.time_ns < span_ns[1]
+    ]
+    return found[-limit:]
 
 
 @contextmanager

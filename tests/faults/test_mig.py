@@ -10,6 +10,7 @@ from nvml_bench import Bench, is_reading, of
 
 NOON_NS = 1_780_000_000 * 10**9
 GIB = 1 << 30
+INVALID_ARGUMENT = 2
 
 
 @pytest.fixture
@@ -57,6 +58,22 @@ def test_destroyed_mig_device_is_dropped_without_a_fault(simulated, change):
     assert (gone["sensor"].name, gone["sensor"].parent) == ("gpu0.mig1", "gpu0")
     assert of(after, "fault") == []
     assert not is_reading(part.run(60))
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetAttributes_v2"]
+)
+def test_mig_device_destroyed_during_its_discovery_is_dropped_without_a_fault(simulated, function):
+    gpu = simulated.gpus[0]
+    gpu.split(3, 4)
+    part = Bench(simulated, number=1)
+    failure = simulated.fail(function, INVALID_ARGUMENT)
+    part.run(4)
+    gpu.unsplit()
+    failure.clear()
+    after = part.run(20)
+    assert of(part.messages, "fault") == []
+    assert of(after, "gone") or of(part.messages, "gone")
 
 
 @pytest.mark.parametrize("rounds", [5])

@@ -18,12 +18,7 @@ from nvml_bench import Bench, is_reading, of
 
 NOON_NS = 1_780_000_000 * NS_PER_S
 NOT_SUPPORTED = 3
-OF_THE_LIBRARY = (
-    "nvmlInitWithFlags",
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetNVMLVersion",
-    "nvmlDeviceGetCount_v2",
-)
+OF_THE_LIBRARY = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2")
 WHEN_FOUND = (
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetHandleByUUID",

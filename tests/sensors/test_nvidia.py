@@ -125,7 +125,7 @@ def test_driver_upgrade_asks_a_process_with_the_old_library_to_restart(simulated
         sensor.sample()
     assert caught.value.reaction is Reaction.RESTART
     with simulated.in_this_process():
-        assert Library().open().driver_version == "590.11"
+        assert Library().open().versions["driver_version"] == "590.11"
 
 
 def test_uninitialized_library_is_initialized_again_once_for_all_gpus(simulated):
@@ -318,6 +318,43 @@ def test_denied_metric_is_reported_once_with_its_fix(simulated):
     assert "/dev/nvidia" in fault.detail
 
 
+def test_denied_metrics_are_read_again_with_growing_waits(simulated):
+    """A permission that is granted later needs no restart; one that stays denied costs few calls."""
+    values = {
+        "nvmlDeviceGetTotalEccErrors": lambda sensor: sensor.sample().ecc_uncorrected,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda sensor: sensor.read_energy(),
+        "nvmlDeviceGetProcessUtilization": lambda sensor: sensor.util_by_pid_pct(0),
+    }
+    simulated.gpus[0].set_processes([7])
+    wrong = []
+    for function, value in values.items():
+        denied = simulated.fail(function, NO_PERMISSION)
+        sensor, _ = opened(simulated)
+        begun = simulated.calls(function)
+        for _ in range(600):
+            sensor.sample()
+            value(sensor)
+            simulated.clock.move(1)
+        calls = simulated.calls(function) - begun
+        denied.clear()
+        simulated.clock.move(700)
+        sensor.sample()
+        if not 3 <= calls <= 8 or value(sensor) is None:
+            wrong.append((function, calls, value(sensor)))
+    assert wrong == []
+
+
+def test_gpus_are_found_without_the_versions_of_their_driver(simulated):
+    names = ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion")
+    failures = [simulated.fail(name, code) for name, code in zip(names, (999, 15), strict=True)]
+    sensors, faults = sensors_of(simulated)
+    assert [sensor.discover().name for sensor in sensors] == ["gpu0", "gpu1"]
+    assert [fault.code for fault in faults] == ["UNKNOWN", "GPU_IS_LOST"]
+    for failure in failures:
+        failure.clear()
+    assert sensors_of(simulated)[1] == []
+
+
 def test_transient_error_is_reported_after_three_samples_until_it_passes(simulated):
     sensor, faults = opened(simulated)
     for code in (10, 999):
@@ -434,7 +471,7 @@ def test_mig_device_that_was_destroyed_is_gone_and_not_faulty(simulated, board):
 
 def test_slices_are_unknown_while_the_driver_does_not_list_them(simulated, board):
     for function in ("nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex"):
-        for code in (10, 999) if "Mode" in function else (10, 999, NO_PERMISSION):
+        for code in (10, 999, NO_PERMISSION):
             failure = simulated.fail(function, code)
             assert board.slices() is None
             failure.clear()

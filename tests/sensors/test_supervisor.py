@@ -172,14 +172,49 @@ def test_child_without_heartbeat_is_killed_and_replaced(watch, fake_nvml):
     watched.wait_for_reading("gpu0")
 
 
-def test_child_that_does_not_find_its_devices_is_killed(watch, fake_nvml):
+def test_driver_that_hangs_in_its_initialization_is_reported_and_tried_again(watch, fake_nvml):
     fake = fake_nvml()
     hang = fake.hang("nvmlInitWithFlags")
-    watched = watch(fake, startup_s=0.2, margin_s=1.0)
+    # The processors are read meanwhile, if they are a device.
+    watched = watch(fake, startup_s=60.0, report_s=0.5, cpu=True)
+    event = watched.wait_for_event("DEADLINE from initialization of the nvidia driver")
+    assert event.severity == "warning"
+    watched.wait_for_reading("cpu")
+    assert "DEADLINE" in watched.status["driver_faults"]["nvidia"]
+    assert watched.status["state"] == "running"
+    hang.clear()
+    watched.wait_for_event("the nvidia driver works again")
+    watched.wait_for_reading("gpu0")
+    assert (watched.status["driver_faults"], watched.supervisor.restarts) == ({}, 0)
+
+
+def test_gpu_whose_discovery_hangs_does_not_delay_the_others(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    hang = fake.hang("nvmlDeviceGetUUID", gpu=1)
+    watched = watch(fake, startup_s=60.0, report_s=0.5)
+    watched.wait_for_event("gpu1: SLOW from nvmlDeviceGetUUID")
+    watched.wait_for_reading("gpu0")
+    hang.clear()
+    watched.wait_for_reading("gpu1")
+    assert watched.supervisor.restarts == 0
+
+
+def test_driver_that_hangs_for_long_is_loaded_again_by_a_new_child(watch, fake_nvml):
+    fake = fake_nvml()
+    hang = fake.hang("nvmlInitWithFlags")
+    watched = watch(fake, startup_s=1.0)
+    watched.wait_until(lambda: watched.supervisor.restarts > 0)
+    hang.clear()
+    watched.wait_for_reading("gpu0")
+
+
+SILENT = "import sys, time; sys.stdin.readline(); time.sleep(60)"
+
+
+def test_child_without_a_handshake_is_killed(watch):
+    watched = watch(script=SILENT, startup_s=0.2, margin_s=1.0)
     watched.wait_for_event("did not find the devices in time")
     assert watched.status["devices"] == {}
-    hang.clear()
-    assert [device.name for device in watched.supervisor.wait_for_devices(10)] == ["gpu0"]
 
 
 def test_killed_child_is_replaced(watch, fake_nvml):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from costprobe import __version__
+from costprobe.adapters.sensors.protocol.backoff import Backoff
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
@@ -46,8 +47,11 @@ AGENT_EVERY_S = 60.0
 DETECTORS_EVERY_S = 3600.0
 # The longest age of the stored status.
 STATUS_EVERY_S = 10.0
-DEVICES_TIMEOUT_S = 15.0
+DEVICES_TIMEOUT_S = 8.0
 DEVICES_POLL_S = 0.2
+# Shortest time between two rebuilds for changed devices; it doubles while they keep changing.
+REBUILD_FIRST_S = 5.0
+REBUILD_MAX_S = 300.0
 MAX_EARLY_EVENTS = 100
 SENSOR_STOP_S = 1.0
 
@@ -94,6 +98,8 @@ class Daemon:
         self._retention = Retention(self._store, self._ledger, clock)
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
+        self._rebuilds = Backoff(REBUILD_FIRST_S, REBUILD_MAX_S, reset_after_s=REBUILD_MAX_S)
+        self._rebuild_ns = 0
         self._runtime: Runtime | None = None
         self._unstored_points = 0
         requests = ControlRequests(lambda: self._runtime, self._status)
@@ -177,12 +183,21 @@ class Daemon:
             self._notifier.reloading()
             self._reload_config()
             self._notifier.ready(self._summary())
-        devices = self._sensor.devices()
-        if devices != self._devices:
-            logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
-            self._devices = devices
-            self._rebuild()
+        self._follow_devices()
         self._steps.check()
+
+    def _follow_devices(self) -> None:
+        """Rebuild the parts for changed devices, less often while they keep changing.
+
+        A rebuild ends running probes, and MIG devices may be created and destroyed every second.
+        """
+        devices, now_ns = self._sensor.devices(), self._clock.monotonic_ns()
+        if devices == self._devices or now_ns < self._rebuild_ns:
+            return
+        logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
+        self._rebuild_ns = now_ns + int(self._rebuilds.next_s(now_ns) * NS_PER_S)
+        self._devices = devices
+        self._rebuild()
 
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
@@ -214,7 +229,11 @@ class Daemon:
         schedule.add("retention", RETENTION_EVERY_S, self._retain)
         every_s = self._config.alerting.evaluate_every_s
         schedule.add(
-            "alerting", every_s, self._evaluate, offset_s=min(EVALUATE_AFTER_S, every_s / 2)
+            "alerting",
+            every_s,
+            self._evaluate,
+            offset_s=min(EVALUATE_AFTER_S, every_s / 2),
+            at_once=True,
         )
         if every_s > STATUS_EVERY_S:
             schedule.add("status", STATUS_EVERY_S, self._store_status)

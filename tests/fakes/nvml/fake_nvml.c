@@ -210,7 +210,8 @@ static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 
     int64_t mig_index = mig_of(handle);                                            \
     const volatile struct mig *mig = mig_index < 0 ? NULL : &gpu->migs[mig_index]; \
     (void)gpu;                                                                     \
-    (void)mig;                                                                     \
+    /* The handle of a MIG device that was destroyed. */                           \
+    if (mig != NULL && (!gpu->mig_mode || mig->slices == 0)) return INVALID_ARGUMENT; \
     int code = enter(function, index);                                             \
     if (code != SUCCESS) return code;                                              \
     if (mig != NULL && (!gpu->mig_mode || !mig->slices)) return NOT_FOUND;

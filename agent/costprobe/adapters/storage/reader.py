@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ _NEWEST_SQL = """SELECT max(time_ns) FROM (
     UNION ALL SELECT max(time_ns) FROM rollups_1m WHERE series_id = ?
     UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
 _ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns LIMIT :limit"
+_NEWEST_ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns DESC LIMIT :limit"
 
 
 class StoreReader:
@@ -187,6 +188,34 @@ class StoreReader:
                 points.append(point)
         return points
 
+    def newest(
+        self,
+        measurement: str,
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+    ) -> list[Point]:
+        """Return the newest points of each series of a measurement, oldest first.
+
+        Rows past their raw retention are returned as by `points`.
+
+        Args:
+            measurement: Name of the series family.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: Tags that a series must have.
+            limit: Most points of each series.
+        """
+        since_ns, until_ns = _within_limits(since_ns, until_ns)
+        points = [
+            self._point(series, row)
+            for series in self.series(measurement, tags)
+            for row in self._between(series, since_ns, until_ns, limit, _NEWEST_ROWS_SQL)
+        ]
+        return sorted(points, key=attrgetter("time_ns"))
+
     def states(self) -> dict[str, tuple[Any, int]]:
         """Return every state document with the UTC ns of its last change."""
         rows = self._fetch("SELECT name, document, time_ns FROM states ORDER BY name")
@@ -309,11 +338,11 @@ class StoreReader:
             since_ns = next_ns
 
     def _between(
-        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int
+        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int, sql: str = _ROWS_SQL
     ) -> list[FoundRow]:
         with self._database.reading("read") as connection:
             parameters = {"series": series.id, "since": since_ns, "until": until_ns, "limit": limit}
-            return [FoundRow._make(row) for row in connection.execute(_ROWS_SQL, parameters)]
+            return [FoundRow._make(row) for row in connection.execute(sql, parameters)]
 
 
 def _within_limits(since_ns: int, until_ns: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.news import price_events
 from costprobe.domain.costing.probe.points import device_point, event_point, reading_within
-from costprobe.domain.costing.probe.rolling import MAX_SAMPLES, WINDOWS_S, RollingWindows
+from costprobe.domain.costing.probe.rolling import WINDOWS_S, RollingWindows
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
@@ -65,7 +65,7 @@ class Accounts:
         of a device that is not in the price book yet are skipped. A reading in which the price
         changed becomes a row for each price.
         """
-        priced = [(reading, device) for reading, device in readings if self._book.has(device.name)]
+        priced = [(reading, device) for reading, device in readings if self._book.has(device)]
         offset_ns = utc_ns(self._clock, 0)
         self._store(self._charges.charge(priced, offset_ns), offset_ns)
 
@@ -148,8 +148,7 @@ class Accounts:
             return state
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         stored = self._history(device, probe, currency, since_ns)
-        samples = tuple(sample for sample in stored if sample[0] < time_ns)
-        costs = RollingWindows(run.every_s, samples[-MAX_SAMPLES:])
+        costs = RollingWindows(run.every_s, (each for each in stored if each[0] < time_ns))
         return replace(state, costs=costs, currency=currency)
 
 

@@ -69,7 +69,7 @@ class DeviceCharges:
         slices: list[tuple[Reading, Device]] = []
         with self._lock:
             for reading, device in readings:
-                if device.is_slice and self._book.has(device.parent):
+                if device.is_slice and self._book.has_name(device.parent):
                     slices.append((reading, device))
                     continue
                 if device.is_board:

@@ -64,6 +64,17 @@ def _device_lost(status: Status) -> Iterator[Fault]:
             )
 
 
+def _driver_failing(status: Status) -> Iterator[Fault]:
+    for vendor, reason in status["sensor"].get("driver_faults", {}).items():
+        yield Fault(
+            "driver_failing",
+            vendor,
+            f"the {vendor} driver cannot be used, its devices are not measured ({reason});"
+            " run `costprobe doctor`",
+            "critical",
+        )
+
+
 def _energy_suspect(status: Status) -> Iterator[Fault]:
     for name, device in status["sensor"].get("devices", {}).items():
         if device.get("suspect"):
@@ -228,6 +239,7 @@ def _config_refused(status: Status) -> Iterator[Fault]:
 
 RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _device_lost,
+    _driver_failing,
     _energy_suspect,
     _sensor_restarting,
     _probe_failing,

@@ -37,7 +37,6 @@ PUBLIC_STATE = "alerts"
 AHEAD_NS = 60 * NS_PER_S
 # Detector states are stored once an hour, one after the other.
 OVERLAP_NS = 3600 * NS_PER_S
-EXPLAINED = ("probe", "cost", "event")
 
 
 class Watching:
@@ -239,14 +238,12 @@ class Watching:
             "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
         }
 
-    def _history(self, device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+    def _history(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
         tags = {"device": device, "probe": probe}
         with closing(StoreReader.open(self._store.path)) as reader:
-            return [
-                row
-                for measurement in EXPLAINED
-                for row in reader.points(measurement, since_ns, until_ns, tags)
-            ]
+            return reader.newest(measurement, *span_ns, tags, limit=limit)
 
     def _catch_up(self) -> None:
         """Pass the rows after their stored states to the detectors.

@@ -14,7 +14,13 @@ PERFORMANCE = "performance"
 # Forecast and exceedance of one budget form one incident.
 BUDGET = "budget"
 # Faults that do not pass by themselves; all others are reported after a while.
-BROKEN: tuple[FaultName, ...] = ("device_lost", "store_failing", "disk_low", "config_refused")
+BROKEN: tuple[FaultName, ...] = (
+    "device_lost",
+    "driver_failing",
+    "store_failing",
+    "disk_low",
+    "config_refused",
+)
 # Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
 LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from costprobe.core.money_text import per_thousand
 from costprobe.core.records import BOARD, NS_PER_S, Event, FieldValue, Point, Severity
@@ -25,6 +26,8 @@ from costprobe.domain.detection.settings import Metric
 
 # Longest history before a shift that is compared with it.
 BEFORE_NS = 14 * 86_400 * NS_PER_S
+# Most software changes between two runs that are read.
+CHANGES_MAX = 100
 MIN_RUNS_BEFORE = 3
 
 WORDS: Mapping[Metric, str] = {
@@ -37,7 +40,18 @@ WORDS: Mapping[Metric, str] = {
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
 Key = tuple[str, str, Metric]
-RowHistory = Callable[[str, str, int, int], Sequence[Point]]
+# Returns the newest rows of a measurement between two UTC ns, at most as many.
+_Newest = Callable[[str, int, int, int], Sequence[Point]]
+
+
+class RowHistory(Protocol):
+    """The stored rows of a device's probe."""
+
+    def __call__(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series."""
+        ...
 
 
 def drift_event(
@@ -162,19 +176,25 @@ def cause_of(
     """
     device, probe, metric = key
     before_ns, since_ns = levels_ns
-    rows = list(history(device, probe, since_ns - BEFORE_NS, now_ns + 1))
-    runs = _runs(rows)
-    # The estimated start may fall between two runs: align it with the nearest run.
-    nearest = min(runs, key=lambda run: abs(run.time_ns - since_ns), default=None)
-    since_ns = since_ns if nearest is None else nearest.time_ns
-    before = [run for run in runs if run.time_ns < since_ns][-BEFORE_RUNS:]
+
+    def newest(measurement: str, from_ns: int, until_ns: int, limit: int) -> Sequence[Point]:
+        return history(measurement, device, probe, (from_ns, until_ns), limit)
+
+    # A fast probe has more runs in two weeks than fit into memory: read the newest of each side.
+    before = _runs(newest, since_ns - BEFORE_NS, since_ns)
+    after = _runs(newest, since_ns, now_ns + 1)
+    if after and len(after) < BEFORE_RUNS:
+        # The estimated start may fall between two runs: align it with the nearest run.
+        if before and since_ns - before[-1].time_ns < after[0].time_ns - since_ns:
+            after.insert(0, before.pop())
+        since_ns = after[0].time_ns
     # Compare with the runs of the previous level only, or with the last few where it was short.
     before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
-    after = [run for run in runs if run.time_ns >= since_ns]
     since = _clock_time(since_ns, now_ns)
     if not before or not after:
         return "unknown", f"{finding.change_pct:+.1f} % since {since}"
-    old, new = _software(rows, before[-1], after[-1])
+    changed_ns = before[-1].time_ns + 1, after[-1].time_ns + 1
+    old, new = _software(newest("event", *changed_ns, CHANGES_MAX), before[-1], after[-1])
     split: CostChange | None = None
     if metric == "cost":
         old_cost, new_cost = factors(before), factors(after)
@@ -199,11 +219,13 @@ def _severity(change: float, metric: Metric) -> Severity:
     return "warning" if (change > 0) != (metric == "throughput") else "info"
 
 
-def _runs(rows: Iterable[Point]) -> list[DetectionRun]:
-    """Join rows of `probe` and `cost` that share a time to runs, oldest first."""
-    costs = {row.time_ns: row for row in rows if row.measurement == "cost"}
-    runs = (run_of(row, costs.get(row.time_ns)) for row in rows if row.measurement == "probe")
-    return sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
+def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
+    """Join the newest rows of `probe` and `cost` that share a time to runs, oldest first."""
+    rows = newest("probe", from_ns, until_ns, BEFORE_RUNS)
+    costs = {row.time_ns: row for row in newest("cost", from_ns, until_ns, BEFORE_RUNS)}
+    runs = (run_of(row, costs.get(row.time_ns)) for row in rows)
+    found = sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
+    return found[-BEFORE_RUNS:]
 
 
 def _software(
@@ -216,7 +238,7 @@ def _software(
     changes: list[SoftwareChange] = [
         change
         for row in rows
-        if row.measurement == "event" and (change := software_change_of(row)) is not None
+        if (change := software_change_of(row)) is not None
         if before.time_ns < change.time_ns <= after.time_ns
     ]
     changes.sort(key=lambda change: change.time_ns)

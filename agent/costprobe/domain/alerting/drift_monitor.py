@@ -67,8 +67,7 @@ class DriftMonitor:
 
     Args:
         settings: Sensitivity of the detectors.
-        history: Returns the rows of `probe`, `cost` and `event` of a device's probe between two UTC
-            ns, in any order; called only to explain a drift.
+        history: Returns rows of a device's probe; called only to explain a drift.
     """
 
     def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:

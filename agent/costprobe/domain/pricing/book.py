@@ -92,7 +92,12 @@ class PriceBook:
         accelerators = {device.name for device in devices if device.is_board}
         self._sharing = accelerators or set(self._devices)
 
-    def has(self, device: str) -> bool:
+    def has(self, device: Device) -> bool:
+        """Whether the book prices a device: a slice may be another one than that of its name here."""
+        known = self._devices.get(device.name)
+        return known == device if device.is_slice else known is not None
+
+    def has_name(self, device: str) -> bool:
         """Whether the book has a device of this name."""
         return device in self._devices
 

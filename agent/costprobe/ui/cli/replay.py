@@ -6,7 +6,7 @@ import heapq
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
 from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.domain.alerting.drift_events import RowHistory
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
@@ -32,9 +33,6 @@ from costprobe.ui.cli.views.csv_rows import rows_of_csv
 from costprobe.ui.text import ago, local
 
 MEASURED = ("device", "probe", "cost", "serving", "allocation", "budget", "agent")
-EXPLAINED = ("probe", "cost", "event")
-
-History = Callable[[str, str, int, int], Sequence[Point]]
 
 
 @click.command(
@@ -84,7 +82,7 @@ def command(
     with ExitStack() as stack:
         if csv_path is not None:
             rows = rows_of_csv(csv_path)
-            history: History = _history_of_rows(rows)
+            history = _history_of_rows(rows)
             replayed = _replayed(changed, iter(rows), history)
         else:
             reader = stack.enter_context(reader_of(settings))
@@ -97,7 +95,7 @@ def command(
         click.echo("\n".join(_lines(replayed, with_events=events)))
 
 
-def _replayed(config: Config, rows: Iterator[Point], history: History) -> Replayed:
+def _replayed(config: Config, rows: Iterator[Point], history: RowHistory) -> Replayed:
     collector = NotifierConfig(name=COLLECTOR, kind="replay")
     rules = [
         rule.model_copy(update={"notify": None})
@@ -120,26 +118,29 @@ def _stored(reader: StoreReader, since_ns: int, until_ns: int) -> Iterator[Point
     )
 
 
-def _history_of_store(reader: StoreReader) -> History:
-    def history(device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+def _history_of_store(reader: StoreReader) -> RowHistory:
+    def history(
+        measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
         tags = {"device": device, "probe": probe}
-        return [
-            row
-            for measurement in EXPLAINED
-            for row in reader.points(measurement, since_ns, until_ns, tags)
-        ]
+        return reader.newest(measurement, *span_ns, tags, limit=limit)
 
     return history
 
 
-def _history_of_rows(rows: Sequence[Point]) -> History:
-    def history(device: str, probe: str, since_ns: int, until_ns: int) -> Sequence[Point]:
-        return [
+def _history_of_rows(rows: Sequence[Point]) -> RowHistory:
+    def history(
+        measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        since_ns, until_ns = span_ns
+        found = [
             row
             for row in rows
-            if (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
+            if row.measurement == measurement
+            and (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
             and since_ns <= row.time_ns < until_ns
         ]
+        return found[-limit:]
 
     return history
 

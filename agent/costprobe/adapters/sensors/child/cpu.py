@@ -155,7 +155,8 @@ def _read(path: Path) -> str:
 def cpu_sensors(context: SensorContext) -> list[Sensor]:
     """The sensor of the host's processors; with `cpu = "auto"` only where no other was found."""
     settings = context.settings
-    if not (not context.found if settings.cpu == "auto" else settings.cpu):
+    is_alone = context.is_complete and not context.found
+    if not (is_alone if settings.cpu == "auto" else settings.cpu):
         return []
     root = Path(settings.sysfs_root)
     idle_w, max_w = settings.cpu_idle_w, settings.cpu_max_w

@@ -15,9 +15,10 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from costprobe.adapters.sensors.child.driver_search import DriverSearch
 from costprobe.adapters.sensors.child.message_writer import MessageWriter
 from costprobe.adapters.sensors.child.registry import SENSORS
-from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
+from costprobe.adapters.sensors.child.sensor import Sensor, SensorTable
 from costprobe.adapters.sensors.child.worker_pool import WorkerPool
 from costprobe.adapters.sensors.protocol.activity import UNKNOWN
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
@@ -38,13 +39,16 @@ from costprobe.core.clock import Clock, SystemClock
 from costprobe.core.records import NS_PER_S
 
 # Messages between the threads, which do not leave the process.
-INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed"})
+INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed", "found", "relist"})
 # How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
 WATCH_EVERY_S: Final = 1.25
 HEARTBEAT_EVERY_S: Final = 10.0
 # Other messages are sent with a heartbeat if the last one is at least this old, in s.
 HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
 FLUSH_WAIT_S: Final = 0.5
+# A driver whose initialization hangs is loaded again by a new process after `startup_s`, and after
+# this many times as long while other devices are read.
+HUNG_DRIVER_STARTUPS: Final = 10
 PR_SET_PDEATHSIG: Final = 1
 
 
@@ -69,7 +73,6 @@ class SensorChild:
         read_fd: int,
         write_fd: int,
     ) -> None:
-        self._table = sensors
         self._settings = settings
         self._clock = clock
         self._read_fd = read_fd
@@ -77,62 +80,71 @@ class SensorChild:
         self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
         self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
-        # Vendors without a device, and when to try them again in CLOCK_MONOTONIC ns.
-        self._retry_ns: dict[str, int] = {}
-        self._versions: dict[str, str] = {}
+        self._search = DriverSearch(sensors, settings, clock, self._writer.put)
+        self._driver_faults: dict[str, str] = {}
+        # When the process ends to load another library, in CLOCK_MONOTONIC ns.
+        self._restart_ns: int | None = None
+        self._is_serving = False
         self._heartbeat_ns = 0
 
     def run(self) -> NoReturn:
         """Find the devices, write the handshake, and serve until the daemon ends it."""
         threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
-        for vendor in self._table:
-            self._pool.start(self._find(vendor))
-        devices = self._await_devices()
-        self._write_handshake(devices)
+        self._write_handshake(self._await_devices())
+        self._is_serving = True
         while True:
             self._serve_once()
 
-    def _find(self, vendor: str) -> list[Sensor]:
-        """Return the sensors of a vendor; none while its driver does not work."""
-        # A driver may be loaded late at boot, or again in an upgrade.
-        wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
-        self._retry_ns[vendor] = self._clock.monotonic_ns() + wait_ns
-        current_sensors = [worker.sensor for worker in self._workers.values()]
-        context = SensorContext(
-            self._settings, self._clock, self._report, current_sensors, self._versions
-        )
-        try:
-            sensors = list(self._table[vendor](context))
-        except SensorFault as fault:
-            self._writer.write(fault_message(None, fault))
-            if fault.reaction is Reaction.RESTART:
-                self._exit("library_mismatch", None)
-            return []
-        if sensors:
-            del self._retry_ns[vendor]
-        return sensors
-
-    def _report(self, device: str, fault: SensorFault) -> None:
-        self._writer.put(fault_message(device, fault))
-
     def _await_devices(self) -> list[Message]:
-        """Wait until each device was discovered, quarantined, or found to hang."""
+        """Wait until each device was discovered, quarantined, or is reported as slow; return them."""
         devices: list[Message] = []
+        until_ns = self._clock.monotonic_ns() + int(self._settings.report_s * NS_PER_S)
         while True:
+            self._search_drivers()
             # Read before the messages: a settled device's message is among them.
             workers = list(self._workers.values())
-            is_settled = all(worker.settled for worker in workers)
+            unsettled = [worker for worker in workers if not worker.settled]
+            is_settled = self._search.is_settled() and not unsettled
             messages = self._writer.gather(0.0 if is_settled else 0.02)
             devices += [message["device"] for message in messages if message["type"] == "device"]
             self._pass_on([message for message in messages if message["type"] != "device"])
             self._exit_if_hung()
-            # The last messages of a board may have started workers of its slices.
+            # The last messages may have started workers, of a board's slices for example.
             if is_settled and len(workers) == len(self._workers):
                 return devices
+            if self._clock.monotonic_ns() >= until_ns:
+                self._writer.write(*(self._slow(worker.sensor) for worker in unsettled))
+                return devices
+
+    def _slow(self, sensor: Sensor) -> Message:
+        """The message of a device whose discovery takes long."""
+        detail = (
+            f"the discovery has not returned for {self._settings.report_s:g} s; without the"
+            " driver's persistence mode each GPU is initialized first"
+        )
+        fault = SensorFault(sensor.call, "SLOW", Reaction.TRANSIENT, detail)
+        return fault_message(sensor.name, fault)
+
+    def _search_drivers(self) -> None:
+        """Search for devices where that is due, and report which drivers fail."""
+        self._search.step()
+        self._report_drivers()
+
+    def _report_drivers(self) -> None:
+        faults = self._search.faults()
+        if faults != self._driver_faults:
+            self._driver_faults = faults
+            self._writer.write({"type": "drivers", "faults": faults})
 
     def _write_handshake(self, devices: Sequence[Message]) -> None:
         self._writer.write(
-            {"type": "handshake", "pid": os.getpid(), **self._versions, "devices": devices}
+            {
+                "type": "handshake",
+                "pid": os.getpid(),
+                **self._search.versions,
+                "driver_faults": self._driver_faults,
+                "devices": devices,
+            }
         )
 
     def _serve_once(self) -> None:
@@ -143,7 +155,9 @@ class SensorChild:
             messages.append(self._heartbeat())
         self._pass_on(messages)
         self._exit_if_hung()
-        self._retry_vendors()
+        self._search_drivers()
+        if self._restart_ns is not None and self._clock.monotonic_ns() >= self._restart_ns:
+            self._exit("library_mismatch", None)
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
@@ -153,7 +167,13 @@ class SensorChild:
                 case "stop":
                     self._exit("stop", None)
                 case "restart":
-                    self._exit("library_mismatch", message["device"])
+                    self._restart(message["device"])
+                case "found":
+                    self._pool.start(message["sensors"])
+                    if self._is_serving:
+                        self._write_handshake([])
+                case "relist":
+                    self._pool.relist(message["device"])
                 case "slices":
                     self._writer.write(
                         self._pool.keep_slices(message["device"], message["sensors"])
@@ -163,7 +183,8 @@ class SensorChild:
 
     def _is_for_the_daemon(self, message: Message) -> bool:
         """Whether a message leaves the process: not the late fault of a slice that was dropped."""
-        is_stale = message["type"] == "fault" and message["device"] not in self._workers
+        device = message["device"] if message["type"] == "fault" else None
+        is_stale = device is not None and device not in self._workers
         return message["type"] not in INTERNAL and not is_stale
 
     def _command(self, command: Message) -> None:
@@ -194,18 +215,28 @@ class SensorChild:
             "dropped": self._writer.dropped,
         }
 
-    def _retry_vendors(self) -> None:
-        """Retry vendors whose driver did not work at the start."""
-        now_ns = self._clock.monotonic_ns()
-        for vendor in [name for name, retry_ns in self._retry_ns.items() if now_ns >= retry_ns]:
-            sensors = self._find(vendor)
-            if sensors:
-                self._write_handshake([])
-                self._pool.start(sensors)
+    def _restart(self, device: str | None) -> None:
+        """End the process, so that a new one loads the driver's library.
+
+        Args:
+            device: The device that failed; None where a whole driver cannot be used: the devices
+                of other vendors are then read for a while first.
+        """
+        self._report_drivers()
+        if device is not None or not self._has_devices():
+            self._exit("library_mismatch", device)
+        wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
+        self._restart_ns = self._clock.monotonic_ns() + wait_ns
+
+    def _has_devices(self) -> bool:
+        return any(worker.opened for worker in self._workers.values())
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
         now_ns = self._clock.monotonic_ns()
+        patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
+        if self._search.hanging_ns(now_ns) > patience_s * NS_PER_S:
+            self._exit("hung", None)
         visits = [(worker.visit, worker.sensor) for worker in self._workers.values()]
         hung = [
             (visit.began_ns, sensor.name, sensor.call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costprobe.adapters.sensors.child.metric_reader import MAY_PASS
 from costprobe.adapters.sensors.child.nvidia_device import NvmlDevice
 from costprobe.adapters.sensors.child.nvidia_mig import MIG_BY_NUMBER, NO_MIG_DEVICE, MigSensor
 from costprobe.adapters.sensors.child.nvml import NO_DRIVER, Library
@@ -26,8 +27,9 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
         if fault.code in NO_DRIVER:
             return []
         raise
-    context.versions["driver_version"] = driver.driver_version
-    context.versions["nvml_version"] = driver.nvml_version
+    context.versions.update(driver.versions)
+    for unread in driver.faults:
+        context.report("", unread)
     return [
         NvidiaSensor(index, library, context.clock, context.report)
         for index in range(driver.gpu_count)
@@ -85,7 +87,7 @@ class NvidiaSensor(NvmlDevice):
         try:
             current, _ = self._nvml("nvmlDeviceGetMigMode", self._handle)
         except SensorFault as fault:
-            if fault.reaction is not Reaction.ABSENT:
+            if fault.reaction is not Reaction.ABSENT or fault.code in MAY_PASS:
                 raise
             current = 0
         was_divided, self._is_divided = self._is_divided, bool(current)

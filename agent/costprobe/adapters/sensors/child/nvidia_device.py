@@ -63,7 +63,7 @@ class NvmlDevice(Sensor):
     def _reset(self) -> None:
         self._handle: Any = None
         self._generation = self._library.generation
-        self._metrics = MetricReader(self.name, self._report, WAYS)
+        self._metrics = MetricReader(self.name, self._report, WAYS, self._clock)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
@@ -174,6 +174,8 @@ class NvmlDevice(Sensor):
             # Another GPU's thread initialized the library again, which made this handle invalid.
             raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
         self._check()
+        if self._clock.monotonic_ns() >= self._metrics.retry_ns:
+            self._support_all()
         values: Values = {}
         for metric in metrics:
             if self._has(metric):
@@ -238,6 +240,7 @@ class NvmlDevice(Sensor):
             if fault.code == "NOT_FOUND":  # none since the last one seen
                 return []
             if fault.reaction is Reaction.ABSENT:
+                self._metrics.retry_later(fault)
                 self._has_power_samples = False
                 return None
             if fault.reaction is Reaction.TRANSIENT:
@@ -264,6 +267,7 @@ class NvmlDevice(Sensor):
             if fault.code == "NOT_FOUND":  # no sample since then: no process was busy
                 return {}
             if fault.reaction is Reaction.ABSENT:
+                self._metrics.retry_later(fault)
                 self._has_process_use = False
                 return None
             if fault.reaction is Reaction.TRANSIENT:

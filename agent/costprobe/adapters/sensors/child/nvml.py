@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -69,6 +69,10 @@ FUNCTION_NOT_FOUND = 13
 # pynvml has no such function, or in later releases raises an error of its own.
 _LACKING = (AttributeError, getattr(pynvml, "NVMLLibraryMismatchError", AttributeError))
 NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+VERSIONS: Final[Mapping[str, str]] = {
+    "driver_version": "nvmlSystemGetDriverVersion",
+    "nvml_version": "nvmlSystemGetNVMLVersion",
+}
 
 # What an operator can do about an error.
 HINTS: dict[str, str] = {
@@ -145,11 +149,17 @@ def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """The versions of the driver and of NVML, and the number of GPUs."""
+    """The number of GPUs, and the versions of the driver and of NVML as far as they can be read.
 
-    driver_version: str
-    nvml_version: str
+    Attributes:
+        gpu_count: The number of GPUs.
+        versions: The versions by name.
+        faults: The faults of the calls that read the others.
+    """
+
     gpu_count: int
+    versions: Mapping[str, str]
+    faults: Sequence[SensorFault]
 
 
 class Library:
@@ -160,17 +170,21 @@ class Library:
         self.generation = 0
 
     def open(self) -> DriverInfo:
-        """Initialize NVML and read its versions.
+        """Initialize NVML and count its GPUs; without a version they can be measured all the same.
 
         Raises:
             SensorFault: Also where there is no library or no driver (code in NO_DRIVER).
         """
         nvml_call("nvmlInit")
-        return DriverInfo(
-            str(nvml_call("nvmlSystemGetDriverVersion")),
-            str(nvml_call("nvmlSystemGetNVMLVersion")),
-            int(nvml_call("nvmlDeviceGetCount")),
-        )
+        gpu_count = int(nvml_call("nvmlDeviceGetCount"))
+        versions: dict[str, str] = {}
+        faults: list[SensorFault] = []
+        for name, function in VERSIONS.items():
+            try:
+                versions[name] = str(nvml_call(function))
+            except SensorFault as fault:
+                faults.append(fault)
+        return DriverInfo(gpu_count, versions, faults)
 
     def reopen(self, seen_generation: int) -> None:
         """Initialize NVML again, once for all devices of the same generation.

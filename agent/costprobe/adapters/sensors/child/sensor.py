@@ -108,6 +108,7 @@ class SensorContext:
         report: Reports a fault that does not end a sample.
         found: Sensors of the factories before this one.
         versions: A factory adds the versions of its driver, by name.
+        is_complete: False while another driver fails, so that its devices are unknown.
     """
 
     settings: SensorSettings
@@ -115,6 +116,7 @@ class SensorContext:
     report: Report
     found: Sequence[Sensor] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 # Returns one sensor for each device of a vendor, without accessing the devices themselves; raises a

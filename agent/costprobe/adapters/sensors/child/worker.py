@@ -37,6 +37,10 @@ Emit = Callable[[Message], None]
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
+# A slice that cannot be read may be about to be destroyed: its board lists its slices again, and the
+# slice is tried this often, after this time, before it counts as failed.
+SLICE_RETRIES_MAX: Final = 3
+SLICE_RETRY_NS: Final = 2 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class DeviceWorker:
         first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
         self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
         self._reinits = 0
+        self._slice_retries = 0
         self._ended = False
         self._fresh = True
         self._metering = Metering(
@@ -240,7 +245,7 @@ class DeviceWorker:
             self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, due_ns)
         if due_ns - self._slices_ns >= SLICES_EVERY_NS:
             self._find_slices()
-        self._reinits = 0
+        self._reinits = self._slice_retries = 0
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         latest_ns = max(due_ns, now_ns)
         self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, latest_ns)
@@ -312,6 +317,11 @@ class DeviceWorker:
             restart = SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail)
             self._emit(fault_message(self.sensor.name, restart))
             self._emit({"type": "restart", "device": self.sensor.name})
+        elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
+            self._slice_retries += 1
+            self._retire()
+            self._retry_ns = self._clock.monotonic_ns() + SLICE_RETRY_NS
+            self._emit({"type": "relist", "device": self.sensor.parent})
         else:
             self._retire()
             wait_s = self._backoff.next_s(self._clock.monotonic_ns())

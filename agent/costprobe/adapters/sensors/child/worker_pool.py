@@ -74,5 +74,9 @@ class WorkerPool:
         worker = self._workers.get(sensor.name)
         if worker is not None and worker.sensor is sensor:
             del self._workers[sensor.name]
-            if (board := self._workers.get(sensor.parent)) is not None:
-                board.offer({"cmd": "slices"})
+            self.relist(sensor.parent)
+
+    def relist(self, board: str) -> None:
+        """Have a board report its slices now."""
+        if (worker := self._workers.get(board)) is not None:
+            worker.offer({"cmd": "slices"})

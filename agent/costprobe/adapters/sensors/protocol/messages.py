@@ -2,8 +2,8 @@
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
 (`watch`, `mark`, `energy`, `activity`, `stop`). The child's first line is the `handshake`; then come
-`heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `device`, `slices` and `exit` lines. A
-closed pipe means stop.
+`heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `drivers`, `device`, `slices` and
+`exit` lines. A closed pipe means stop.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class SensorSettings:
         processes: Whether to read how busy each process keeps a device.
         startup_s: Longest discovery of a device in s: without the driver's persistence mode each
             GPU is initialized first.
+        report_s: A driver or a device whose discovery takes longer, in s, is reported, and the
+            others are read meanwhile.
         sysfs_root: Root of the file system that holds /proc and /sys.
         quarantine_first_s: How long a device that failed is not accessed at first, in s.
         quarantine_max_s: How long at most, after doubling each time, in s.
@@ -70,6 +72,7 @@ class SensorSettings:
     cpu_max_w: float | None
     processes: bool
     startup_s: float = 60.0
+    report_s: float = 5.0
     sysfs_root: str = "/"
     quarantine_first_s: float = 60.0
     quarantine_max_s: float = 3600.0

@@ -34,6 +34,7 @@ class MessageHandler:
         consumers: Receive the readings; readings without a consumer are discarded.
         pending: Pending answers by the number of the request.
         handshake: The last handshake; empty before the first.
+        driver_faults: The reason for each vendor whose driver cannot be used.
         known: Set once a child has reported its devices.
         is_down: A child ended, and none has replaced it yet.
         callback_errors: Errors of consumers and of `on_event`, which are logged and otherwise ignored.
@@ -47,11 +48,24 @@ class MessageHandler:
         self.consumers: tuple[ReadingConsumer, ...] = ()
         self.pending: dict[int, Future[Message | str]] = {}
         self.handshake: Message = {}
+        self.driver_faults: dict[str, str] = {}
         self.known = threading.Event()
         self.is_down = False
         self.callback_errors = 0
         self._on_event = on_event
         self._clock = clock
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
+            "energy": self._take_answer,
+            "activity": self._take_answer,
+            "selftest": self._take_selftest,
+            "fault": self._take_fault,
+            "drivers": lambda message: self._take_driver_faults(message["faults"]),
+            "device": lambda message: self._add_device(message["device"]),
+            "slices": lambda message: self._keep_slices(str(message["device"]), message["names"]),
+            "handshake": self._take_handshake,
+            "exit": self._take_exit,
+        }
 
     def take(self, messages: Sequence[Message]) -> int:
         """Handle messages of the child that arrived together; return the number of malformed ones."""
@@ -80,36 +94,32 @@ class MessageHandler:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: It does not follow the protocol.
         """
-        match message["type"]:
-            case "heartbeat":
-                self.registry.set_ages(message["ages_s"])
-            case "energy" | "activity":
-                self._take_answer(message)
-            case "selftest":
-                self._take_selftest(message)
-            case "fault":
-                self._take_fault(message)
-            case "device":
-                self._add_device(message["device"])
-            case "slices":
-                self._keep_slices(str(message["device"]), message["names"])
-            case "handshake":
-                self._take_handshake(message)
-            case "exit":
-                if message["reason"] == "hung":
-                    now_ns = self._clock.monotonic_ns()
-                    self.registry.quarantine_hung(str(message["device"]), now_ns)
-            case _:
-                raise ValueError("the protocol has no message of this type")
+        handle = self._handlers.get(message["type"])
+        if handle is None:
+            raise ValueError("the protocol has no message of this type")
+        handle(message)
+
+    def _take_exit(self, message: Message) -> None:
+        if message["reason"] == "hung" and message["device"]:
+            now_ns = self._clock.monotonic_ns()
+            self.registry.quarantine_hung(str(message["device"]), now_ns)
 
     def _take_handshake(self, message: Message) -> None:
         for device in message["devices"]:
             self._add_device(device)
         self.handshake = message
+        self._take_driver_faults(message.get("driver_faults", {}))
         self.known.set()
         if self.is_down:
             self.is_down = False
             title = "sensors: the sensor process is running again"
+            self.report(events.of_recovery(title, "", self._clock.time_ns()))
+
+    def _take_driver_faults(self, faults: Message) -> None:
+        before = self.driver_faults
+        self.driver_faults = {str(vendor): str(fault) for vendor, fault in faults.items()}
+        for vendor in sorted(before.keys() - self.driver_faults.keys()):
+            title = f"sensors: the {vendor} driver works again"
             self.report(events.of_recovery(title, "", self._clock.time_ns()))
 
     def _take_answer(self, message: Message) -> None:

@@ -221,6 +221,7 @@ class SensorSupervisor:
             "pid": session.process.pid if session else None,
             "driver_version": self._handler.handshake.get("driver_version"),
             "nvml_version": self._handler.handshake.get("nvml_version"),
+            "driver_faults": self._handler.driver_faults,
             "child_restarts": self.restarts,
             "malformed_lines": self._malformed_lines + (session.malformed_lines if session else 0),
             "callback_errors": self._handler.callback_errors,

@@ -12,6 +12,7 @@ from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
 
 FaultName = Literal[
     "device_lost",
+    "driver_failing",
     "energy_suspect",
     "sensor_restarting",
     "probe_failing",

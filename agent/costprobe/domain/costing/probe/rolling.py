@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.quantiles import quantile
 
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
-MAX_SAMPLES = 20_000
+# A week of one sample a minute.
+MAX_SAMPLES = 10_080
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +33,107 @@ class Rolled:
 
 
 @dataclass(frozen=True, slots=True)
-class RollingWindows:
-    """The samples of the last week of one series, in the order they were taken.
+class _OrderedWindow:
+    """The samples of one window, which ends at the newest sample.
 
     Attributes:
-        every_s: Expected seconds between samples, from which coverage is computed.
-        samples: UTC in ns and value of each sample.
+        first: Index of the first sample in the window.
+        ordered: Its values in ascending order.
     """
 
-    every_s: float
-    samples: tuple[tuple[int, float], ...] = ()
+    first: int
+    ordered: array[float]
+
+
+class RollingWindows:
+    """The last samples of one series, at most a week and MAX_SAMPLES of them; immutable.
+
+    Each window's values are kept in order, so that a sample does not sort a week of them.
+
+    Args:
+        every_s: Expected seconds between samples, from which coverage is computed.
+        samples: UTC in ns and value of each sample, oldest first.
+    """
+
+    def __init__(self, every_s: float, samples: Iterable[tuple[int, float]] = ()) -> None:
+        self.every_s = every_s
+        self._times_ns = array("q")
+        self._values = array("d")
+        self._windows = {name: _OrderedWindow(0, array("d")) for name in WINDOWS_S}
+        for time_ns, value in samples:
+            self._add(time_ns, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the samples are the same."""
+        if not isinstance(other, RollingWindows):
+            return NotImplemented
+        ours = (self.every_s, self._times_ns, self._values)
+        return ours == (other.every_s, other._times_ns, other._values)
+
+    def __hash__(self) -> int:
+        """Hash the samples' number and the newest one's time."""
+        return hash((self.every_s, len(self._values), self.newest_ns))
 
     @property
     def newest_ns(self) -> int:
         """UTC in ns of the last sample; 0 before the first."""
-        return self.samples[-1][0] if self.samples else 0
+        return self._times_ns[-1] if self._times_ns else 0
 
     def with_sample(self, time_ns: int, value: float) -> RollingWindows:
-        """Return the windows after a sample; samples older than the longest window are dropped."""
-        oldest_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        samples = (*self.samples[1 - MAX_SAMPLES :], (time_ns, value))
-        first = next(i for i, (sample_ns, _) in enumerate(samples) if sample_ns > oldest_ns)
-        return replace(self, samples=samples[first:])
+        """Return the windows after a sample, which is not older than the newest one."""
+        after = RollingWindows(self.every_s)
+        after._times_ns = self._times_ns[:]
+        after._values = self._values[:]
+        after._windows = {
+            name: _OrderedWindow(window.first, window.ordered[:])
+            for name, window in self._windows.items()
+        }
+        after._add(time_ns, value)
+        return after
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
         """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
-        samples = sorted(self.samples)
-        summaries: dict[str, Rolled] = {}
+        return {
+            name: self._rolled(name, ordered)
+            for name in WINDOWS_S
+            if (ordered := self._ordered(name, now_ns))
+        }
+
+    def _rolled(self, name: str, ordered: Sequence[float]) -> Rolled:
+        expected = max(1.0, min(WINDOWS_S[name] / self.every_s, MAX_SAMPLES))
+        return Rolled(
+            median=quantile(ordered, 0.5),
+            iqr=quantile(ordered, 0.75) - quantile(ordered, 0.25),
+            coverage=min(1.0, len(ordered) / expected),
+            samples=len(ordered),
+        )
+
+    def _ordered(self, name: str, now_ns: int) -> Sequence[float]:
+        if now_ns == self.newest_ns:
+            return self._windows[name].ordered
+        since_ns = now_ns - WINDOWS_S[name] * NS_PER_S
+        pairs = zip(self._times_ns, self._values, strict=True)
+        return sorted(value for time_ns, value in pairs if since_ns < time_ns <= now_ns)
+
+    def _add(self, time_ns: int, value: float) -> None:
+        self._times_ns.append(time_ns)
+        self._values.append(value)
+        excess = max(0, len(self._values) - MAX_SAMPLES)
         for name, window_s in WINDOWS_S.items():
-            first = bisect_left(samples, (now_ns - window_s * NS_PER_S + 1, -1e308))
-            values = sorted(value for time_ns, value in samples[first:] if time_ns <= now_ns)
-            if values:
-                expected = max(1.0, min(window_s / self.every_s, MAX_SAMPLES))
-                summaries[name] = Rolled(
-                    median=quantile(values, 0.5),
-                    iqr=quantile(values, 0.75) - quantile(values, 0.25),
-                    coverage=min(1.0, len(values) / expected),
-                    samples=len(values),
-                )
-        return summaries
+            first, ordered = self._windows[name].first, self._windows[name].ordered
+            since_ns = time_ns - window_s * NS_PER_S
+            insort(ordered, value)
+            while first < excess or self._times_ns[first] <= since_ns:
+                del ordered[bisect_left(ordered, self._values[first])]
+                first += 1
+            self._windows[name] = _OrderedWindow(first, ordered)
+        self._drop(min(window.first for window in self._windows.values()))
+
+    def _drop(self, count: int) -> None:
+        """Drop the oldest samples, which are in no window any more."""
+        if count:
+            del self._times_ns[:count], self._values[:count]
+            self._windows = {
+                name: _OrderedWindow(window.first - count, window.ordered)
+                for name, window in self._windows.items()
+            }
