@@ -72,6 +72,20 @@ class TestThreshold:
         assert (symptom.value, symptom.threshold, symptom.since_ns) == (91.5, 85, at(0))
         assert symptom.labels == {"device": "gpu0"}
 
+    def test_threshold_text_states_the_limit_that_was_violated(self):
+        """A reload with another limit must not rewrite what fired, and hysteresis is no violation."""
+        hot = rule_of(self.config)
+        hot.observe(row(0, temp_c=86.0))
+        raised = rule_of(rule("threshold", measurement="device", field="temp_c", above=95))
+        raised.restore(hot.document())
+        (symptom,) = raised.evaluate(at(1), ())
+        assert symptom.text == "temp_c of gpu0 is 86, above 85"
+        assert symptom.threshold == 85
+        raised.observe(row(10, temp_c=86.0))
+        assert not texts(raised, 10)
+        hot.observe(row(10, temp_c=82.0))
+        assert texts(hot, 10) == ["temp_c of gpu0 is 82 and was above 85; resolved at 80"]
+
     def test_stale_value_keeps_no_symptom(self):
         hot = rule_of(self.config)
         for seconds in (0, 10, 20):

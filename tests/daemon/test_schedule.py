@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from costprobe.app.schedule import AlignedTrigger, Schedule, stagger_offset_s
 from costprobe.core.clock import SystemClock
+from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,17 @@ def test_failing_job_is_recorded_and_does_not_stop_others(schedule):
     assert schedule.records["boom"].errors >= 1
     assert "the disk is on fire" in schedule.records["boom"].last_error
     assert schedule.records["fine"].errors == 0
+
+
+def test_next_run_is_the_first_planned_one_after_a_wait():
+    clock = FakeClock(int(NOON.timestamp()) * 10**9)
+    made = Schedule(4, clock)
+    made.add("a", 300, lambda: None)
+    assert made.next_run_ns("unknown") is None
+    expected = {0.0: 5, 60.0: 5, 115.0: 10, 3600.0: 65}
+    for wait_s, minute in expected.items():
+        next_run = datetime.fromtimestamp(made.next_run_ns("a", wait_s) / 1e9, tz=UTC)
+        assert next_run - NOON.replace(minute=0, second=0) == timedelta(minutes=minute)
 
 
 def test_job_never_overlaps_itself_and_the_skipped_run_is_counted(schedule):

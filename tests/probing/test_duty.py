@@ -1,6 +1,7 @@
 """Probes stay within their share of device time, which includes regular energy windows."""
 
-from costprobe.adapters.probing.duty import DutyBudget
+import pytest
+from costprobe.adapters.probing.duty import PART_S, DutyBudget
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +83,11 @@ def test_every_probe_of_a_device_gets_its_energy_windows():
             carried[probe] += plan == "full"
             assert sum(busy for at, busy in spent if at > now_s - 3600) <= 72 + 1e-6
     assert min(carried.values()) >= 5
+
+
+def test_frequent_runs_take_bounded_memory():
+    budget = DutyBudget(0.5)
+    for second in range(10_000):
+        budget.record("p", float(second), 0.25, energy=False)
+    assert len(budget.runs(10_000.0)) <= 3600 / PART_S + 1
+    assert budget.used_share(10_000.0) == pytest.approx(0.25, rel=0.02)

@@ -141,6 +141,17 @@ class Schedule:
         self._started_s = self._monotonic_s()
         self._scheduler.start()
 
+    def next_run_ns(self, name: str, wait_s: float = 0.0) -> int | None:
+        """Return the UTC ns of a job's next run that is at least wait_s from now; None if none is due."""
+        job = self._scheduler.get_job(name)
+        planned: datetime | None = getattr(job, "next_run_time", None)
+        if planned is None:
+            return None
+        earliest = self._now() + timedelta(seconds=wait_s)
+        if planned < earliest and wait_s:
+            planned = self._triggers[name].get_next_fire_time(None, earliest)
+        return (planned - _EPOCH) // timedelta(microseconds=1) * 1000
+
     def is_silent(self, name: str, for_s: float) -> bool:
         """Return whether no run of a job has ended in the last for_s seconds."""
         with self._lock:

@@ -24,8 +24,9 @@ from costprobe.app.accounting.spot_feeds import SpotFeeds
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
 from costprobe.app.delivery.sink_delivery import SinkDelivery
+from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_jobs import FULL_DUTY, DeviceQueue, Listeners, ProbeJob
+from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, Listeners, ProbeJob
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
 from costprobe.app.watching.watching import Watching
@@ -233,7 +234,9 @@ class Runtime:
     def status(self) -> dict[str, Any]:
         """Return the status of each part; the same keys as EMPTY_STATUS."""
         return {
-            "probes": [job.status() for job in self._probe_jobs],
+            "probes": [
+                {**job.status(), "next_ns": self._next_run_ns(job)} for job in self._probe_jobs
+            ],
             "services": self._serving.status() if self._serving else [],
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
             "sinks": self.delivery.status(),
@@ -243,6 +246,11 @@ class Runtime:
             "carbon": self.carbon.status(),
             "budgets": self._budgets.status() if self._budgets is not None else [],
         }
+
+    def _next_run_ns(self, job: ProbeJob) -> int | None:
+        """Return when a probe runs next within its duty budget; None if it does not."""
+        wait_s = job.wait_s()
+        return None if wait_s is None else self.schedule.next_run_ns(job.name, wait_s)
 
     def _budgets_of(self, config: Config) -> BudgetTracker | None:
         if not config.budget:
@@ -286,17 +294,14 @@ class Runtime:
         return Serving(config, devices, around)
 
     def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
-        queues = {device.name: DeviceQueue(config.probing.duty) for device in devices}
+        ledger, clock = self._parts.ledger, self._parts.clock
+        queues = {
+            device.name: DeviceQueue(device.name, config.probing.duty, ledger, clock)
+            for device in devices
+        }
+        parts = JobParts(self._measurer, self.accounts, ledger, clock, self._parts.listeners)
         return [
-            ProbeJob(
-                probe,
-                target,
-                [queues[device.name] for device in target.devices],
-                self._measurer,
-                self.accounts,
-                clock=self._parts.clock,
-                listeners=self._parts.listeners,
-            )
+            ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
             for probe in config.probe
             for target in targets(probe, devices)
         ]

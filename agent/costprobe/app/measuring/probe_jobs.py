@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
-from costprobe.adapters.probing.duty import DutyBudget
+from costprobe import __version__
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import is_busy
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
+from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.clock import Clock
@@ -42,17 +43,23 @@ class Listeners:
     on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
-class DeviceQueue:
-    """Shared by the probes of one device: they run one after another, within one budget.
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """The parts that all probe jobs share.
 
-    Args:
-        share: Largest share of the device's time that probing may take.
+    Attributes:
+        measurer: Runs a probe.
+        accounts: Prices and stores its results.
+        ledger: Keeps the last result, fault and durations for a restart or a reload.
+        clock: The host's clocks.
+        listeners: Callbacks.
     """
 
-    def __init__(self, share: float) -> None:
-        self.lock = Lock()
-        self.share = share
-        self.budget = DutyBudget(share)
+    measurer: Measurer
+    accounts: Accounts
+    ledger: Ledger
+    clock: Clock
+    listeners: Listeners
 
 
 class ProbeJob:
@@ -62,10 +69,7 @@ class ProbeJob:
         probe: The probe.
         target: Its devices.
         queues: One for each device of the target, shared with the device's other probes.
-        measurer: Runs the probe.
-        accounts: Prices and stores its results.
-        clock: The host's clocks.
-        listeners: Callbacks.
+        parts: What all jobs share.
     """
 
     def __init__(
@@ -73,25 +77,25 @@ class ProbeJob:
         probe: AnyProbe,
         target: ProbeTarget,
         queues: Sequence[DeviceQueue],
-        measurer: Measurer,
-        accounts: Accounts,
-        *,
-        clock: Clock,
-        listeners: Listeners,
+        parts: JobParts,
     ) -> None:
         self.probe = probe
         self.target = target
         # Locked in the order of the devices' names, which prevents a deadlock of two jobs.
         by_name = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
         self._queues = [queue for _, queue in by_name]
-        self._measurer = measurer
-        self._accounts = accounts
-        self._clock = clock
-        self._listeners = listeners
-        self._full_s = 0.0
-        self._latency_only_s = 0.0
-        self._last: dict[str, Any] | None = None
-        self._last_fault: dict[str, Any] | None = None
+        self._measurer = parts.measurer
+        self._accounts = parts.accounts
+        self._ledger = parts.ledger
+        self._clock = parts.clock
+        self._listeners = parts.listeners
+        stored = self._ledger.state(self._state)
+        # The documents of another version may have other keys.
+        before = stored if stored and stored.get("version") == __version__ else {}
+        self._full_s = float(before.get("full_s", 0.0))
+        self._latency_only_s = float(before.get("latency_only_s", 0.0))
+        self._last: dict[str, Any] | None = before.get("last")
+        self._last_fault: dict[str, Any] | None = before.get("fault")
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
@@ -100,6 +104,10 @@ class ProbeJob:
     def name(self) -> str:
         """Name of the job in the schedule."""
         return f"probe {self.probe.name} on {self.target.name}"
+
+    @property
+    def _state(self) -> str:
+        return f"job {self.target.name} {self.probe.name}"
 
     def __call__(self) -> None:
         """Run the probe if the duty budget and the device's load permit it."""
@@ -146,6 +154,22 @@ class ProbeJob:
             "fault": self._last_fault,
         }
 
+    def wait_s(self) -> float | None:
+        """Return the seconds until the duty budget allows a run; None if it never does."""
+        waits = [
+            0.0
+            if queue.share >= FULL_DUTY
+            else queue.budget.wait_s(self.probe.name, self._now_s(), *self._durations_s())
+            for queue in self._queues
+        ]
+        known = [wait_s for wait_s in waits if wait_s is not None]
+        return max(known) if len(known) == len(waits) else None
+
+    def _durations_s(self) -> tuple[float, float]:
+        """Return the expected duration of a whole run, and of one that measures latency only."""
+        full_s = self._full_s if self.probe.carries_energy else self._latency_only_s
+        return full_s, self._latency_only_s
+
     def _now_s(self) -> float:
         return self._clock.monotonic_ns() / NS_PER_S
 
@@ -154,10 +178,9 @@ class ProbeJob:
         has_energy = self.probe.carries_energy
         if all(queue.share >= FULL_DUTY for queue in self._queues):
             return has_energy
-        full_s = self._full_s if has_energy else self._latency_only_s
-        name, now_s = self.probe.name, self._now_s()
         plans = {
-            queue.budget.plan(name, now_s, full_s, self._latency_only_s) for queue in self._queues
+            queue.budget.plan(self.probe.name, self._now_s(), *self._durations_s())
+            for queue in self._queues
         }
         if "skip" in plans:
             return None
@@ -188,7 +211,19 @@ class ProbeJob:
 
     def _record(self, busy_s: float, *, energy: bool) -> None:
         for queue in self._queues:
-            queue.budget.record(self.probe.name, self._now_s(), busy_s, energy=energy)
+            queue.record(self.probe.name, busy_s, energy=energy)
+
+    def _keep(self) -> None:
+        self._ledger.put_state(
+            self._state,
+            {
+                "version": __version__,
+                "full_s": self._full_s,
+                "latency_only_s": self._latency_only_s,
+                "last": self._last,
+                "fault": self._last_fault,
+            },
+        )
 
     def _measured(self, measured: MeasuredRun, *, energy: bool) -> None:
         busy_s = measured.result.busy_s
@@ -200,6 +235,7 @@ class ProbeJob:
             self._latency_only_s = busy_s
         report = self._accounts.take_probe(measured)
         self._last, self._last_fault = report_document(report), None
+        self._keep()
         self._listeners.on_report(report)
 
     def _failed(self, fault: ProbeFault) -> None:
@@ -213,6 +249,7 @@ class ProbeJob:
             "title": fault.title,
             "stderr_tail": list(fault.stderr_tail),
         }
+        self._keep()
         logger.warning("%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
         self._accounts.take_event(
             Event(

@@ -66,9 +66,11 @@ class _LastValue:
     """The last value of a series, the mean interval, the start of the violation, time and currency.
 
     The time is None after a restart or a clock step: the time until the next row is no interval.
+    The limit is the last one that was violated: a reload may have changed the rule's since.
     """
 
     value: float
+    limit: float
     interval_ns: float = 0.0
     since_at_ns: int | None = None
     last_ns: int | None = None
@@ -109,14 +111,14 @@ class ThresholdRule(Rule):
         labels = labels_of(row.tags)
         last_value = self._seen.get(labels)
         if last_value is None:
-            last_value = _LastValue(float(value))
+            last_value = _LastValue(float(value), self._limit)
         elif last_value.last_ns is not None and row.time_ns > last_value.last_ns:
             last_value.add_interval(row.time_ns - last_value.last_ns)
         last_value.value, last_value.last_ns = float(value), row.time_ns
         last_value.currency = row.tags.get("currency", "")
-        if last_value.since_at_ns is None:
-            if self._sign * (last_value.value - self._limit) > 0:
-                last_value.since_at_ns = row.time_ns
+        if self._sign * (last_value.value - self._limit) > 0:
+            last_value.since_at_ns = last_value.since_at_ns or row.time_ns
+            last_value.limit = self._limit
         elif self._sign * (last_value.value - self._clear) <= 0:
             last_value.since_at_ns = None
         self._seen.put(labels, last_value)
@@ -137,6 +139,7 @@ class ThresholdRule(Rule):
         return self._seen.document(
             lambda last_value: {
                 "value": last_value.value,
+                "limit": last_value.limit,
                 "interval_ns": last_value.interval_ns,
                 "since_at_ns": last_value.since_at_ns,
                 "currency": last_value.currency,
@@ -152,17 +155,20 @@ class ThresholdRule(Rule):
         config = self._config
         side = "above" if self._sign > 0 else "below"
         series = f"{config.field}{where(labels)}"
-        value, limit = (
+        value, limit, clear = (
             field_text(config.measurement, config.field, number, last_value.currency)
-            for number in (last_value.value, self._limit)
+            for number in (last_value.value, last_value.limit, self._clear)
         )
+        is_beyond = self._sign * (last_value.value - last_value.limit) > 0
         return Symptom(
             rule=config.name,
             series=series,
-            text=f"{series} is {value}, {side} {limit}",
+            text=f"{series} is {value}, {side} {limit}"
+            if is_beyond
+            else f"{series} is {value} and was {side} {limit}; resolved at {clear}",
             since_ns=since_ns,
             value=last_value.value,
-            threshold=self._limit,
+            threshold=last_value.limit,
             severity=config.severity,
             labels=dict(labels),
         )

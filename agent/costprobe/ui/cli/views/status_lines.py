@@ -58,7 +58,8 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     ]
     lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
     lines += _sensor_lines(status["sensor"])
-    lines += [line for probe in status["probes"] for line in _probe_lines(probe)]
+    for probe in status["probes"]:
+        lines += _probe_lines(probe, is_running=status["running"])
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
     for name, sink in status["sinks"].items():
         lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
@@ -106,7 +107,7 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _probe_lines(probe: dict[str, Any]) -> list[str]:
+def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
     lines = []
     last = probe["last"]
     if last is None:
@@ -114,6 +115,9 @@ def _probe_lines(probe: dict[str, Any]) -> list[str]:
     else:
         lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
         lines += _rolling(last)
+    if is_running:
+        next_ns = probe["next_ns"]
+        lines.append(f"         next run {'not planned' if next_ns is None else local(next_ns)}")
     if probe["budget_share"] < 1:
         lines.append(
             f"         probing took {probe['budget_used_share']:.2%} of the last hour,"
@@ -179,11 +183,13 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
 def _budget_lines(budget: dict[str, Any]) -> list[str]:
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
+    age_s = max(0.0, time.time() - budget["time_ns"] / 1e9)
     lines = [
         (
             f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
             f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
-            f" {budget['elapsed_share']:.0%} elapsed, {budget['coverage']:.0%} covered"
+            f" {budget['elapsed_share']:.0%} elapsed, {budget['coverage']:.0%} covered,"
+            f" as of {ago(age_s)} ago"
         )
     ]
     if budget["exceeded"]:
