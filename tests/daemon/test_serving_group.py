@@ -7,6 +7,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.device_charges import DeviceCharges
+from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving import Serving, Surroundings
 from costprobe.app.configuration import parse
@@ -43,6 +44,7 @@ class Bench:
     def __init__(self, folder, *tables):
         self.clock = FakeClock()
         self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.ledger = StoreLedger(self.store)
         self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
         self.events = []
         self.readings_until_ns = self.clock.monotonic_ns()
@@ -57,7 +59,7 @@ class Bench:
             runs=self.runs,
             clock=self.clock,
             tags={"host": "h"},
-            keep=self.store.append,
+            ledger=self.ledger,
             on_event=self.events.append,
             store_path=self.store.path,
         )
@@ -284,7 +286,12 @@ def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, 
         engine.serve(requests=requests)
         at_work.move(300)
         at_work.close()
+    before = at_work.serving.status()[0]["last"]
+    at_work.ledger = StoreLedger(at_work.store)
     at_work.begin()
+    # A restart keeps the last window until the next one ends.
+    assert before
+    assert at_work.serving.status()[0]["last"] == before
     engine.serve(requests=10)
     at_work.move(300)
     at_work.close()

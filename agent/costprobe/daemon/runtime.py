@@ -286,7 +286,7 @@ class Runtime:
             runs=runs,
             clock=self._parts.clock,
             tags=self.tags,
-            keep=self._parts.ledger.append,
+            ledger=self._parts.ledger,
             on_event=self._take_event,
             store_path=self._parts.store.path,
             carbon=carbon,

@@ -13,6 +13,7 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
+from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
@@ -56,7 +57,7 @@ class Surroundings:
         runs: Probe runs.
         clock: The host's clocks.
         tags: Host and static labels.
-        keep: Stores rows.
+        ledger: Stores rows, and the last window of each service.
         on_event: Stores events.
         store_path: The store, from which rolling costs are restored.
         proc: Root of the proc file system.
@@ -67,7 +68,7 @@ class Surroundings:
     runs: ProbeRuns
     clock: Clock
     tags: Mapping[str, str]
-    keep: Callable[[Sequence[Point]], None]
+    ledger: Ledger
     on_event: Callable[[Event], None]
     store_path: Path
     proc: Path = Path("/proc")
@@ -160,7 +161,7 @@ class Serving:
             patience_s=patience_s,
             clock=around.clock,
             tags=around.tags,
-            keep=around.keep,
+            keep=around.ledger.append,
         )
         group.services = tuple(
             ServedService(
@@ -170,6 +171,7 @@ class Serving:
                 around.on_event,
                 self._history,
                 self._served(service.name),
+                ledger=around.ledger,
             )
             for service in together
         )

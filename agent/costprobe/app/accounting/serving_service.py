@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
+from costprobe import __version__
 from costprobe.adapters.net.secret import credentials_folder
 from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.meter import Scrape, ServiceMeter
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Energy, Event, Point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
@@ -47,6 +49,7 @@ class ServedService:
         on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
         history: Stored rows, from which the rolling windows are filled after a start.
         known: Served models that already have series, and UTC in ns of their newest rows.
+        ledger: Keeps the last window for a restart or a reload.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class ServedService:
         edge_ns: Callable[[], int],
         on_event: Callable[[Event], None],
         history: History,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[str, int],
+        *,
+        ledger: Ledger,
     ) -> None:
         self.config = config
         self._clock = clock
@@ -73,13 +78,21 @@ class ServedService:
         self._scrape: Scrape | None = None
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
-        self._last: dict[str, Any] | None = None
+        self._ledger = ledger
+        stored = ledger.state(self._state)
+        # The document of another version may have other keys.
+        before = stored if stored and stored.get("version") == __version__ else {}
+        self._last: dict[str, Any] | None = before.get("last")
         self._is_stopped = False
 
     @property
     def name(self) -> str:
         """Name of the service."""
         return self.config.name
+
+    @property
+    def _state(self) -> str:
+        return f"service {self.name}"
 
     def scrape(self) -> None:
         """Scrape its servers, unless its window is being closed."""
@@ -147,6 +160,7 @@ class ServedService:
     ) -> None:
         """Record a window for `costprobe status`."""
         self._last = window_document(cost, rolled, currency, busy_share, time_ns, drawn)
+        self._ledger.put_state(self._state, {"version": __version__, "last": self._last})
 
     def status(self) -> dict[str, Any]:
         """Return its status for `costprobe status`."""
