@@ -27,6 +27,7 @@ class Series:
         self.rows = []
         self.events = []
         self.count = 0
+        self.price = 1e-3
         self.monitor = DriftMonitor(DetectionConfig(), self.history)
 
     def history(self, measurement, device, probe, span_ns, limit):
@@ -46,9 +47,9 @@ class Series:
                 **fields,
             }
             row = make_point("probe", {**TAGS, "batch": "8"}, known, time_ns)
-            hardware = 1e-3 / known["throughput_per_s"]
-            priced = {"cost_reference": hardware, "cost_hardware": hardware}
-            together = [row, make_point("cost", TAGS, priced, time_ns)]
+            each_s = 1 / known["throughput_per_s"]
+            priced = {"cost_reference": 1e-3 * each_s, "cost_hardware": self.price * each_s}
+            together = [row, make_point("cost", {**TAGS, "currency": "EUR"}, priced, time_ns)]
             self.rows += together
             found += self.monitor.update(together)
         self.events += found
@@ -180,6 +181,64 @@ def test_board_replaced_and_put_back_is_not_a_cause():
     assert [drift.cause for drift in series.of("drift")] == ["unknown"]
 
 
+def software_row(series, run, **versions):
+    """The event of a change of software, at a run of a series."""
+    old, new = ({key: v[i] for key, v in versions.items()} for i in (0, 1))
+    texts = [", ".join(f"{key} {value}" for key, value in side.items()) for side in (old, new)]
+    fields = {"cause": ", ".join(versions), "before": texts[0], "after": texts[1]}
+    tags = {**TAGS, "kind": "software"}
+    return make_point("event", tags, fields, T0 + run * EVERY_NS)
+
+
+def test_software_is_a_cause_only_from_shortly_before_the_effect_until_its_begin():
+    names = {}
+    for runs_before in (288, 3, 1, 0, -1, -2):
+        series = Series()
+        series.run(QUIET - max(0, runs_before))
+        if runs_before > 0:
+            series.run(runs_before, fingerprint="g")
+        elif runs_before < 0:
+            series.run(-runs_before, slow=1.1)
+        series.rows.append(software_row(series, QUIET - runs_before, driver=("550", "560")))
+        series.run(30, slow=1.1, fingerprint="g")
+        names[runs_before] = {event.cause for event in series.of("drift")}
+    late = {-1: {"unknown"}, -2: {"unknown"}, 288: {"unknown"}}
+    assert names == {runs: late.get(runs, {"software: driver"}) for runs in names}
+
+
+def test_signal_that_moved_after_the_drift_began_is_not_its_cause():
+    series = Series()
+    series.run(QUIET, sm_clock_mhz=1980.0)
+    series.run(8, slow=1.03, sm_clock_mhz=1980.0)
+    series.run(30, slow=1.03, sm_clock_mhz=1500.0)
+    (drift,) = series.of("drift")
+    assert drift.cause == "unknown"
+
+
+def test_recovery_after_a_day_names_what_ended():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(400, slow=1.2, contended=True)
+    series.run(30, contended=False)
+    causes = [(event.cause, event.severity) for event in series.of("drift", "cost")]
+    assert causes == [("neighbour", "warning"), ("neighbour", "info")]
+    assert "No action is needed" in series.of("drift", "cost")[-1].detail
+
+
+def test_price_change_beside_a_drift_is_stated_apart_in_money():
+    series = Series()
+    series.run(QUIET)
+    series.price = 0.8e-3
+    series.run(4)
+    series.run(30, slow=1.1)
+    (drift,) = series.of("drift", "cost")
+    assert drift.title == "cost per inference of e on gpu0 is +10.0 %"
+    assert "+10.0 % at constant price since 00:20 UTC (+€0.00005 per 1,000" in drift.detail
+    assert "the price changed at 00:00 UTC: its own part is -€0.00011 per 1,000" in drift.detail
+    assert "both together -€0.00006 per 1,000" in drift.detail
+    assert "price" not in drift.cause
+
+
 def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
     series = Series()
     series.run(QUIET)
@@ -286,7 +345,11 @@ def test_run_has_cost_factors_and_conditions():
     assert found.electricity_per_j == pytest.approx(2e-7)
     assert found.cost == pytest.approx(2.1e-6)
     observed = conditions([run], {})
-    assert (observed.batch, observed.sm_clock_mhz, observed.contended_share) == (8, 1900.0, 1.0)
-    assert (observed.mem_used_share, observed.ecc_uncorrected) == (0.4, 2)
+    assert (observed.batch, observed.sm_clock_mhz.mean, observed.contended_share.mean) == (
+        8,
+        1900,
+        1,
+    )
+    assert (observed.mem_used_share.mean, observed.ecc_uncorrected) == (0.4, 2)
     assert factors([run_of(probe, None)]).price_per_s == 1.0
     assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None

@@ -134,4 +134,7 @@ def test_explanation_names_the_cause_and_its_values(tmp_path):
     assert cost.since_ns < cost.time_ns
     assert "is time per inference" in cost.detail
     assert "thermal throttling 11 % of the time" in cost.detail
-    assert re.search(r"temperature 64 → 8[5-7] °C, SM clock 19[78]\d → 18[12]\d MHz$", cost.detail)
+    assert re.search(
+        r"temperature 64 → 8[5-7] °C, SM clock 19[78]\d → 18[12]\d MHz\. To do", cost.detail
+    )
+    assert "fan and airflow" in cost.detail

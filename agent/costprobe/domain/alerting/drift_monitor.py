@@ -11,11 +11,9 @@ from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.drift_causes import Key, RowHistory, cause_of
 from costprobe.domain.alerting.drift_events import (
-    Key,
-    RowHistory,
     anomaly_event,
-    cause_of,
     drift_event,
     further_shift_event,
     reversal_event,

@@ -1,19 +1,21 @@
 """Correlated signals of a drift: clocks, throttling, temperature, neighbours, software.
 
-Each rule compares the conditions before and after a change. Rules that detect a cause precede rules
-that detect its effect: a hot device throttles and its clock falls, and the heat is the cause.
+Each rule compares the conditions before and after a change. A signal has changed if it moved by the
+least difference that matters and by more than its own noise, in the direction that explains the
+change. Rules that detect a cause precede rules that detect its effect: a hot device throttles and
+its clock falls, and the heat is the cause.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from costprobe.core.records import BOARD
-from costprobe.domain.costing.comparison.change import CostChange
 
-# Smallest differences that count; smaller ones are noise or rounding.
+# Smallest differences that count, whatever the noise.
 THROTTLED_PCT = 1.0
 TEMPERATURE_C = 5.0
 HOTTER_C = 8.0
@@ -21,6 +23,40 @@ CLOCK_SHARE = 0.02
 CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
+# Smallest difference in its own standard errors. Conditions are autocorrelated: more than
+# LEAST_INDEPENDENT runs do not reduce the error further.
+NOISE_ERRORS = 4.0
+LEAST_INDEPENDENT = 4
+SHARE_ERRORS = 2.5
+# Share of a change of time that a clock explains alone, as compute-bound time is inverse to it.
+CLOCK_EXPLAINS = 0.6
+# Software in the order in which it names a change: what is deployed precedes what it brings along.
+SOFTWARE = (
+    "model",
+    "weights",
+    "dtype",
+    "inputs",
+    "torch",
+    "driver",
+    "device_name",
+    "cuda",
+    "cudnn",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSample:
+    """A signal over the runs of a period.
+
+    Attributes:
+        mean: Mean; of a yes or no its share.
+        spread: Standard deviation.
+        count: Number of runs.
+    """
+
+    mean: float
+    spread: float = 0.0
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +67,60 @@ class Conditions:
         software: Versions and hashes of what was measured, and under BOARD the identity of the
             device.
         batch: Items per forward pass.
-        sm_clock_mhz: Mean clock of the streaming multiprocessors.
+        sm_clock_mhz: Clock of the streaming multiprocessors.
         throttled_power_pct: Share of the time throttled by the power limit, in percent.
         throttled_thermal_pct: Share of the time throttled by temperature, in percent.
         temp_c: Highest temperature.
-        contended_share: Share of the samples during which another process used the device.
+        contended_share: Share of the runs during which another process used the device.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         mem_used_share: Share of the device's memory in use.
     """
 
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     batch: int | None = None
-    sm_clock_mhz: float | None = None
-    throttled_power_pct: float | None = None
-    throttled_thermal_pct: float | None = None
-    temp_c: float | None = None
-    contended_share: float | None = None
+    sm_clock_mhz: SignalSample | None = None
+    throttled_power_pct: SignalSample | None = None
+    throttled_thermal_pct: SignalSample | None = None
+    temp_c: SignalSample | None = None
+    contended_share: SignalSample | None = None
     ecc_uncorrected: int | None = None
-    mem_used_share: float | None = None
+    mem_used_share: SignalSample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The conditions on both sides of a change.
+
+    Attributes:
+        before: Conditions before.
+        after: Conditions after.
+        sign: 1 for a deterioration, -1 for an improvement; 0 if signals may move either way, as for
+            energy, which rises with a higher and with a lower clock.
+        log_time: ln of the time per inference after over before; 0 if unknown.
+    """
+
+    before: Conditions
+    after: Conditions
+    sign: int = 1
+    log_time: float = 0.0
+
+    def move(self, signal: str, least: float, direction: int = 1) -> tuple[float, float] | None:
+        """Return a signal before and after if it moved significantly.
+
+        Args:
+            signal: Name of a SignalSample of Conditions.
+            least: Smallest difference that counts.
+            direction: 1 if the signal rises with a deterioration, -1 if it falls.
+        """
+        before, after = getattr(self.before, signal), getattr(self.after, signal)
+        if before is None or after is None:
+            return None
+        difference = after.mean - before.mean
+        if abs(difference) < max(least, _noise(before, after)):
+            return None
+        if self.sign and difference * self.sign * direction < 0:
+            return None
+        return before.mean, after.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,98 +130,120 @@ class Cause:
     Attributes:
         name: Short stable name, for a tag or a rule: "cooling", "software: driver".
         text: Observation, for people.
+        signals: Names of the Conditions it was observed in.
     """
 
     name: str
     text: str
+    signals: tuple[str, ...] = ()
 
 
-def _board(before: Conditions, after: Conditions) -> Cause | None:
-    old, new = before.software.get(BOARD), after.software.get(BOARD)
+def _noise(before: SignalSample, after: SignalSample) -> float:
+    """Return the difference of two means that noise may cause."""
+    # A short period shows less of the noise.
+    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
+    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
+    return NOISE_ERRORS * spread * math.sqrt(sum(1 / count for count in counts) / 2)
+
+
+def _board(compared: Comparison) -> Cause | None:
+    old, new = compared.before.software.get(BOARD), compared.after.software.get(BOARD)
     return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
 
 
-def _software(before: Conditions, after: Conditions) -> Cause | None:
+def _software(compared: Comparison) -> Cause | None:
+    before, after = compared.before.software, compared.after.software
     keys = sorted(
-        key
-        for key in {*before.software, *after.software} - {BOARD}
-        if before.software.get(key) != after.software.get(key)
+        (key for key in {*before, *after} - {BOARD} if before.get(key) != after.get(key)),
+        key=lambda key: (SOFTWARE.index(key) if key in SOFTWARE else len(SOFTWARE), key),
     )
-    if not keys or not before.software or not after.software:
+    if not keys or not before or not after:
         return None
-    moves = (
-        f"{key} {before.software.get(key, 'none')} → {after.software.get(key, 'none')}"
-        for key in keys
-    )
+    moves = (f"{key} {before.get(key, 'none')} → {after.get(key, 'none')}" for key in keys)
     return Cause(f"software: {keys[0]}", ", ".join(moves))
 
 
-def _batch(before: Conditions, after: Conditions) -> Cause | None:
-    if before.batch is None or after.batch is None or before.batch == after.batch:
+def _batch(compared: Comparison) -> Cause | None:
+    before, after = compared.before.batch, compared.after.batch
+    if before is None or after is None or before == after:
         return None
-    return Cause("batch", f"batch {before.batch} → {after.batch}")
+    return Cause("batch", f"batch {before} → {after}")
 
 
-def _contention(before: Conditions, after: Conditions) -> Cause | None:
-    rise = _rise(before.contended_share, after.contended_share)
-    if rise is None or rise < CONTENDED_SHARE or after.contended_share is None:
+def _contention(compared: Comparison) -> Cause | None:
+    before, after = compared.before.contended_share, compared.after.contended_share
+    if before is None or after is None:
+        return None
+    difference = after.mean - before.mean
+    # The standard error of a share, with the prior of one run of each kind.
+    share = (before.mean * before.count + 1) / (before.count + 2)
+    variance = share * (1 - share) * (1 / before.count + 1 / after.count)
+    if abs(difference) < max(CONTENDED_SHARE, SHARE_ERRORS * math.sqrt(variance)):
+        return None
+    if compared.sign and difference * compared.sign < 0:
+        return None
+    was = f" ({before.mean * 100:.0f} % before)" if difference < 0 or before.mean else ""
+    text = f"another process used the device in {after.mean * 100:.0f} % of the runs{was}"
+    return Cause("neighbour", text, ("contended_share",))
+
+
+def _ecc(compared: Comparison) -> Cause | None:
+    before, after = compared.before.ecc_uncorrected, compared.after.ecc_uncorrected
+    if before is None or after is None or after <= before or compared.sign < 0:
+        return None
+    return Cause("memory errors", f"{after - before} new uncorrected memory errors")
+
+
+def _heat(compared: Comparison) -> Cause | None:
+    temp_c = compared.move("temp_c", TEMPERATURE_C)
+    hotter = "" if temp_c is None else f"temperature {temp_c[0]:.0f} → {temp_c[1]:.0f} °C"
+    thermal = compared.move("throttled_thermal_pct", THROTTLED_PCT)
+    if thermal is not None:
+        text = _share_text("thermal throttling", thermal)
+        if temp_c is None:
+            return Cause("thermal throttling", text, ("throttled_thermal_pct",))
+        return Cause("cooling", f"{text}, {hotter}", ("throttled_thermal_pct",))
+    # Without a counter of throttling: a clock that falls while the device gets hotter. A cap of the
+    # clock makes it colder.
+    is_uncounted = compared.after.throttled_thermal_pct is None
+    if is_uncounted and temp_c is not None and _clock(compared) is not None:
+        return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_c",))
+    return None
+
+
+def _power_limit(compared: Comparison) -> Cause | None:
+    moved = compared.move("throttled_power_pct", THROTTLED_PCT)
+    if moved is None:
+        return None
+    return Cause("power limit", _share_text("power throttling", moved), ("throttled_power_pct",))
+
+
+def _clock(compared: Comparison) -> Cause | None:
+    before = compared.before.sm_clock_mhz
+    least = CLOCK_SHARE * before.mean if before else 0.0
+    moved = compared.move("sm_clock_mhz", least, direction=-1)
+    if moved is None:
+        return None
+    return Cause("clock", f"SM clock {moved[0]:.0f} → {moved[1]:.0f} MHz", ("sm_clock_mhz",))
+
+
+def _memory(compared: Comparison) -> Cause | None:
+    moved = compared.move("mem_used_share", MEMORY_SHARE)
+    if moved is None or max(moved) < NEARLY_FULL_SHARE:
         return None
     return Cause(
-        "neighbour",
-        f"another process used the device in {after.contended_share * 100:.0f} % of the runs",
+        "memory pressure", f"device memory {moved[1] * 100:.0f} % full", ("mem_used_share",)
     )
 
 
-def _ecc(before: Conditions, after: Conditions) -> Cause | None:
-    rise = _rise(before.ecc_uncorrected, after.ecc_uncorrected)
-    if rise is None or rise <= 0:
+def _temperature(compared: Comparison) -> Cause | None:
+    moved = compared.move("temp_c", HOTTER_C)
+    if moved is None or _heat(compared) is not None:
         return None
-    return Cause("memory errors", f"{rise:.0f} new uncorrected memory errors")
+    return Cause("temperature", f"temperature {moved[0]:.0f} → {moved[1]:.0f} °C", ("temp_c",))
 
 
-def _heat(before: Conditions, after: Conditions) -> Cause | None:
-    rise_pct = _rise(before.throttled_thermal_pct, after.throttled_thermal_pct)
-    if rise_pct is None or rise_pct < THROTTLED_PCT:
-        return None
-    words = [f"thermal throttling {after.throttled_thermal_pct:.0f} % of the time"]
-    rise_c = _rise(before.temp_c, after.temp_c)
-    if rise_c is None or rise_c < TEMPERATURE_C:
-        return Cause("thermal throttling", words[0])
-    words.append(f"temperature {before.temp_c:.0f} → {after.temp_c:.0f} °C")
-    return Cause("cooling", ", ".join(words))
-
-
-def _power_limit(before: Conditions, after: Conditions) -> Cause | None:
-    rise_pct = _rise(before.throttled_power_pct, after.throttled_power_pct)
-    if rise_pct is None or rise_pct < THROTTLED_PCT:
-        return None
-    return Cause("power limit", f"power throttling {after.throttled_power_pct:.0f} % of the time")
-
-
-def _clock(before: Conditions, after: Conditions) -> Cause | None:
-    if not before.sm_clock_mhz or after.sm_clock_mhz is None:
-        return None
-    if abs(after.sm_clock_mhz / before.sm_clock_mhz - 1) < CLOCK_SHARE:
-        return None
-    return Cause("clock", f"SM clock {before.sm_clock_mhz:.0f} → {after.sm_clock_mhz:.0f} MHz")
-
-
-def _memory(before: Conditions, after: Conditions) -> Cause | None:
-    rise = _rise(before.mem_used_share, after.mem_used_share)
-    full = after.mem_used_share
-    if rise is None or rise < MEMORY_SHARE or full is None or full < NEARLY_FULL_SHARE:
-        return None
-    return Cause("memory pressure", f"device memory {full * 100:.0f} % full")
-
-
-def _temperature(before: Conditions, after: Conditions) -> Cause | None:
-    rise_c = _rise(before.temp_c, after.temp_c)
-    if rise_c is None or rise_c < HOTTER_C or _heat(before, after) is not None:
-        return None
-    return Cause("temperature", f"temperature {before.temp_c:.0f} → {after.temp_c:.0f} °C")
-
-
-RULES: Sequence[Callable[[Conditions, Conditions], Cause | None]] = (
+RULES: Sequence[Callable[[Comparison], Cause | None]] = (
     _board,
     _software,
     _batch,
@@ -161,44 +255,48 @@ RULES: Sequence[Callable[[Conditions, Conditions], Cause | None]] = (
     _memory,
     _temperature,
 )
-_PRICES = {"hardware price": "price plan", "electricity price": "electricity tariff"}
+_OF_CLOCKS = (_heat, _power_limit, _clock)
+_UNKNOWN = "compare the runs before and after with `costprobe trend`, and look for changes then"
+_ACTIONS: Mapping[str, str] = {
+    BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
+    "software": "roll back the update, or accept the new level if it was intended",
+    "batch": "restore the batch, or accept the new level if it was intended",
+    "neighbour": "move the other process to another device (`nvidia-smi` lists it)",
+    "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",
+    "cooling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+    "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
+    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`)",
+    "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
+    "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+}
 
 
-def causes(before: Conditions, after: Conditions) -> tuple[Cause, ...]:
-    """Return the signals that changed between two periods, the most likely cause first."""
-    return tuple(cause for rule in RULES if (cause := rule(before, after)) is not None)
+def causes(compared: Comparison) -> tuple[Cause, ...]:
+    """Return the signals that changed between two periods, the most likely cause first.
+
+    Software names the change unless the clock explains the change of time without it.
+    """
+    rules = list(RULES)
+    before, after = compared.before.sm_clock_mhz, compared.after.sm_clock_mhz
+    if before and after and before.mean > 0 and after.mean > 0 and compared.log_time:
+        by_clock = math.log(before.mean / after.mean)
+        if by_clock / compared.log_time > CLOCK_EXPLAINS:
+            rules.sort(key=lambda rule: rule not in _OF_CLOCKS)
+    return tuple(cause for rule in rules if (cause := rule(compared)) is not None)
 
 
-def explain(
-    change_pct: float,
-    split: CostChange | None,
-    before: Conditions,
-    after: Conditions,
-    since: str,
-) -> tuple[str, str]:
-    """Return the cause of a change as a name, and as one actionable sentence.
+def action_of(name: str) -> str:
+    """Return what to do about the cause of a deterioration.
 
     Args:
-        change_pct: Relative change in percent, at a constant price.
-        split: Decomposition of a cost change; None for other metrics.
-        before: Conditions before the change.
-        after: Conditions after the change.
-        since: Start of the change, for people: "14:05 UTC".
-
-    Returns:
-        The name of the first cause, or "unknown"; and the sentence.
+        name: Name of a cause, or "unknown".
     """
-    head = f"{change_pct:+.1f} % since {since}"
-    candidates = causes(before, after)
-    if split is not None:
-        factor, share = split.largest
-        head = f"{split.change_pct:+.1f} % since {since}: {share * 100:.0f} % of it is {factor}"
-        if factor in _PRICES and not candidates:
-            return _PRICES[factor], head
-    if not candidates:
-        return "unknown", f"{head}; no other monitored signal changed"
-    return candidates[0].name, f"{head}; {', '.join(cause.text for cause in candidates)}"
+    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN)
 
 
-def _rise(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+def _share_text(name: str, moved: tuple[float, float]) -> str:
+    """Describe a share of the time; with the one before if that is not about 0."""
+    before, after = moved
+    was = f"{before:.0f} → " if before >= THROTTLED_PCT else ""
+    return f"{name} {was}{after:.0f} % of the time"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, pstdev
 
 from costprobe.core.records import FieldValue, Point
 from costprobe.domain.costing.comparison.change import CostFactors
-from costprobe.domain.detection.causes import Conditions
+from costprobe.domain.detection.causes import Conditions, SignalSample
+from costprobe.domain.detection.settings import Metric
 
 # Number of runs before a change that represent the previous conditions.
 BEFORE_RUNS = 300
@@ -27,6 +28,7 @@ class DetectionRun:
         electricity_per_j: Currency per joule; 0 where the price includes it.
         fingerprint: Hash of the software and model.
         device: Conditions of the device, fields of the `probe` series.
+        currency: ISO 4217 code of the prices; empty if unknown.
     """
 
     time_ns: int
@@ -37,6 +39,18 @@ class DetectionRun:
     electricity_per_j: float
     fingerprint: str
     device: Mapping[str, FieldValue]
+    currency: str = ""
+
+    def value(self, metric: Metric, prices: CostFactors) -> float | None:
+        """Return the run's value of a monitored series; a cost at given prices."""
+        if metric == "cost":
+            electricity = prices.electricity_per_j * (self.energy_j or 0.0)
+            return prices.price_per_s * self.time_s + electricity
+        if metric == "energy":
+            return self.energy_j
+        if metric == "latency":
+            return _number(self.device, "latency_p50_ms")
+        return 1 / self.time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,7 @@ def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
         electricity_per_j=electricity / energy_j if energy_j else 0.0,
         fingerprint=str(probe.fields.get("fingerprint", "")),
         device=probe.fields,
+        currency=cost.tags.get("currency", "") if cost else "",
     )
 
 
@@ -101,29 +116,38 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
 
     Args:
         runs: Runs of the period, oldest first; at least one.
-        software: Versions and hashes; only the fingerprint if nothing else is known.
+        software: Versions and hashes at its end.
     """
-    contended = [bool(run.device["contended"]) for run in runs if "contended" in run.device]
-    ecc = _of(runs, "ecc_uncorrected", max)
-    mem_used_pct = _of(runs, "mem_used_pct", fmean)
+    ecc = _values(runs, "ecc_uncorrected")
+    mem_used_pct = _sample(_values(runs, "mem_used_pct"))
     return Conditions(
-        software=software or {"fingerprint": runs[-1].fingerprint},
+        software=software,
         batch=runs[-1].batch,
-        sm_clock_mhz=_of(runs, "sm_clock_mhz", fmean),
-        throttled_power_pct=_of(runs, "throttled_power_pct", fmean),
-        throttled_thermal_pct=_of(runs, "throttled_thermal_pct", fmean),
-        temp_c=_of(runs, "temp_max_c", fmean),
-        contended_share=sum(contended) / len(contended) if contended else None,
-        ecc_uncorrected=None if ecc is None else int(ecc),
-        mem_used_share=None if mem_used_pct is None else mem_used_pct / 100,
+        sm_clock_mhz=_sample(_values(runs, "sm_clock_mhz")),
+        throttled_power_pct=_sample(_values(runs, "throttled_power_pct")),
+        throttled_thermal_pct=_sample(_values(runs, "throttled_thermal_pct")),
+        temp_c=_sample(_values(runs, "temp_max_c")),
+        contended_share=_sample(_values(runs, "contended")),
+        ecc_uncorrected=int(max(ecc)) if ecc else None,
+        mem_used_share=mem_used_pct
+        and SignalSample(mem_used_pct.mean / 100, mem_used_pct.spread / 100, mem_used_pct.count),
     )
 
 
-def _of(
-    runs: Sequence[DetectionRun], field: str, summary: Callable[[Iterable[float]], float]
-) -> float | None:
-    values = [value for run in runs if (value := _number(run.device, field)) is not None]
-    return summary(values) if values else None
+_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
+
+
+def signal_of(run: DetectionRun, signal: str) -> float | None:
+    """Return a run's value of a signal, named as in Conditions, in the unit of its field."""
+    return _number(run.device, _FIELDS.get(signal, signal))
+
+
+def _values(runs: Sequence[DetectionRun], field: str) -> list[float]:
+    return [value for run in runs if (value := _number(run.device, field)) is not None]
+
+
+def _sample(values: Sequence[float]) -> SignalSample | None:
+    return SignalSample(fmean(values), pstdev(values), len(values)) if values else None
 
 
 def _number(fields: Mapping[str, FieldValue], name: str) -> float | None:

@@ -20,7 +20,7 @@ from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
 from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.drift_events import RowHistory
+from costprobe.domain.alerting.drift_causes import RowHistory
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
