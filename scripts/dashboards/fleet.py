@@ -51,7 +51,7 @@ def _figures(board: dashboard.Dashboard) -> None:
             "Mean utilization",
             "percent",
             used.text,
-            about="Below 20 %, run `costprobe advise` for cheaper options.",
+            about="Below 20 %, run `costprobe savings` for cheaper supplies.",
         )
     )
 

@@ -139,7 +139,7 @@ def _what_if(board: dashboard.Dashboard) -> None:
             actual,
             at("price_a", "A"),
             at("price_b", "B"),
-            about="`costprobe price what-if` calculates this with complete plans and electricity.",
+            about="`costprobe savings` calculates this with complete plans, electricity and the measured load.",
         )
     )
     board.with_panel(

@@ -1,9 +1,8 @@
 """Telemetry aggregated by hour."""
 
-import pytest
 from costprobe.core.records import Device
 from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, DeviceHistory, Interval
-from fakes.past import MONDAY, terms
+from fakes.past import MONDAY
 
 S = 10**9
 START_NS = MONDAY * HOUR_NS
@@ -11,7 +10,7 @@ DEVICE = Device("gpu0", "gpu", "uuid", "NVIDIA A100-SXM4-40GB")
 
 
 def history(hours=2, probe_ends_ns=()):
-    return DeviceHistory(DEVICE, terms(), START_NS + hours * HOUR_NS, probe_ends_ns)
+    return DeviceHistory(DEVICE, START_NS + hours * HOUR_NS, probe_ends_ns)
 
 
 def add_telemetry(past, times_ns, length_s=10, **fields):
@@ -31,14 +30,13 @@ def test_hour_is_covered_with_half_of_its_minutes():
     add_telemetry(past, minutes(30), util_pct=[40.0] * 30)
     add_telemetry(past, minutes(29, first=60), util_pct=[100.0] * 29)
     assert set(past.known_hours) == {MONDAY}
-    assert (past.busy_share, past.up_share, past.span_hours) == (0.4, 0.5, 2)
-    assert past.known_days == past.busy_days == pytest.approx(1 / 24)
+    assert (past.hours[MONDAY].util_pct, past.span_hours) == (40.0, 2)
 
 
 def test_interval_counts_in_every_minute_it_covers():
     past = history()
     add_telemetry(past, [START_NS + HOUR_NS, START_NS + 2 * HOUR_NS], 3600, util_pct=[10.0, 30.0])
-    assert (past.busy_share, past.up_share) == (0.2, 1.0)
+    assert [hour.util_pct for hour in past.hours.values()] == [10.0, 30.0]
     past = history()
     add_telemetry(past, [START_NS + 20 * MINUTE_NS], 1200, util_pct=[10.0])
     assert past.hours[MONDAY].minutes == (1 << 20) - 1
@@ -62,23 +60,20 @@ def test_probing_does_not_count_as_work():
     assert (hour.util_s, hour.util_pct) == (420.0, 2.0)
     assert (hour.energy_j, hour.power_s) == (1200.0, 20.0)
     assert past.mem_used_bytes_max == 2.0
-    assert past.util_pct_peak == 3
 
 
 def test_probes_have_their_duty_share_of_a_whole_hour():
     past = history(1, [START_NS + 10 * MINUTE_NS])
     add_telemetry(past, [START_NS + HOUR_NS], 3600, util_pct=[1.0])
-    assert past.busy_share == 0.01
+    assert past.hours[MONDAY].util_pct == 1.0
 
 
-def test_peak_excludes_one_percent_of_the_time():
-    past = history(10)
-    add_telemetry(past, minutes(200), util_pct=[20.0] * 150 + [33.2] * 48 + [100.0] * 2)
-    assert past.util_pct_peak == 34
-    # A minute counts six times as much as ten seconds, with its maximum.
-    add_telemetry(past, minutes(1, first=300), 60, util_pct=[50.0], util_pct_max=[70.0])
-    assert past.util_pct_peak == 70
-    assert history().util_pct_peak is None
+def test_load_is_known_by_minute():
+    past = history(1)
+    # 10 s at 60 % in the first minute, and 50 s at 30 % that begin 10 s before the third.
+    add_telemetry(past, [START_NS + 20 * S], util_pct=[60.0])
+    add_telemetry(past, [START_NS + 160 * S], 50, util_pct=[30.0])
+    assert list(past.hours[MONDAY].busy_s_by_minute[:4]) == [6.0, 3.0, 12.0, 0.0]
 
 
 def test_requests_count_in_every_hour_that_a_window_overlaps():
@@ -89,4 +84,4 @@ def test_requests_count_in_every_hour_that_a_window_overlaps():
     found = {n - MONDAY: (hour.requests, hour.is_doubtful) for n, hour in past.hours.items()}
     assert found == {0: (5.0, True), 1: (0.0, True), 2: (0.0, True)}
     # No telemetry: these hours have no data on the device.
-    assert (past.known_hours, past.busy_share, past.up_share) == ({}, None, 0.0)
+    assert (past.known_hours, past.span_hours) == ({}, 0)

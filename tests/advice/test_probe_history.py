@@ -1,9 +1,8 @@
 """Rows of probes and sweeps become figures for each batch."""
 
-import pytest
 from costprobe.core.records import Point
 from costprobe.domain.advice.probe_history import Known, probe_histories
-from fakes.past import figures, terms
+from fakes.past import figures
 
 S = 10**9
 
@@ -53,10 +52,8 @@ def test_disturbed_runs_other_modes_and_older_software_are_excluded():
     assert probe_histories(probes[1:3], [], {}) == []
 
 
-def test_cost_at_a_price():
-    # 3.60 an hour is a thousandth a second; 1e-7 a joule is 0.36 a kWh.
-    one = figures(8, 10.0, energy_j=2.0)
-    assert one.cost_per_inference(terms()) == pytest.approx(0.001 / 800)
-    metered = terms(electricity_per_j=1e-7)
-    assert one.cost_per_inference(metered) == pytest.approx(0.001 / 800 + 2e-7)
-    assert figures(8, 10.0).cost_per_inference(metered) is None
+def test_power_of_a_batch():
+    # 800 a second at 2 J, 0.5 J of them above idle: 1,600 W busy, 1,200 W idle.
+    measured = figures(8, 10.0, energy_j=2.0, above_idle_j=0.5)
+    assert (measured.busy_w, measured.idle_w) == (1600.0, 1200.0)
+    assert (figures(8, 10.0).busy_w, figures(8, 10.0, energy_j=2.0).idle_w) == (None, None)

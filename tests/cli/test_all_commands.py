@@ -33,7 +33,7 @@ ARGUMENTS = {
     "export": ("--since", "2h"),
     "price show": (),
     "price history": (),
-    "price what-if": ("--reserved", "1y=35%"),
+    "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
     "forecast": ("--method", "robust"),
     "report": ("--since", "3d"),
@@ -75,7 +75,7 @@ valid_from = 2026-01-01
 """
 # Commands with a separate test below.
 APART = {
-    "advise", "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
+    "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "service install", "service uninstall",
 }  # fmt: skip
 
@@ -226,12 +226,6 @@ def test_top_agrees_with_status(host):
     text = host.look("top", "--once")
     for word in ("Devices", "Sinks", "Budgets", "FAULT", "influxdb2", "gpus"):
         assert word in text
-
-
-def test_advice_lists_suggestions_and_subjects_without_one(host):
-    found = checked("advise", host.look("advise", "--json"))
-    assert found["hints"]
-    assert found["no_hints"]
 
 
 def test_notifiers_and_silences(host):

@@ -75,7 +75,7 @@ def completed(shell, *words):
 LINES = (
     (["sta"], ["status"]),
     (["store", "c"], ["check", "compact"]),
-    (["price", "what-if", "--re"], ["--reserved"]),
+    (["savings", "--re"], ["--reserved"]),
     (["--no"], ["--no-color"]),
     (["trend", "--probe", ""], ["encoder", "ranker"]),
     (["trend", "--device", "g"], ["gpu0"]),

@@ -10,10 +10,10 @@ import pytest
 from costprobe.app.configuration import AnyPlan
 from costprobe.core.records import NS_PER_S, Device, ProbeResult
 from costprobe.core.units import KWH_J
+from costprobe.domain.advice.supply import break_even_share
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.charges import charges_of
 from costprobe.domain.costing.comparison.change import CostFactors, split_change
-from costprobe.domain.costing.comparison.what_if import break_even_share
 from costprobe.domain.costing.probe.points import per_million_tokens
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import RollingWindows

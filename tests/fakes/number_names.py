@@ -18,9 +18,10 @@ DECLARED = {
     "intensities", "late", "left_out", "malformed_lines", "more_changes", "pending_steps", "notifiers",
     "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs",
     "sent", "series", "skipped_for_budget", "skipped_for_neighbour", "symptoms_left_out", "unkillable",
-    "waiting_notices", "dropped_notices",
+    "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "base_devices", "devices_max",
+    "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
-    "acked_seq", "batch", "cheapest_batch", "hint", "pid", "port", "pue", "quality",
+    "acked_seq", "batch", "break_even_months", "purchase_price", "cheapest_batch", "hint", "pid", "port", "pue", "quality",
     # The field is named beside them: `trend`, `replay` and alerts.
     "values", "lows", "highs", "fields", "value", "threshold",
     # By currency, and by part of a price.

@@ -1,10 +1,13 @@
-"""Devices and probes with history, for advisors."""
+"""Devices and probes with history, for savings."""
 
+from array import array
 from decimal import Decimal
 
 from costprobe.core.records import Device
-from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory, Hour
+from costprobe.domain.advice.device_history import HOUR_NS, MINUTES, DeviceHistory, Hour
+from costprobe.domain.advice.history import History
 from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
+from costprobe.domain.advice.supply import Price
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
 
@@ -13,38 +16,54 @@ MONDAY = 473_352
 GIB = 1 << 30
 
 
+def rate(per_hour="3.6", plan="on_demand", currency="USD", *, included=True):
+    return Rate(plan, currency, Decimal(per_hour), included, "test")
+
+
 def terms(per_hour="3.6", plan="on_demand", currency="USD", electricity_per_j=0.0):
-    rate = Rate(plan, currency, Decimal(per_hour), electricity_per_j == 0, "test")
-    return Terms(rate, electricity_per_j)
+    included = electricity_per_j == 0
+    return Terms(rate(per_hour, plan, currency, included=included), electricity_per_j)
 
 
-def device(
-    name="gpu0", util_of=lambda _: 50.0, days=30, *, price=None, kind="gpu", model="", power_w=0
-):
+def price(per_hour="3.6", plan="on_demand", words="", **more):
+    found = rate(per_hour, plan, included="electricity_per_j" not in more)
+    is_always_paid = plan in ("reserved", "owned")
+    return Price(words or plan, found, is_always_paid=is_always_paid, **more)
+
+
+def device(name="gpu0", util_of=lambda _: 50.0, days=30, *, kind="gpu", model="T4", used_gib=2):
     """A device with a row a minute; `util_of` takes hours since the first Monday, None is off."""
     parent = name.partition(".")[0] if kind == "mig" else ""
     found = DeviceHistory(
-        Device(name, kind, "uuid", model, parent=parent),
-        terms() if price is None else price,
-        (MONDAY + days * 24) * HOUR_NS,
+        Device(name, kind, "uuid", model, parent=parent), (MONDAY + days * 24) * HOUR_NS
     )
+    found.mem_used_bytes_max, found.mem_total_bytes = used_gib * GIB, 16 * GIB
     for hour in range(days * 24):
         util_pct = util_of(hour)
         if util_pct is not None:
             found.hours[MONDAY + hour] = Hour(
-                minutes=(1 << 60) - 1,
+                minutes=(1 << MINUTES) - 1,
                 util_pct_s=util_pct * 3600,
                 util_s=3600.0,
-                energy_j=power_w * 3600.0,
-                power_s=3600.0 if power_w else 0.0,
+                busy_s_by_minute=array("f", [0.6 * util_pct] * MINUTES),
+                requests=util_pct,
             )
     return found
 
 
-def figures(batch, latency_ms, *, source="runs", runs=10, throughput=None, energy_j=None):
+def figures(batch, latency_ms, *, source="runs", runs=10, throughput=None, **energy):
     per_s = batch / latency_ms * 1000 if throughput is None else throughput
-    return BatchFigures(batch, source, runs, latency_ms, per_s, energy_j)
+    return BatchFigures(
+        batch, source, runs, latency_ms, per_s, energy.pop("energy_j", None), **energy
+    )
 
 
 def probe(present, *others, name="ranker", on="gpu0", model="m", bound_ms=None):
     return ProbeHistory(name, on, model, bound_ms, present, others)
+
+
+def history(*devices, prices=None, **more):
+    """A host with these devices, each at 3.60 an hour if no price is given."""
+    names = {found.name: found for found in devices}
+    own = {name: [price()] for name in names} if prices is None else prices
+    return History(names, prices=own, **more)

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from costprobe.core.records import Device
-from costprobe.ui.cli import price, what_if
+from costprobe.ui.cli import price
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.command import called, leaves
@@ -88,7 +88,7 @@ def test_times_out_of_range_are_errors_of_the_input(folder):
         assert message in done.stderr, done.stderr
 
     range_, long = "not between 1970 and 2100", "at most 292y"
-    since = ("trend", "export", "advise", "report", "compare", "alerts history", "price history")
+    since = ("trend", "export", "savings", "report", "compare", "alerts history", "price history")
     silence = ("--match", "device=gpu0", "--comment", "x", "--for")
     check_all(
         check,
@@ -128,10 +128,9 @@ def test_no_option_ends_in_a_traceback(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     # Without the process that reads the devices of this host.
-    for module in (price, what_if):
-        monkeypatch.setattr(
-            module, "discovered_devices", lambda _: (Device("gpu0", "gpu", "u", "A100"),)
-        )
+    monkeypatch.setattr(
+        price, "discovered_devices", lambda _: (Device("gpu0", "gpu", "u", "A100"),)
+    )
     for name in PARSED & set(LEAVES):
         monkeypatch.setattr(LEAVES[name], "callback", lambda *_, **__: None)
     values = [*VALUES, *(str(folder / name) for name in ("plans.toml", "rows.csv", "noise.bin"))]

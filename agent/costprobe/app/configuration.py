@@ -24,11 +24,13 @@ from costprobe.app.configuration_checks import (
     label_problems,
     notifier_problems,
     plan_problems,
+    workload_problems,
 )
 from costprobe.core.config.kinds import union_of_kinds
 from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.root import RootSection
 from costprobe.core.host import HostConfig
+from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
@@ -64,6 +66,7 @@ class Config(RootSection):
     price: tuple[AnyPlan, ...] = ()
     electricity: ElectricityConfig | None = None
     carbon: CarbonConfig | None = None
+    workload: tuple[WorkloadConfig, ...] = Field((), max_length=64)
     budget: tuple[BudgetConfig, ...] = Field((), max_length=64)
     store: StoreConfig = StoreConfig()
     sink: tuple[AnySinkConfig, ...] = ()
@@ -86,6 +89,7 @@ class Config(RootSection):
         yield from currency_problems(self.price, self.electricity)
         yield from plan_problems(self.price)
         yield from budget_problems(self.budget, self.rule, self.price, self.service)
+        yield from workload_problems(self.workload, self.probe, self.service)
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
         yield from label_problems(self.host, self.rule, self.notifier, self.maintenance)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from costprobe.adapters.probing.common_settings import CommonProbeConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.config.suggest import nearest
 from costprobe.core.host import HostConfig
 from costprobe.core.schema import SCHEMA
+from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.budget import BudgetRuleConfig
 from costprobe.domain.alerting.rules.registry import RULES
@@ -47,6 +49,26 @@ def plan_problems(plans: Sequence[Plan]) -> Iterator[str]:
                 " day to the same device; give each plan another day"
             )
         first_index[identity] = index
+
+
+def workload_problems(
+    workloads: Sequence[WorkloadConfig],
+    probes: Sequence[CommonProbeConfig],
+    services: Sequence[ServiceConfig],
+) -> Iterator[str]:
+    """Check that workloads name probes and services that exist, and each of them once."""
+    known = {"probe": [p.name for p in probes], "service": [s.name for s in services]}
+    seen: set[tuple[str | None, str | None]] = set()
+    for index, workload in enumerate(workloads):
+        for kind, name in (("probe", workload.probe), ("service", workload.service)):
+            if name is not None and name not in known[kind]:
+                similar = nearest(name, known[kind])
+                fix = f'write "{similar}"' if similar else f"add a [[{kind}]] of that name"
+                yield f'workload[{index}].{kind}: no [[{kind}]] is named "{name}"; {fix}'
+        subject = (None, workload.service) if workload.service else (workload.probe, None)
+        if subject in seen:
+            yield f"workload[{index}]: another [[workload]] has the same probe or service; remove one"
+        seen.add(subject)
 
 
 def budget_problems(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.core.records import NS_PER_S, Device
-from costprobe.domain.pricing.book import Terms
 
 HOUR_NS = 3600 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 MINUTES = 60
-HOURS_A_DAY = 24
 # Telemetry this close to the end of a probe's steady-state window belongs to the probe: it loads
 # the model, warms up and measures before the end, and exits its process after it.
 PROBE_BEFORE_NS = 60 * NS_PER_S
@@ -21,8 +20,6 @@ PROBE_AFTER_NS = 15 * NS_PER_S
 # An hour with telemetry for fewer minutes counts as a gap.
 LEAST_MINUTES = 30
 _PCT = 100
-# Quantile that counts as the peak utilization: rarer values are manual probes and restarts.
-PEAK_SHARE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,6 @@ class Interval:
         start_ns: UTC ns.
         end_ns: UTC ns.
         util_pct: Mean utilization in percent.
-        util_pct_max: Highest utilization in it, in percent.
         power_w: Mean power.
         mem_used_bytes_max: Most memory in use.
     """
@@ -41,7 +37,6 @@ class Interval:
     start_ns: int
     end_ns: int
     util_pct: float | None = None
-    util_pct_max: float | None = None
     power_w: float | None = None
     mem_used_bytes_max: float | None = None
 
@@ -56,6 +51,7 @@ class Hour:
         util_s: Seconds of these intervals.
         energy_j: Power times seconds, without intervals with a probe.
         power_s: Seconds of these intervals.
+        busy_s_by_minute: Seconds in which it was busy in each minute.
         requests: Requests answered by services on the device.
         is_doubtful: Whether a service's counters are incomplete.
     """
@@ -65,8 +61,26 @@ class Hour:
     util_s: float = 0.0
     energy_j: float = 0.0
     power_s: float = 0.0
+    busy_s_by_minute: array[float] = field(default_factory=lambda: array("f", [0.0] * MINUTES))
     requests: float = 0.0
     is_doubtful: bool = False
+
+    def add_busy(self, start_ns: int, length_ns: int, util_pct: float) -> None:
+        """Add the utilization of a part of the hour.
+
+        Args:
+            start_ns: Start of the part in ns since the start of the hour.
+            length_ns: Its length in ns; it ends within the hour.
+            util_pct: Its mean utilization in percent.
+        """
+        self.util_pct_s += util_pct * length_ns / NS_PER_S
+        self.util_s += length_ns / NS_PER_S
+        end_ns = start_ns + length_ns
+        while start_ns < end_ns:
+            minute = start_ns // MINUTE_NS
+            until_ns = min(end_ns, (minute + 1) * MINUTE_NS)
+            self.busy_s_by_minute[minute] += util_pct / _PCT * (until_ns - start_ns) / NS_PER_S
+            start_ns = until_ns
 
     @property
     def is_known(self) -> bool:
@@ -81,11 +95,10 @@ class Hour:
 
 @dataclass(slots=True)
 class DeviceHistory:
-    """The history of a device, and its price.
+    """The history of a device.
 
     Attributes:
         device: The device.
-        terms: The price terms in force now; None where it has no price.
         now_ns: UTC ns at which the history ends.
         probe_ends_ns: UTC ns at which probes on the device ended, ascending.
         hours: By hour number since 1970, UTC.
@@ -94,13 +107,11 @@ class DeviceHistory:
     """
 
     device: Device
-    terms: Terms | None
     now_ns: int
     probe_ends_ns: Sequence[int] = ()
     hours: dict[int, Hour] = field(default_factory=dict)
     mem_used_bytes_max: float | None = None
     mem_total_bytes: float | None = None
-    _util_ns: list[int] = field(default_factory=lambda: [0] * (_PCT + 1))
 
     @property
     def name(self) -> str:
@@ -119,19 +130,12 @@ class DeviceHistory:
             hour.minutes |= (1 << (last + 1)) - (1 << within_ns // MINUTE_NS)
             length_s = (until_ns - since_ns) / NS_PER_S
             if interval.util_pct is not None and not has_probe:
-                hour.util_pct_s += interval.util_pct * length_s
-                hour.util_s += length_s
+                hour.add_busy(within_ns, until_ns - since_ns, interval.util_pct)
             if interval.power_w is not None and not has_probe:
                 hour.energy_j += interval.power_w * length_s
                 hour.power_s += length_s
             since_ns = until_ns
-        if has_probe:
-            return
-        if interval.util_pct is not None:
-            most = interval.util_pct if interval.util_pct_max is None else interval.util_pct_max
-            length_ns = max(1, interval.end_ns - interval.start_ns)
-            self._util_ns[min(_PCT, max(0, math.ceil(most)))] += length_ns
-        if interval.mem_used_bytes_max is not None:
+        if interval.mem_used_bytes_max is not None and not has_probe:
             most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
             self.mem_used_bytes_max = most
 
@@ -158,40 +162,19 @@ class DeviceHistory:
         return {number: hour for number, hour in self.hours.items() if hour.is_known}
 
     @property
-    def known_days(self) -> float:
-        """Days of telemetry."""
-        return len(self.known_hours) / HOURS_A_DAY
-
-    @property
     def span_hours(self) -> int:
-        """Hours from the first with coverage until now."""
+        """Full hours from the first with coverage until now."""
         first = min(self.known_hours, default=None)
-        return 0 if first is None else max(1, -(-self.now_ns // HOUR_NS) - first)
+        return 0 if first is None else max(1, self.now_ns // HOUR_NS - first)
 
     @property
-    def up_share(self) -> float:
-        """Share of the span's hours in which the device was up, and therefore billed."""
-        return min(1.0, len(self.known_hours) / self.span_hours) if self.span_hours else 0.0
-
-    @property
-    def busy_days(self) -> float:
-        """Days with known utilization, without probes."""
-        hours = sum(hour.util_pct is not None for hour in self.hours.values())
-        return hours / HOURS_A_DAY
-
-    @property
-    def busy_share(self) -> float | None:
-        """Share of the time in which it was busy, without probes; None if unknown."""
-        utilization = [hour.util_pct for hour in self.hours.values() if hour.util_pct is not None]
-        return sum(utilization) / len(utilization) / _PCT if utilization else None
-
-    @property
-    def util_pct_peak(self) -> int | None:
-        """99th percentile of utilization over time, in percent; None if unknown."""
-        whole_ns = sum(self._util_ns)
-        seen_ns = 0
-        for value, length_ns in enumerate(self._util_ns):
-            seen_ns += length_ns
-            if length_ns and seen_ns >= PEAK_SHARE * whole_ns:
-                return value
-        return None
+    def idle_w(self) -> float | None:
+        """Mean power in the idle hours; None if there are none, or power is unknown."""
+        idle_pct = DEVICE_KINDS[self.device.kind].idle_hour_pct
+        hours = [
+            hour
+            for hour in self.known_hours.values()
+            if hour.power_s and hour.util_pct is not None and hour.util_pct < idle_pct
+        ]
+        power_s = sum(hour.power_s for hour in hours)
+        return sum(hour.energy_j for hour in hours) / power_s if power_s else None

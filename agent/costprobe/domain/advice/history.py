@@ -1,33 +1,30 @@
-"""The input of every advisor: the history of devices and probes, and alternative prices."""
+"""The input of `savings`: the history of devices and probes, and the prices of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
-from decimal import Decimal
 
-from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.probe_history import ProbeHistory
-from costprobe.domain.costing.money import exact
-from costprobe.domain.pricing.rate import Rate
+from costprobe.domain.advice.supply import Price
 
 # Plans in which an unused hour is not billed.
 BY_THE_HOUR = ("on_demand", "spot", "assumed")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A reservation that could be bought.
+class ExpectedLoad:
+    """The configured load of a probe's model, instead of a measured one.
 
     Attributes:
-        name: Display name.
-        rates: Its price by device name.
+        probe: Name of the probe.
+        per_s: Inferences per second by hour of the week, 0 = Monday 00:00.
     """
 
-    name: str
-    rates: Mapping[str, Rate]
+    probe: str
+    per_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +34,22 @@ class History:
     Attributes:
         devices: By name.
         probes: Probes run without variants (cold, compiled, CUDA graph).
+        services: Names of the devices of each service.
+        models: Names of the probe that measures the model of a service.
+        expected: Configured loads.
         rented_together: Names of devices that can only be released together.
-        offers: Reservations that could be bought.
+        prices: Prices by name of the device, the one in force first, then those on offer; a device
+            without a price has none.
+        grams_per_kwh: Grams of CO2-equivalent by name of the device, PUE included; where known.
         zone: Time zone of the hours of the week; None for the host's own.
     """
 
     devices: Mapping[str, DeviceHistory]
     probes: Sequence[ProbeHistory] = ()
+    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    expected: Sequence[ExpectedLoad] = ()
     rented_together: Sequence[tuple[str, ...]] = ()
-    offers: Sequence[Offer] = ()
+    prices: Mapping[str, Sequence[Price]] = field(default_factory=dict)
+    grams_per_kwh: Mapping[str, float] = field(default_factory=dict)
     zone: tzinfo | None = None
-
-
-def busy_s_per_month(device: DeviceHistory) -> Decimal:
-    """Return the busy seconds per month of a device, without probes, at its past utilization."""
-    share = exact(device.busy_share or 0.0) * exact(device.up_share)
-    return share * MONTH_H * Decimal(int(HOUR_S))
-
-
-def days(count: float) -> str:
-    """Format a number of days."""
-    return f"{count:.1f} days"

@@ -9,8 +9,6 @@ from typing import Literal
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import summarized
 from costprobe.domain.costing.comparison.compare_rows import number, sifted
-from costprobe.domain.costing.probe.probe_basis import cost_sample
-from costprobe.domain.pricing.book import Terms
 
 # Fewer runs at a batch are not representative; a sweep has one long run per batch.
 LEAST_RUNS = 5
@@ -28,6 +26,7 @@ class BatchFigures:
         latency_p50_ms: Median latency of a pass.
         throughput_per_s: Items per second.
         energy_j: Joules per item; None if unknown.
+        above_idle_j: The part of it above idle power; None if unknown.
     """
 
     batch: int
@@ -36,22 +35,24 @@ class BatchFigures:
     latency_p50_ms: float
     throughput_per_s: float
     energy_j: float | None
+    above_idle_j: float | None = None
 
     @property
     def is_enough(self) -> bool:
         """Whether it was measured often enough to be reliable."""
         return self.source == "sweep" or self.runs >= LEAST_RUNS
 
-    def cost_per_inference(self, terms: Terms) -> float | None:
-        """Return currency per item; None if its energy is billed separately and unknown."""
-        priced = cost_sample(
-            terms,
-            terms,
-            window_s=1 / self.throughput_per_s,
-            inferences=1,
-            energy_per_inference_j=self.energy_j,
-        )
-        return None if priced is None else priced.per_inference
+    @property
+    def busy_w(self) -> float | None:
+        """Power of the device while it computes; None if unknown."""
+        return None if self.energy_j is None else self.energy_j * self.throughput_per_s
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power of the device without work; None if unknown."""
+        if self.energy_j is None or self.above_idle_j is None:
+            return None
+        return (self.energy_j - self.above_idle_j) * self.throughput_per_s
 
     @property
     def words(self) -> str:
@@ -174,7 +175,8 @@ def _figures(
         return None
     measured = [row for row in rows if row.fields.get("energy_scope") != "parent"]
     energy_j = _median(measured, "energy_per_inference_j")
-    return BatchFigures(batch, source, len(rows), latency, throughput, energy_j)
+    above_idle_j = _median(measured, "energy_above_idle_j")
+    return BatchFigures(batch, source, len(rows), latency, throughput, energy_j, above_idle_j)
 
 
 def _median(rows: Sequence[Point], field: str) -> float | None:

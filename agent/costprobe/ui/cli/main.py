@@ -41,13 +41,13 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "dashboard": CommandEntry(
         "costprobe.ui.cli.dashboard", "Serve the dashboard: costs, devices, alerts, live."
     ),
-    "price": CommandEntry(
-        "costprobe.ui.cli.price", "Show prices in force, and compare price plans."
-    ),
+    "price": CommandEntry("costprobe.ui.cli.price", "Show prices in force, and stored changes."),
     "compare": CommandEntry(
         "costprobe.ui.cli.compare", "Compare models, and find the cheapest within limits."
     ),
-    "advise": CommandEntry("costprobe.ui.cli.advise", "Suggest savings, each with its evidence."),
+    "savings": CommandEntry(
+        "costprobe.ui.cli.savings", "Compare what each workload costs a month on every supply."
+    ),
     "forecast": CommandEntry(
         "costprobe.ui.cli.forecast", "Show spend and forecast of each budget."
     ),

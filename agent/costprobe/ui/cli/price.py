@@ -23,7 +23,6 @@ from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.cli.what_if import command as what_if
 from costprobe.ui.text import iso, local
 
 END_OF_TIME_NS = 2**63 - 1
@@ -31,10 +30,7 @@ END_OF_TIME_NS = 2**63 - 1
 
 @click.group(cls=ExampleGroup)
 def command() -> None:
-    """Show prices in force, and compare price plans."""
-
-
-command.add_command(what_if)
+    """Show prices in force, and stored changes."""
 
 
 @command.command(

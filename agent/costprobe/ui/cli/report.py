@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 
 from costprobe.app.budgeting.budget_status import budget_overviews
-from costprobe.ui.cli.support.advice_history import history_of
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.plan_files import plans_of
 from costprobe.ui.cli.support.price_books import price_book
+from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.report.gather import ReportSources, report_of
 from costprobe.ui.report.model import Report
@@ -52,7 +52,7 @@ MODE = 0o644
     "--plans",
     "plans_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="TOML file of [[price]] tables: reservations that could be bought.",
+    help="TOML file of [[price]] tables: prices on offer.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_obj

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from costprobe.domain.advice.exclusive import together
 from costprobe.ui.report.model import Bucket, Outlook, Price, Report, ReportedChange, Spend, Trend
+from costprobe.ui.savings import document as savings_document
 from costprobe.ui.text import iso
 
 
@@ -41,11 +41,7 @@ def document(report: Report) -> dict[str, Any]:
         "trends": [_trend(trend) for trend in report.trends],
         "changes": [_change(change) for change in report.changes],
         "more_changes": report.more_changes,
-        "savings": [hint.document() for hint in report.hints],
-        "together": [
-            {"currency": combined.currency, "saving_per_month": str(combined.saving_per_month)}
-            for combined in together(report.hints)
-        ],
+        "savings": [savings_document(answer) for answer in report.savings],
         "budgets": [_outlook(outlook) for outlook in report.outlooks],
         "prices": [_price(price) for price in report.prices],
     }

@@ -13,7 +13,7 @@ from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import is_slice_kind
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
-from costprobe.domain.advice.registry import advice
+from costprobe.domain.advice.savings import savings
 from costprobe.domain.costing.budgets.budget import BudgetStatus
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
@@ -37,7 +37,7 @@ class ReportSources:
     Attributes:
         reader: The store.
         config: The configuration: model qualities and the tariff.
-        history: Input of the advisors.
+        history: Input of the savings.
         book: Current and past prices.
     """
 
@@ -77,7 +77,6 @@ def report_of(
     ]
     groups, left_out = compared(candidates)
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
-    hints, no_hints = advice(past.history)
 
     def currency_at(device: str, time_ns: int) -> str:
         return _currency(past, device, time_ns)
@@ -100,8 +99,7 @@ def report_of(
         trends=trends(priced, period),
         changes=listed,
         more_changes=unlisted,
-        hints=hints,
-        no_hints=no_hints,
+        savings=savings(past.history),
         outlooks=[outlook_of(status, note) for status, note in budgets],
         prices=_prices(past, config.electricity, until_ns),
     )

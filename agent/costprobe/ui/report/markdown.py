@@ -24,6 +24,7 @@ from costprobe.ui.report.words import (
     share,
     spend_change,
 )
+from costprobe.ui.savings import held_out_words, load_words
 from costprobe.ui.text import per_million_tokens
 
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -177,14 +178,17 @@ def _changes(report: Report) -> Iterator[str]:
 
 def _savings(report: Report) -> Iterator[str]:
     yield from ("", "## Possible savings")
-    if not report.hints:
+    found = [(answer, answer.best) for answer in report.savings if answer.best is not None]
+    if not found:
         yield from ("", "None.")
-    for number, hint in enumerate(report.hints, 1):
-        yield ""
-        saving = money(hint.saving_per_month, hint.currency)
-        yield f"{number}. **{escaped(hint.subject)}: {escaped(hint.action)}**, {escaped(saving)} a month"
-        yield from (f"   - {escaped(line)}" for line in hint.evidence)
-        yield from (f"   - if {escaped(line)}" for line in hint.assumes)
+    for number, (answer, supply) in enumerate(found, 1):
+        saving = money(supply.saving_per_month, answer.currency)
+        action = escaped(f"{answer.workload.name}: {supply.action}")
+        yield from ("", f"{number}. **{action}**, {escaped(saving)} a month")
+        yield f"   - load: {escaped(load_words(answer.workload))}"
+        if supply.held_out is not None:
+            yield f"   - {escaped(held_out_words(supply.held_out))}"
+        yield from (f"   - if {escaped(line)}" for line in supply.assumptions)
 
 
 def _outlooks(report: Report) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from costprobe.domain.advice.hint import Hint, NoHint
+from costprobe.domain.advice.savings import Answer
 from costprobe.domain.costing.comparison.compare import Group, LeftOut
 
 
@@ -233,8 +233,7 @@ class Report:
         trends: Cost over time of each model.
         changes: Changes, the newest first.
         more_changes: Changes that are not listed.
-        hints: Possible savings.
-        no_hints: Reasons why there is no hint, and the data that it needs.
+        savings: The supplies of each workload, the largest saving first.
         outlooks: Budget forecasts.
         prices: Prices in force.
     """
@@ -250,7 +249,6 @@ class Report:
     trends: Sequence[Trend]
     changes: Sequence[ReportedChange]
     more_changes: int
-    hints: Sequence[Hint]
-    no_hints: Sequence[NoHint]
+    savings: Sequence[Answer]
     outlooks: Sequence[Outlook]
     prices: Sequence[Price]

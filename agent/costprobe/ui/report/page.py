@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from costprobe import __version__
 from costprobe.core.money_text import money
-from costprobe.domain.advice.exclusive import exclusions, together
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.trends import step_ns
+from costprobe.ui.savings import held_out_words, load_words
 from costprobe.ui.text import per_million_tokens
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -47,8 +47,8 @@ def page(report: Report) -> str:
         trend_charts=[
             _trend_chart(report, index, trend, numbers) for index, trend in enumerate(report.trends)
         ],
-        excluded=exclusions(report.hints),
-        together=together(report.hints),
+        load_words=load_words,
+        held_out_words=held_out_words,
     )
 
 

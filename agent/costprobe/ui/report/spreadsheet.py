@@ -91,16 +91,11 @@ def _moves(report: Report) -> Iterator[Row]:
 
 
 def _plans(report: Report) -> Iterator[Row]:
-    for hint in report.hints:
-        saving = str(hint.saving_per_month)
-        yield (
-            "saving",
-            "",
-            f"{hint.subject}: {hint.action}",
-            "saving_per_month",
-            saving,
-            hint.currency,
-        )
+    for answer in report.savings:
+        if answer.best is not None:
+            what = f"{answer.workload.name}: {answer.best.action}"
+            saving = str(answer.best.saving_per_month)
+            yield "saving", "", what, "saving_per_month", saving, answer.currency
     for budget in report.outlooks:
         for quantity, amount in (
             ("amount", budget.planned),

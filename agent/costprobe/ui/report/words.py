@@ -109,8 +109,10 @@ def headline(report: Report) -> list[str]:
     if drifts:
         lines.append(f"Last drift: {drifts[0].title}.")
     saving: dict[str, Decimal] = {}
-    for hint in report.hints:
-        saving[hint.currency] = max(saving.get(hint.currency, Decimal(0)), hint.saving_per_month)
+    for answer in report.savings:
+        if answer.best is not None:
+            most = max(saving.get(answer.currency, Decimal(0)), answer.best.saving_per_month)
+            saving[answer.currency] = most
     lines += [
         f"Largest single saving: {money(most, currency)} per month of {MONTH_H} h."
         for currency, most in sorted(saving.items())

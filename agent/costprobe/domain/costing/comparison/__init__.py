@@ -1,1 +1,1 @@
-"""Comparing costs: models side by side, what-if prices, cost changes."""
+"""Comparing costs: models side by side, and cost changes."""

@@ -41,6 +41,11 @@ class Plan(Section, ABC):
         description="First day (UTC) on which the plan applies; several plans form a history.",
         examples=[date(2026, 1, 1)],
     )
+    name: Name | None = Field(
+        None,
+        description="Name in comparisons; by default the kind of plan.",
+        examples=["committed"],
+    )
     host_overhead: ExactShare = Field(
         Decimal(0),
         description=(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import Name
+from costprobe.core.config.fields import Name, Pause, key
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.rate import Quote
@@ -20,6 +20,15 @@ class SpotPlan(Plan, SourceConfig):
 
     plan: Literal["spot"] = Field(description="Kind of plan.", examples=["spot"])
     name: Name = Field("spot", description="Name under which the price history is stored.")
+    interruptions_per_month: Annotated[float, Field(ge=0, le=100_000)] | None = Field(
+        None, description="Expected interruptions, for `costprobe savings`.", examples=[3.0]
+    )
+    recovery_s: Pause = key(
+        "recovery",
+        0.0,
+        description="Time until work continues after an interruption, with the repeated work.",
+        examples=["10m"],
+    )
 
     @model_validator(mode="after")
     def _has_one_source(self) -> SpotPlan:

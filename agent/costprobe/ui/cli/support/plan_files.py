@@ -1,22 +1,27 @@
-"""Price plans from a file, and price books of alternative plans."""
+"""Price plans from a file or an option: alternatives to those of the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from costprobe.app.configuration import validated
 from costprobe.core.bounded import UnusableInputError, bounded_toml
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Device
-from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.plan import Plan
-from costprobe.domain.pricing.spot_prices import Spots
-from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.domain.pricing.plans.reserved import ReservedPlan
 from costprobe.ui.cli.support.loaded_config import bad_input
 
 MAX_FILE_BYTES = 1 << 20
+_PERCENT = 100
 
 
 def plans_of(file: Path) -> list[Plan]:
@@ -37,26 +42,55 @@ def plans_of(file: Path) -> list[Plan]:
     return [_plan(file, number, table) for number, table in enumerate(tables)]
 
 
+def reservations_of(text: str, plans: Sequence[Plan], devices: Sequence[Device]) -> list[Plan]:
+    """Return reservations of the on-demand plans; of the assumed list price if there are none.
+
+    Args:
+        text: Term and discount, such as "1y=35%".
+        plans: The configured plans.
+        devices: Every device of the host.
+
+    Raises:
+        click.ClickException: The text is not valid.
+    """
+    term, _, share = text.partition("=")
+    try:
+        discount = Decimal(share.strip().removesuffix("%"))
+    except ArithmeticError as error:
+        raise bad_input(f"--reserved {text}: write TERM=DISCOUNT, such as 1y=35%") from error
+    if share.strip().endswith("%"):
+        discount /= _PERCENT
+    rented = {
+        (plan.device, plan.unit): plan.model_dump(exclude={"plan", "valid_from", "name"})
+        for plan in sorted(plans, key=lambda plan: plan.valid_from)
+        if isinstance(plan, OnDemandPlan)
+    }
+    listed = [
+        {"device": device.name, "per_hour": assumed_rate(device, os.cpu_count() or 1).per_hour}
+        for device in devices
+    ]
+    name = f"reserved-{term.replace(' ', '')}-{(discount * _PERCENT).normalize():f}"
+    keys = {"plan": "reserved", "term": term.strip(), "discount": discount, "name": name}
+    return [_reservation({**own, **keys}) for own in rented.values() or listed]
+
+
+def _reservation(keys: Mapping[str, object]) -> Plan:
+    try:
+        return ReservedPlan.model_validate({**keys, "valid_from": _today()})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(str(part) for part in detail["loc"])
+        raise bad_input(f"--reserved: {where}: {detail['msg']}") from error
+
+
+def _today() -> date:
+    return datetime.now(tz=UTC).date()
+
+
 def _plan(file: Path, number: int, table: object) -> Plan:
+    if isinstance(table, dict):
+        table.setdefault("valid_from", _today())
     try:
         return validated({"price": [table]}, file).price[0]
     except ConfigError as error:
         raise bad_input(str(error).replace("price[0]", f"price[{number}]")) from error
-
-
-def book_of_plans(
-    plans: Sequence[Plan],
-    electricity: ElectricityConfig | None,
-    devices: Sequence[Device],
-    began: date,
-    spots: Spots,
-) -> PriceBook:
-    """Return a price book in which plans apply from a given day, whatever their valid_from."""
-    held = [plan.model_copy(update={"valid_from": began}) for plan in plans]
-    return PriceBook(held, electricity, devices, spots=lambda: spots)
-
-
-def name_of_plan(plan: Plan) -> str:
-    """Return a readable name of a plan."""
-    began: date = plan.valid_from
-    return f"{plan.plan.replace('_', ' ')} of {began}"

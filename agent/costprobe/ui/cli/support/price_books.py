@@ -19,6 +19,7 @@ from costprobe.app.accounting.timed_feed import FeedKind
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import Spots
@@ -42,9 +43,14 @@ def carbon_book(settings: LoadedConfig, devices: Sequence[Device]) -> CarbonBook
     return CarbonBook(carbon, config.electricity, devices, lambda: intensities)
 
 
-def known_spots(settings: LoadedConfig) -> Spots:
-    """Return the stored spot prices by plan; for a plan without any, those of its source."""
-    plans = [plan for plan in settings.config.price if isinstance(plan, SpotPlan)]
+def known_spots(settings: LoadedConfig, more: Sequence[Plan] = ()) -> Spots:
+    """Return the stored spot prices by plan; for a plan without any, those of its source.
+
+    Args:
+        settings: The configuration.
+        more: Plans besides those of the configuration.
+    """
+    plans = [plan for plan in (*settings.config.price, *more) if isinstance(plan, SpotPlan)]
     states = _states(settings) if plans else {}
     return {plan.name: _known(kind_of(plan.name), plan, states) for plan in plans}
 

@@ -1,8 +1,7 @@
-"""Stored rows, prepared for the advisors."""
+"""Stored rows, prepared for savings."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,23 +16,24 @@ from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
 from costprobe.core.row_spans import row_spans
+from costprobe.core.units import KWH_J
 from costprobe.domain.advice.device_history import DeviceHistory, Interval
-from costprobe.domain.advice.history import History, Offer
-from costprobe.domain.advice.mig_slice import board_slices, slices_of
+from costprobe.domain.advice.history import ExpectedLoad, History
+from costprobe.domain.advice.mig_profiles import board_slices, slices_of
 from costprobe.domain.advice.probe_history import Known, probe_histories
 from costprobe.domain.costing.comparison.compare_rows import number
-from costprobe.domain.pricing.book import TOGETHER, PriceBook, Terms
+from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.plan_files import book_of_plans, name_of_plan
-from costprobe.ui.cli.support.price_books import known_spots
+from costprobe.ui.cli.support.price_books import carbon_book
+from costprobe.ui.cli.support.savings_prices import prices_of
 
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
 
 def history_of(
-    settings: LoadedConfig, reader: StoreReader, since_ns: int, plans: Sequence[Plan]
+    settings: LoadedConfig, reader: StoreReader, since_ns: int, plans: Sequence[Plan] = ()
 ) -> History:
     """Read the history.
 
@@ -45,32 +45,40 @@ def history_of(
     """
     now_ns = time.time_ns()
     config = settings.config
-    devices = _devices(reader, since_ns, now_ns)
-    spots = known_spots(settings)
-    cpus = os.cpu_count() or 1
-    book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+    devices = devices_in(reader, since_ns)
     # Aggregated rows are excluded, because they are not samples.
     probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
     ends_ns, every_s = _probe_ends(probes), config.telemetry.aggregate_s
-    histories = {}
-    for device in devices:
-        terms, span = book.terms(device.name, now_ns), (since_ns, now_ns)
-        histories[device.name] = _device_history(reader, device, terms, span, ends_ns, every_s)
-    _add_services(reader, config, histories, since_ns, now_ns)
+    histories = {
+        device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
+        for device in devices
+    }
+    services = _add_services(reader, config, histories, since_ns, now_ns)
+    prices = prices_of(settings, devices, plans, now_ns)
+    carbon = carbon_book(settings, devices)
+    grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
     sweeps = reader.points("sweep", since_ns, now_ns)
     return History(
         devices=histories,
         probes=probe_histories(probes, sweeps, _known(config)),
+        services=services,
+        models={load.service: load.probe for load in config.workload if load.service is not None},
+        expected=[
+            ExpectedLoad(load.probe, load.profile())
+            for load in config.workload
+            if load.per_s is not None
+        ],
         rented_together=_rented_together(config, histories, now_ns),
-        offers=_offers(config, [*config.price, *plans], devices, now_ns),
+        prices=prices,
+        grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},
         zone=ZoneInfo(config.electricity.timezone) if config.electricity else None,
     )
 
 
-def _devices(reader: StoreReader, since_ns: int, now_ns: int) -> list[Device]:
+def devices_in(reader: StoreReader, since_ns: int) -> list[Device]:
     """Return the present devices; absent ones must not share the host's price."""
     newest: dict[str, Point] = {}
-    for row in reader.last("device", now_ns):
+    for row in reader.last("device", time.time_ns()):
         name = row.tags.get("device", "")
         identity = newest.get(name)
         if row.time_ns >= since_ns and parse_kind(row.tags.get("kind", "")):
@@ -106,7 +114,6 @@ def _device(row: Point) -> Device:
 def _device_history(
     reader: StoreReader,
     device: Device,
-    terms: Terms | None,
     span: tuple[int, int],
     ends_ns: Mapping[str, Sequence[int]],
     every_s: float,
@@ -115,7 +122,7 @@ def _device_history(
     device_ends_ns = sorted(
         end_ns for names, times in ends_ns.items() if _is_on(names, device) for end_ns in times
     )
-    history = DeviceHistory(device, terms, now_ns, device_ends_ns)
+    history = DeviceHistory(device, now_ns, device_ends_ns)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
     rows = [
@@ -135,7 +142,6 @@ def _interval(row: Point) -> Interval:
         row.time_ns,
         row.time_ns,
         util_pct=number(row, "util_pct"),
-        util_pct_max=_highest(row, "util_pct"),
         power_w=number(row, "power_w"),
         mem_used_bytes_max=_highest(row, "mem_used_bytes"),
     )
@@ -168,8 +174,8 @@ def _add_services(
     devices: Mapping[str, DeviceHistory],
     since_ns: int,
     now_ns: int,
-) -> None:
-    """Add the requests of services to the devices that they use."""
+) -> dict[str, tuple[str, ...]]:
+    """Add the requests of services to the devices that they use, and return these by service."""
     held = {service.name: set(service.devices) for service in config.service}
     for series in reader.series("cost", {"basis": "serving"}):
         names = series.tags.get("device", "").split(TOGETHER)
@@ -188,6 +194,7 @@ def _add_services(
         for name in held.get(row.tags.get("service", ""), ()):
             if name in devices:
                 devices[name].add_service(start_ns, end_ns, answered, is_complete=is_complete)
+    return {service: tuple(sorted(names & devices.keys())) for service, names in held.items()}
 
 
 def _known(config: Config) -> dict[str, Known]:
@@ -216,22 +223,6 @@ def _rented_together(
     names = [
         name
         for name, history in devices.items()
-        if history.device.is_board and name not in dedicated and history.terms is not None
+        if history.device.is_board and name not in dedicated
     ]
     return [tuple(names)] if len(names) > 1 else []
-
-
-def _offers(
-    config: Config, plans: Sequence[Plan], devices: Sequence[Device], now_ns: int
-) -> list[Offer]:
-    """Return the reservations among the plans, as if they started today."""
-    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
-    offers = []
-    for plan in plans:
-        if plan.plan != "reserved":
-            continue
-        book = book_of_plans([plan], config.electricity, devices, day, {})
-        terms_by_device = {device.name: book.terms(device.name, now_ns) for device in devices}
-        rates = {name: terms.rate for name, terms in terms_by_device.items() if terms is not None}
-        offers.append(Offer(name_of_plan(plan), rates))
-    return offers

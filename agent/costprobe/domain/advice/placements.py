@@ -1,0 +1,277 @@
+"""The workloads of a host, and the kinds of device on which each can run, as measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
+from costprobe.domain.advice.history import ExpectedLoad, History
+from costprobe.domain.advice.probe_history import LEAST_RUNS, BatchFigures, ProbeHistory
+from costprobe.domain.advice.supply import Placement, Watts
+from costprobe.domain.advice.workload import (
+    HOURS_A_WEEK,
+    Workload,
+    connected,
+    measured_load,
+    repeated_week,
+)
+
+# Headroom above the peak of memory in use.
+MEMORY_SPARE = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A workload with the placements that were measured.
+
+    Attributes:
+        workload: The workload.
+        placements: That of now first.
+        bound_ms: Configured bound of the median latency; None if there is none.
+        missing: Measurements that would allow further placements, as commands.
+    """
+
+    workload: Workload
+    placements: Sequence[Placement]
+    bound_ms: float | None = None
+    missing: Sequence[str] = field(default_factory=list)
+
+
+def measured_workloads(history: History) -> Iterator[Measured]:
+    """Yield the workloads of a host: of services, of devices without any, and of these together."""
+    named: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
+    present = {
+        name: tuple(device for device in devices if device in history.devices)
+        for name, devices in history.services.items()
+    }
+    for devices in connected(present.values()):
+        services = tuple(sorted(name for name, own in present.items() if set(own) & set(devices)))
+        probe = history.models.get(services[0], "") if len(services) == 1 else ""
+        named.append((devices, services, probe))
+    served = {device for devices, _, _ in named for device in devices}
+    expected = {load.probe for load in history.expected}
+    for device in _free_devices(history):
+        if device in served:
+            continue
+        probes = [p.probe for p in history.probes if p.device == device and p.probe not in expected]
+        named += [((device,), (), probe) for probe in probes or [""]]
+    named += [(devices, (), "") for devices in _together(history, [entry[0] for entry in named])]
+    for devices, services, probe in named:
+        workload = _measured(history, devices, services, probe)
+        yield _with_placements(history, workload)
+    for load in history.expected:
+        yield from _expected(history, load)
+
+
+def _free_devices(history: History) -> list[str]:
+    """Return boards and slices; the host's CPUs only if there is nothing else."""
+    devices = history.devices
+    divided = {device.device.parent for device in devices.values()}
+    chosen = [name for name, d in devices.items() if not d.device.is_host and name not in divided]
+    return chosen or list(devices)
+
+
+def _together(history: History, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return sets of devices of the same model, or rented together, that several workloads use."""
+    by_model: dict[str, list[str]] = {}
+    for group in groups:
+        for name in group:
+            device = history.devices[name].device
+            if device.is_board and name not in by_model.get(device.model, ()):
+                by_model.setdefault(device.model, []).append(name)
+    sets = {tuple(sorted(names)) for names in by_model.values() if len(names) > 1}
+    sets |= {tuple(sorted(names)) for names in history.rented_together}
+    return sorted(sets - set(groups))
+
+
+def _measured(
+    history: History, devices: tuple[str, ...], services: tuple[str, ...], probe: str
+) -> Workload:
+    histories = [history.devices[name] for name in devices]
+    idle_pct = max(DEVICE_KINDS[device.device.kind].idle_hour_pct for device in histories)
+    subject = ", ".join(services) or probe
+    span_hours = max(device.span_hours for device in histories)
+    on = " and ".join(devices)
+    return Workload(
+        name=f"{subject} on {on}" if subject else on,
+        devices=devices,
+        hours=measured_load(histories, idle_pct),
+        billed_hours=min(span_hours, max(len(device.known_hours) for device in histories)),
+        span_hours=span_hours,
+        origin=f"the utilization of {on}",
+        services=services,
+        probe=probe,
+        zone=history.zone,
+    )
+
+
+def _expected(history: History, load: ExpectedLoad) -> Iterator[Measured]:
+    """Yield a configured load on each accelerator that its probe runs on, in a typical week."""
+    for probe in history.probes:
+        if probe.probe != load.probe or not probe.present.is_enough:
+            continue
+        if probe.device not in _free_devices(history):
+            continue
+        profile = [per_s / probe.present.throughput_per_s for per_s in load.per_s]
+        now_h = history.devices[probe.device].now_ns // HOUR_NS
+        workload = Workload(
+            name=probe.subject,
+            devices=(probe.device,),
+            hours=repeated_week(profile, now_h - HOURS_A_WEEK, history.zone),
+            billed_hours=HOURS_A_WEEK,
+            span_hours=HOURS_A_WEEK,
+            origin=f"[[workload]] of {load.probe}",
+            probe=load.probe,
+            zone=history.zone,
+        )
+        yield _with_placements(history, workload)
+
+
+def _with_placements(history: History, workload: Workload) -> Measured:
+    own = next(
+        (p for p in history.probes if p.probe == workload.probe and p.device in workload.devices),
+        None,
+    )
+    now = _present(history, workload, own)
+    bound_ms = None if own is None else own.bound_ms
+    apart = [names for names in history.rented_together if _splits(names, workload.devices)]
+    if apart:
+        names = " and ".join(apart[0])
+        return Measured(
+            workload, [now], bound_ms, [f"{names} released together: they are one host"]
+        )
+    if own is None:
+        return Measured(workload, [now], bound_ms, [_probe_advice(workload)])
+    if not own.present.is_enough:
+        missing = f"costprobe probe {own.probe} --device {own.device}: {LEAST_RUNS} runs"
+        return Measured(workload, [now], bound_ms, [missing])
+    faster = [
+        _placed(history, own, figures, own, now)
+        for figures in _permitted(own, own.others, own)
+        if figures.throughput_per_s > own.present.throughput_per_s
+    ]
+    elsewhere, missing_probes = _elsewhere(history, workload, own)
+    return Measured(workload, [now, *faster, *elsewhere], bound_ms, missing_probes)
+
+
+def _splits(rented_together: Sequence[str], devices: Sequence[str]) -> bool:
+    """Return whether a workload uses some, but not all, of the devices of a host."""
+    shared = set(rented_together) & set(devices)
+    return bool(shared) and len(shared) < len(rented_together)
+
+
+def _present(history: History, workload: Workload, own: ProbeHistory | None) -> Placement:
+    devices = [history.devices[name] for name in workload.devices]
+    return Placement(
+        device=workload.devices[0],
+        words=" and ".join(workload.devices),
+        held=len(devices),
+        is_indivisible=any(
+            set(names) <= set(workload.devices) for names in history.rented_together
+        ),
+        least=_least(devices, devices[0]),
+        latency_p50_ms=None if own is None else own.present.latency_p50_ms,
+        watts=_watts(devices[0], None if own is None else own.present),
+        evidence="" if own is None else _evidence(own, own.present),
+    )
+
+
+def _elsewhere(
+    history: History, workload: Workload, own: ProbeHistory
+) -> tuple[list[Placement], list[str]]:
+    """Return the other kinds of device that run the model, and the probes that are missing."""
+    placements, missing = [], []
+    for name in history.devices:
+        if not _is_other_kind(history, name, workload):
+            continue
+        probes = [p for p in history.probes if p.model == own.model and p.device == name]
+        if not any(p.present.is_enough for p in probes):
+            missing.append(f"costprobe probe {own.probe} --device {name}: {LEAST_RUNS} runs")
+        for other in probes:
+            candidates = _permitted(own, (other.present, *other.others), other)
+            if candidates:
+                best = max(candidates, key=lambda figures: figures.throughput_per_s)
+                placements.append(_placed(history, other, best, own, None))
+    return placements, missing
+
+
+def _probe_advice(workload: Workload) -> str:
+    if workload.services:
+        names = " or ".join(workload.services)
+        return f'[[workload]] with service = "{names}" and probe = the name of a probe of its model'
+    return f"a [[probe]] of the model that runs on {' and '.join(workload.devices)}"
+
+
+def _is_other_kind(history: History, name: str, workload: Workload) -> bool:
+    if name not in history.devices or name in workload.devices:
+        return False
+    now, other = history.devices[workload.devices[0]].device, history.devices[name].device
+    return (now.kind, now.model) != (other.kind, other.model)
+
+
+def _permitted(
+    own: ProbeHistory, figures: Sequence[BatchFigures], other: ProbeHistory
+) -> list[BatchFigures]:
+    """Return the batches within the latency bound; without one, those that are no slower than now.
+
+    Without a bound a device of another kind may also be as slow as it is at the batch it is probed at.
+    """
+    bound_ms = own.bound_ms
+    if bound_ms is None:
+        bound_ms = max(own.present.latency_p50_ms, other.present.latency_p50_ms)
+    return [f for f in figures if f.is_enough and f.latency_p50_ms <= bound_ms]
+
+
+def _placed(
+    history: History,
+    probe: ProbeHistory,
+    figures: BatchFigures,
+    own: ProbeHistory,
+    now: Placement | None,
+) -> Placement:
+    """Return a batch of a probe as a placement: on the devices of now, or on another kind."""
+    device = history.devices[probe.device]
+    used = history.devices[own.device]
+    name = probe.device if now is None else now.words
+    return Placement(
+        device=probe.device,
+        words=f"{name}, batch {figures.batch}",
+        speed=figures.throughput_per_s / own.present.throughput_per_s,
+        held=0 if now is None else now.held,
+        is_indivisible=now is not None and now.is_indivisible,
+        least=_least([used], device) if now is None else now.least,
+        latency_p50_ms=figures.latency_p50_ms,
+        watts=_watts(device, figures),
+        evidence=_evidence(probe, figures),
+    )
+
+
+def _least(used: Sequence[DeviceHistory], device: DeviceHistory) -> int:
+    """Return how many devices hold the memory in use; those of now if it is unknown.
+
+    On a CPU the host's memory is used, which is not compared.
+    """
+    if device.device.is_host:
+        return 1
+    amounts = [history.mem_used_bytes_max for history in used]
+    known = [amount for amount in amounts if amount is not None]
+    if len(known) < len(amounts) or not device.mem_total_bytes:
+        return len(used)
+    return max(1, math.ceil(sum(known) * MEMORY_SPARE / device.mem_total_bytes))
+
+
+def _watts(device: DeviceHistory, figures: BatchFigures | None) -> Watts | None:
+    if figures is None or figures.busy_w is None:
+        return None
+    idle_w = figures.idle_w if figures.idle_w is not None else device.idle_w
+    return None if idle_w is None else Watts(idle_w, max(idle_w, figures.busy_w))
+
+
+def _evidence(probe: ProbeHistory, figures: BatchFigures) -> str:
+    return (
+        f"{probe.subject}, batch {figures.batch}: {figures.throughput_per_s:,.4g} a second,"
+        f" p50 {figures.latency_p50_ms:.4g} ms ({figures.words})"
+    )

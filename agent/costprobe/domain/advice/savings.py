@@ -1,0 +1,345 @@
+"""Every supply of every workload, by what a month on it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from costprobe.core.units import HOUR_S
+from costprobe.domain.advice.history import History
+from costprobe.domain.advice.placements import Measured, measured_workloads
+from costprobe.domain.advice.supply import (
+    HEADROOM,
+    Choice,
+    HeldOut,
+    MonthlyCost,
+    Placement,
+    Price,
+    break_even_share,
+    interval,
+    monthly_cost,
+    scaled_counts,
+    tested,
+    with_base,
+)
+from costprobe.domain.advice.switched_off import idle_blocks, words_of
+from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, Workload
+from costprobe.domain.costing.money import exact
+
+# A week contains every hour of the weekly pattern.
+LEAST_DAYS = 7.0
+# Share of the held-out hours in which a supply may lack capacity for a minute.
+SHORT_SHARE_MAX = 0.01
+# A smaller saving is within the noise of the measurements.
+LEAST_SHARE = Decimal("0.01")
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """A way to run a workload.
+
+    Attributes:
+        choice: Devices, their number and their price.
+        action: The choice as text.
+        cost_per_month: Currency for 730 h, electricity included if it is billed separately.
+        electricity_per_month: That electricity; None if its power is unknown.
+        energy_kwh_per_month: Electricity used; None if the power is unknown.
+        carbon_kg_per_month: Its emissions; None if unknown.
+        saving_per_month: Currency that it costs less than now.
+        saving_low, saving_high: 95 % interval of it, from its spread over days; None if unknown.
+        capacity_share: Capacity divided by the load of the highest minute; None without load.
+        held_out: Its result on weeks that it was not decided from; None without any.
+        break_even_share: Share of the hours from which a price that is always paid is cheaper than
+            the present one by the hour; None for other prices.
+        months_to_break_even: Until the purchase price of owned devices is saved; None if never, or
+            if nothing is bought.
+    """
+
+    choice: Choice
+    action: str
+    cost_per_month: Decimal
+    electricity_per_month: Decimal | None
+    energy_kwh_per_month: float | None
+    carbon_kg_per_month: float | None
+    saving_per_month: Decimal
+    saving_low: float | None
+    saving_high: float | None
+    capacity_share: float | None
+    held_out: HeldOut | None
+    break_even_share: Decimal | None
+    months_to_break_even: float | None
+
+    @property
+    def cash(self) -> Decimal:
+        """Purchase price of the devices to buy."""
+        base = self.choice.base_price
+        bought = self.choice.count * self.choice.price.cash
+        return bought + (self.choice.base * base.cash if base else Decimal(0))
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the cost rests on and was not measured."""
+        return [*_assumptions(self.choice)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a workload costs now, and on other supplies.
+
+    Attributes:
+        workload: The workload.
+        bound_ms: Configured bound of the median latency; None if there is none.
+        currency: ISO 4217 code; empty without a price.
+        now: What it runs on; None if its cost is unknown.
+        supplies: Cheaper ones, the largest saving first.
+        rejected: Cheaper ones that failed on the held-out weeks, each with the reason.
+        needs: What is missing for further supplies.
+    """
+
+    workload: Workload
+    bound_ms: float | None
+    currency: str
+    now: Supply | None
+    supplies: Sequence[Supply]
+    rejected: Sequence[tuple[str, str]]
+    needs: Sequence[str]
+
+    @property
+    def best(self) -> Supply | None:
+        """The supply with the largest saving; None if none is cheaper."""
+        return next(iter(self.supplies), None)
+
+
+def savings(history: History) -> list[Answer]:
+    """Return the answer for each workload, the largest saving first."""
+    answers = [_answer(history, measured) for measured in measured_workloads(history)]
+    return sorted(
+        answers,
+        key=lambda answer: -answer.supplies[0].saving_per_month if answer.supplies else Decimal(0),
+    )
+
+
+def _answer(history: History, measured: Measured) -> Answer:
+    workload, placement = measured.workload, measured.placements[0]
+    currency, missing = _missing(history, measured)
+    needs = [*missing, *measured.missing]
+    if missing:
+        return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
+    fit, held_out = workload.split()
+    if not held_out:
+        needs.append("three weeks of utilization: hours to switch off are tested on the last one")
+    price = history.prices[placement.device][0]
+    if price.rate.plan == "assumed":
+        needs.append(f"the price of {placement.words} in [[price]]: it is only assumed")
+    now = monthly_cost(workload, Choice(placement, (placement.held,) * HOURS_A_WEEK, price))
+    if now.total is None:
+        needs.append(_watts_needed(placement))
+        return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
+    supplies, rejected = [], []
+    least = max(_CENT, now.total * LEAST_SHARE)
+    for choice in _choices(workload, measured.placements, history.prices, fit, held_out):
+        cost = monthly_cost(workload, choice)
+        if choice.price.rate.currency != currency or cost.total is None:
+            if cost.total is None:
+                needs.append(_watts_needed(choice.placement))
+            continue
+        supply = _supply(history, workload, choice, (now, cost), held_out)
+        reason = _failed(supply)
+        if supply.saving_per_month >= least and not reason:
+            supplies.append(supply)
+        elif supply.saving_per_month >= least:
+            rejected.append((supply.action, reason))
+    supplies.sort(key=lambda supply: (-supply.saving_per_month, supply.action))
+    as_now = Choice(placement, (placement.held,) * HOURS_A_WEEK, price)
+    return Answer(
+        workload=workload,
+        bound_ms=measured.bound_ms,
+        currency=currency,
+        now=_supply(history, workload, as_now, (now, now), {}),
+        supplies=supplies,
+        rejected=rejected,
+        needs=list(dict.fromkeys(needs)),
+    )
+
+
+def _missing(history: History, measured: Measured) -> tuple[str, list[str]]:
+    """Return the currency, empty without a price, and what an answer requires and does not have."""
+    workload = measured.workload
+    prices = [history.prices.get(name) for name in workload.devices]
+    known = [found[0] for found in prices if found]
+    on = " and ".join(workload.devices)
+    if len(known) < len(prices):
+        return "", [f"a price of {on} in [[price]]"]
+    rates = {(price.rate.currency, price.rate.per_hour, price.rate.plan) for price in known}
+    if len(rates) > 1:
+        return "", [f"one price of {on}: they are priced differently"]
+    currency = known[0].rate.currency
+    if workload.days < LEAST_DAYS:
+        return currency, [f"{LEAST_DAYS:g} days of utilization; there are {workload.days:.1f}"]
+    return currency, []
+
+
+def _choices(
+    workload: Workload,
+    placements: Sequence[Placement],
+    prices: Mapping[str, Sequence[Price]],
+    fit: Mapping[int, HourLoad],
+    held_out: Mapping[int, HourLoad],
+) -> Iterator[Choice]:
+    """Yield every combination of placement, schedule and price."""
+    peak = max(hour.peak for hour in fit.values())
+    blocks = idle_blocks(fit, held_out, workload.zone)
+    off = {slot for block in blocks for slot in block.hours_of_week}
+    for placement in placements:
+        count = placement.needed(peak)
+        schedules = [("", (count,) * HOURS_A_WEEK)]
+        if count > 1 and not placement.is_indivisible:
+            scaled = scaled_counts(fit, workload, placement)
+            if min(scaled) < count:
+                schedules.append(("scaled by the hour of the week", scaled))
+        if off:
+            words = f"off {words_of(blocks)}"
+            for title, counts in list(schedules):
+                kept = tuple(0 if slot in off else n for slot, n in enumerate(counts))
+                schedules.append((f"{title}, {words}" if title else words, kept))
+        priced = prices.get(placement.device, ())
+        for title, counts in schedules:
+            for price in priced:
+                if price.is_always_paid and title and not price.electricity_per_j:
+                    continue
+                choice = Choice(placement, counts, price, schedule=title)
+                yield choice
+                if price.is_always_paid:
+                    continue
+                mixed = (with_base(choice, base) for base in priced if _may_mix(base, price))
+                yield from (found for found in mixed if found is not None)
+
+
+def _may_mix(base: Price, price: Price) -> bool:
+    same = base.rate.currency == price.rate.currency
+    return base.is_always_paid and same and base.electricity_per_j == price.electricity_per_j
+
+
+def _supply(
+    history: History,
+    workload: Workload,
+    choice: Choice,
+    costs: tuple[MonthlyCost, MonthlyCost],
+    held_out: Mapping[int, HourLoad],
+) -> Supply:
+    """Return a supply from the cost of the present one and its own, both known."""
+    before, cost = costs
+    total = cost.hardware + (cost.electricity or 0)
+    total_before = before.hardware + (before.electricity or 0)
+    low, high = interval(before, cost) or (None, None)
+    grams = history.grams_per_kwh.get(choice.placement.device)
+    is_known = grams is not None and cost.energy_kwh is not None
+    peak = workload.peak
+    return Supply(
+        choice=choice,
+        action=_action(choice),
+        cost_per_month=_cents(total),
+        electricity_per_month=None if cost.electricity is None else _cents(cost.electricity),
+        energy_kwh_per_month=cost.energy_kwh,
+        carbon_kg_per_month=(cost.energy_kwh or 0) * (grams or 0) / 1000 if is_known else None,
+        saving_per_month=_cents(total_before - total),
+        saving_low=low,
+        saving_high=high,
+        capacity_share=choice.count * choice.placement.speed / peak if peak else None,
+        held_out=tested(held_out, workload, choice) if held_out else None,
+        break_even_share=_break_even_share(history, workload, choice),
+        months_to_break_even=_break_even(choice, total_before, cost),
+    )
+
+
+def _break_even_share(history: History, workload: Workload, choice: Choice) -> Decimal | None:
+    now, price = history.prices[workload.devices[0]][0], choice.price
+    if now.is_always_paid or not price.is_always_paid:
+        return None
+    watts = choice.placement.watts
+    drawn_j = exact(0.0 if watts is None else watts.busy_w * HOUR_S)
+    on_demand = now.rate.per_hour + drawn_j * exact(now.electricity_per_j)
+    return break_even_share(
+        price.rate.per_hour, on_demand, drawn_j * exact(price.electricity_per_j)
+    )
+
+
+def _break_even(choice: Choice, before: Decimal, cost: MonthlyCost) -> float | None:
+    """Return cash / (cost now - running cost), because depreciation is not paid a second time."""
+    price = choice.price
+    if not price.cash:
+        return None
+    running = choice.count * price.running_per_month + (cost.electricity or Decimal(0))
+    saved = before - running
+    return float(choice.count * price.cash / saved) if saved > 0 else None
+
+
+def _failed(supply: Supply) -> str:
+    """Return why a supply did not carry the held-out weeks; empty if it did, or there are none."""
+    held_out = supply.held_out
+    if held_out is None or held_out.hours_short <= SHORT_SHARE_MAX * held_out.hours:
+        return ""
+    return (
+        f"too small in {held_out.hours_short} of the last {held_out.hours} hours, from which it was"
+        " not decided"
+    )
+
+
+def _action(choice: Choice) -> str:
+    placement, count = choice.placement, choice.count
+    if placement.held and count < placement.held:
+        words = f"{count} of {placement.words}"
+    else:
+        words = placement.words if placement.held or count == 1 else f"{count} x {placement.words}"
+    parts = [words, choice.schedule]
+    if choice.base_price is not None:
+        rest = f", the rest {choice.price.words}" if choice.base < choice.count else ""
+        parts.append(f"{choice.base} {choice.base_price.words}{rest}")
+    else:
+        parts.append(choice.price.words)
+    return "; ".join(part for part in parts if part)
+
+
+def _assumptions(choice: Choice) -> Iterator[str]:
+    placement = choice.placement
+    if placement.evidence:
+        yield f"the devices run only this model, measured by {placement.evidence}"
+    if not placement.held:
+        yield f"{HEADROOM:.0%} of the capacity is free at the highest minute"
+    elif choice.count < placement.held:
+        yield (
+            f"{HEADROOM:.0%} of the capacity is free at the highest minute, and the load of several"
+            " devices can share one"
+        )
+    if choice.schedule.startswith("scaled"):
+        yield "devices start before the hour in which they are needed"
+    if 0 in choice.counts:
+        yield "no service must be available in the hours off"
+    for price in (choice.price, choice.base_price):
+        if price is not None and price.is_always_paid and price.rate.plan == "reserved":
+            yield "the devices are needed for the whole term"
+        if (
+            price is not None
+            and price.rate.plan == "spot"
+            and price.interruptions_per_month is None
+        ):
+            yield "interruptions cost nothing: set interruptions_per_month and recovery in the plan"
+        if price is not None and price.interruptions_per_month:
+            yield (
+                f"{price.interruptions_per_month:g} interruptions a month, each losing"
+                f" {price.recovery_s:g} s of work"
+            )
+
+
+def _watts_needed(placement: Placement) -> str:
+    return (
+        f"the power of {placement.words}, because electricity is billed separately: run a probe of"
+        " the model on it"
+    )
+
+
+def _cents(amount: Decimal) -> Decimal:
+    """Round to cents: more digits would exceed the precision of the measurements."""
+    return amount.quantize(_CENT, ROUND_HALF_EVEN)

@@ -1,0 +1,307 @@
+"""What a workload costs a month on a number of devices at a price, by replaying its hours."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from costprobe.core.units import HOUR_S, KWH_J, MONTH_H
+from costprobe.domain.advice.workload import (
+    HOURS_A_DAY,
+    HOURS_A_WEEK,
+    HourLoad,
+    Workload,
+    hour_of_week,
+)
+from costprobe.domain.costing.money import exact
+from costprobe.domain.pricing.rate import Rate
+
+# Free capacity at the highest minute: load grows, and latency rises before a device is saturated.
+HEADROOM = 0.2
+# Two-sided 95 % of a normal distribution.
+_Z = 1.96
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """Power of a device.
+
+    Attributes:
+        idle_w: Without work.
+        busy_w: While it computes.
+    """
+
+    idle_w: float
+    busy_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A kind of device on which the workload can run, as measured.
+
+    Attributes:
+        device: Name of a device of this kind; its price applies.
+        words: The kind as text, such as "gpu0", "cpu, batch 8".
+        speed: Throughput relative to a device that it runs on now.
+        held: How many the workload runs on now; 0 for another kind.
+        is_indivisible: Whether these are rented together, so that none can be released alone.
+        least: How many the memory in use needs.
+        latency_p50_ms: Median latency of the model; None if unknown.
+        watts: None if unknown.
+        evidence: What was measured.
+    """
+
+    device: str
+    words: str
+    speed: float = 1.0
+    held: int = 0
+    is_indivisible: bool = False
+    least: int = 1
+    latency_p50_ms: float | None = None
+    watts: Watts | None = None
+    evidence: str = ""
+
+    def needed(self, peak: float) -> int:
+        """Return how many devices carry a peak load with headroom, at most those that carry it now."""
+        count = max(self.least, math.ceil(peak / self.speed / (1 - HEADROOM) - _ROUNDING))
+        if self.is_indivisible:
+            return self.held
+        return min(count, self.held) if self.held else count
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price of a kind of device.
+
+    Attributes:
+        words: The plan as text.
+        rate: Per device-hour.
+        electricity_per_j: Currency per joule; 0 if the rate includes electricity.
+        is_always_paid: Whether hours are paid for in which the device is off.
+        cash: Purchase price of an owned device.
+        running_per_month: Its monthly costs beside electricity and depreciation.
+        interruptions_per_month: Expected interruptions of a spot device; None if unknown.
+        recovery_s: Time until the work continues after an interruption, with the repeated work.
+    """
+
+    words: str
+    rate: Rate
+    electricity_per_j: float = 0.0
+    is_always_paid: bool = False
+    cash: Decimal = Decimal(0)
+    running_per_month: Decimal = Decimal(0)
+    interruptions_per_month: float | None = None
+    recovery_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A supply of a workload.
+
+    Attributes:
+        placement: The kind of device.
+        counts: Number of devices in each hour of the week, 0 = Monday 00:00.
+        price: Price of the devices, beside those of the base.
+        base: Number of devices that are paid for in every hour at the price of the base.
+        base_price: None without a base.
+        schedule: The counts as text.
+    """
+
+    placement: Placement
+    counts: tuple[int, ...]
+    price: Price
+    base: int = 0
+    base_price: Price | None = None
+    schedule: str = ""
+
+    @property
+    def count(self) -> int:
+        """Largest number of devices."""
+        return max(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyCost:
+    """Result of a replay, for a month of 730 h.
+
+    Attributes:
+        hardware: Currency for devices, exact.
+        electricity: Currency for electricity billed separately; None if the power is unknown.
+        energy_kwh: None if the power is unknown.
+        by_day: Currency by number of the day since 1970, each scaled to a month.
+    """
+
+    hardware: Decimal
+    electricity: Decimal | None
+    energy_kwh: float | None
+    by_day: Mapping[int, float]
+
+    @property
+    def total(self) -> Decimal | None:
+        """Hardware and electricity; None if the latter is unknown."""
+        return None if self.electricity is None else self.hardware + self.electricity
+
+
+def monthly_cost(workload: Workload, choice: Choice) -> MonthlyCost:
+    """Replay a workload's hours on a supply.
+
+    Devices paid by the hour cost their price in the hours in which they are up, and only in the share
+    of the time in which the workload's devices existed; others cost it in every hour. A device draws
+    its idle power while it is up, and the rest of its busy power while it computes:
+    E = 3,600 s x (up x P_idle + load / speed x (P_busy - P_idle)).
+    """
+    price = choice.price
+    billed = exact(workload.billed_hours) / workload.span_hours
+    up_by_hour = {n: choice.counts[hour_of_week(n, workload.zone)] for n in workload.hours}
+    rates = {up: _hardware_per_h(up, choice, billed) for up in set(up_by_hour.values())}
+    hardware = sum((rates[up] for up in up_by_hour.values()), Decimal(0)) / len(up_by_hour)
+    energy_j = _energy_j(workload, choice.placement, up_by_hour, float(billed))
+    energy_kwh = electricity = None
+    if energy_j is not None:
+        energy_kwh = math.fsum(energy_j.values()) / len(energy_j) * MONTH_H / KWH_J
+        electricity = exact(energy_kwh * KWH_J * price.electricity_per_j)
+    elif price.electricity_per_j == 0:
+        electricity = Decimal(0)
+    days: dict[int, list[float]] = {}
+    for number, up in up_by_hour.items():
+        power_cost = energy_j[number] * price.electricity_per_j if energy_j else 0.0
+        cost = MONTH_H * (float(rates[up]) + power_cost)
+        days.setdefault(number // HOURS_A_DAY, []).append(cost)
+    by_day = {day: statistics.fmean(costs) for day, costs in days.items()}
+    return MonthlyCost(MONTH_H * hardware, electricity, energy_kwh, by_day)
+
+
+def _hardware_per_h(up: int, choice: Choice, billed: Decimal) -> Decimal:
+    """Return the cost of an hour, with the expected cost of a spot device's interruptions."""
+    price = choice.price
+    count = choice.count if price.is_always_paid else max(0, up - choice.base)
+    share = Decimal(1) if price.is_always_paid else billed
+    lost = exact((price.interruptions_per_month or 0) * price.recovery_s / HOUR_S) / MONTH_H
+    base = choice.base * choice.base_price.rate.per_hour if choice.base_price else Decimal(0)
+    return count * share * price.rate.per_hour * (1 + lost) + base
+
+
+def _energy_j(
+    workload: Workload, placement: Placement, up_by_hour: Mapping[int, int], billed: float
+) -> dict[int, float] | None:
+    watts = placement.watts
+    if watts is None:
+        return None
+    energy_j = {}
+    for number, up in up_by_hour.items():
+        busy = min(float(up), workload.hours[number].mean / placement.speed)
+        power_w = up * watts.idle_w + busy * (watts.busy_w - watts.idle_w)
+        energy_j[number] = power_w * HOUR_S * billed
+    return energy_j
+
+
+def interval(now: MonthlyCost, other: MonthlyCost) -> tuple[float, float] | None:
+    """Return the 95 % interval of a monthly saving, from its spread over days; None for one day."""
+    savings = [now.by_day[day] - other.by_day[day] for day in now.by_day]
+    if len(savings) <= 1:
+        return None
+    half = _Z * statistics.stdev(savings) / math.sqrt(len(savings))
+    mean = statistics.fmean(savings)
+    return mean - half, mean + half
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A supply on the held-out weeks, from which it was not decided.
+
+    Attributes:
+        hours: Number of these hours.
+        hours_short: Hours in which the load of a minute exceeded the capacity.
+        refused_per_week: Mean requests in hours in which everything was off.
+        refused_per_week_max: Those of the worst week.
+    """
+
+    hours: int
+    hours_short: int
+    refused_per_week: float
+    refused_per_week_max: float
+
+
+def tested(held_out: Mapping[int, HourLoad], workload: Workload, choice: Choice) -> HeldOut:
+    """Replay held-out hours on a supply."""
+    hours_short = 0
+    refused: dict[int, float] = {}
+    first = min(held_out)
+    for number, hour in held_out.items():
+        up = choice.counts[hour_of_week(number, workload.zone)]
+        is_as_now = choice.placement.held and up >= choice.placement.held
+        if (
+            not is_as_now
+            and hour.peak > up * choice.placement.speed
+            and not (up == 0 and hour.is_idle)
+        ):
+            hours_short += 1
+        week = (number - first) // HOURS_A_WEEK
+        refused[week] = refused.get(week, 0.0) + (hour.requests if up == 0 else 0.0)
+    return HeldOut(
+        hours=len(held_out),
+        hours_short=hours_short,
+        refused_per_week=statistics.fmean(refused.values()),
+        refused_per_week_max=max(refused.values()),
+    )
+
+
+def scaled_counts(
+    hours: Mapping[int, HourLoad], workload: Workload, placement: Placement
+) -> tuple[int, ...]:
+    """Return the devices that each hour of the week needed at its highest minute, at least one."""
+    everywhere = placement.needed(max(hour.peak for hour in hours.values()))
+    peaks: dict[int, float] = {}
+    for number, hour in hours.items():
+        slot = hour_of_week(number, workload.zone)
+        peaks[slot] = max(peaks.get(slot, 0.0), hour.peak)
+    return tuple(
+        placement.needed(peaks[slot]) if slot in peaks else everywhere
+        for slot in range(HOURS_A_WEEK)
+    )
+
+
+def with_base(choice: Choice, base_price: Price) -> Choice | None:
+    """Return a choice of which a part is paid in every hour; None if none of it is best, or all.
+
+    The base is the number of devices at which k x fixed price + the remaining device-hours x hourly
+    price is lowest over the hours of the week.
+    """
+
+    def cost(base: int) -> Decimal:
+        rest = sum(max(0, count - base) for count in choice.counts)
+        hourly = choice.price.rate.per_hour * rest / HOURS_A_WEEK
+        return base * base_price.rate.per_hour + hourly
+
+    base = min(range(choice.count + 1), key=cost)
+    if base in (0, choice.count):
+        return None
+    return Choice(choice.placement, choice.counts, choice.price, base, base_price, choice.schedule)
+
+
+def break_even_share(
+    fixed_per_hour: Decimal,
+    on_demand_per_hour: Decimal,
+    electricity_per_hour: Decimal = Decimal(0),
+) -> Decimal | None:
+    """Return the break-even utilization of a device that is paid for in every hour.
+
+    An on-demand device is paid for only in hours of use; a reserved or owned one in every hour, plus
+    electricity if that is paid separately. Their costs are equal at
+    share x on_demand = fixed + share x electricity.
+
+    Args:
+        fixed_per_hour: Currency per hour of the reserved or owned device.
+        on_demand_per_hour: Currency per hour of on-demand use, electricity included.
+        electricity_per_hour: Currency for the fixed device's electricity in an hour of use.
+
+    Returns:
+        None if on demand costs no more than the electricity, so that there is no break-even;
+        above 1 if on demand is always cheaper.
+    """
+    saved = on_demand_per_hour - electricity_per_hour
+    return fixed_per_hour / saved if saved > 0 else None

@@ -1,0 +1,163 @@
+"""The load of a workload by hour, in devices of the kind that it runs on now.
+
+A load of 0.3 keeps one such device busy for 30 % of the time. Utilization as NVML defines it, the share
+of time with a running kernel, is an upper bound of the load: a device at 100 % may serve more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+from costprobe.core.units import HOUR_S
+from costprobe.domain.advice.device_history import MINUTES, DeviceHistory
+
+HOURS_A_DAY, HOURS_A_WEEK = 24, 168
+_MINUTE_S = 60.0
+# Of four weeks the last one is held out, of three as well; fewer have none.
+_WEEKS_WITH_HOLDOUT, _HELD_OUT_ONE_IN = 3, 3
+
+
+@dataclass(frozen=True, slots=True)
+class HourLoad:
+    """The load of an hour.
+
+    Attributes:
+        mean: Mean number of busy devices.
+        peak: That of the minute with the highest load.
+        requests: Requests that services answered.
+        is_idle: Whether no device was busy and no request was answered.
+    """
+
+    mean: float
+    peak: float
+    requests: float = 0.0
+    is_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What devices did, or are expected to do.
+
+    Attributes:
+        name: Display name, such as "chat on gpu0".
+        devices: Names of the devices that it runs on now.
+        hours: Load by hour number since 1970, UTC; hours without telemetry are absent.
+        billed_hours: Hours in which its devices existed and were paid for.
+        span_hours: Hours from the first with telemetry until now.
+        origin: Where the load comes from, as text.
+        services: Names of the services that it consists of.
+        probe: Name of the probe of its model; empty if there is none.
+        zone: Time zone of its hours of the week; None for the host's own.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    hours: Mapping[int, HourLoad]
+    billed_hours: int
+    span_hours: int
+    origin: str
+    services: tuple[str, ...] = ()
+    probe: str = ""
+    zone: tzinfo | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean number of busy devices."""
+        return math.fsum(hour.mean for hour in self.hours.values()) / len(self.hours)
+
+    @property
+    def peak(self) -> float:
+        """Number of busy devices in the minute with the highest load."""
+        return max(hour.peak for hour in self.hours.values())
+
+    @property
+    def days(self) -> float:
+        """Days of known load."""
+        return len(self.hours) / HOURS_A_DAY
+
+    @property
+    def coverage(self) -> float:
+        """Share of the span with known load."""
+        return min(1.0, len(self.hours) / self.span_hours)
+
+    def split(self) -> tuple[dict[int, HourLoad], dict[int, HourLoad]]:
+        """Return the hours that a decision is made from, and the held-out weeks it is tested on.
+
+        The last third of the whole weeks is held out; of less than three weeks none.
+        """
+        weeks = self.span_hours // HOURS_A_WEEK
+        if weeks < _WEEKS_WITH_HOLDOUT:
+            return dict(self.hours), {}
+        held_out_h = max(1, weeks // _HELD_OUT_ONE_IN) * HOURS_A_WEEK
+        border = max(self.hours) + 1 - held_out_h
+        before = {number: hour for number, hour in self.hours.items() if number < border}
+        after = {number: hour for number, hour in self.hours.items() if number >= border}
+        return (before, after) if before else (after, {})
+
+
+def measured_load(devices: Sequence[DeviceHistory], idle_pct: float) -> dict[int, HourLoad]:
+    """Return the load of devices in the hours in which all of them have telemetry.
+
+    Args:
+        devices: At least one.
+        idle_pct: Mean utilization in percent below which an hour is idle.
+    """
+    shared = set.intersection(*({*device.known_hours} for device in devices))
+    load = {}
+    for number in sorted(shared):
+        hours = [device.hours[number] for device in devices]
+        shares = [hour.util_pct for hour in hours]
+        known = [share for share in shares if share is not None]
+        if len(known) < len(shares):
+            continue
+        peak_s = max(math.fsum(hour.busy_s_by_minute[m] for hour in hours) for m in range(MINUTES))
+        # A window of a service counts on each of its devices.
+        requests = max(hour.requests for hour in hours)
+        has_requests = requests > 0 or any(hour.is_doubtful for hour in hours)
+        load[number] = HourLoad(
+            mean=math.fsum(known) / 100,
+            peak=peak_s / _MINUTE_S,
+            requests=requests,
+            is_idle=max(known) < idle_pct and not has_requests,
+        )
+    return load
+
+
+def repeated_week(profile: Sequence[float], first: int, zone: tzinfo | None) -> dict[int, HourLoad]:
+    """Return a week with a given load by hour of the week, 0 = Monday 00:00.
+
+    Args:
+        profile: Mean number of busy devices for each of the 168 hours.
+        first: Number of the first hour since 1970, UTC.
+        zone: Time zone of the profile.
+    """
+    loads = (
+        (number, profile[hour_of_week(number, zone)])
+        for number in range(first, first + HOURS_A_WEEK)
+    )
+    return {number: HourLoad(load, load, is_idle=load == 0) for number, load in loads}
+
+
+def hour_of_week(number: int, zone: tzinfo | None) -> int:
+    """Return the hour of the week (0 = Monday 00:00) of an hour number since 1970."""
+    local = datetime.fromtimestamp(number * int(HOUR_S), UTC).astimezone(zone)
+    return local.weekday() * HOURS_A_DAY + local.hour
+
+
+def connected(groups: Iterable[Iterable[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of names that are connected by groups, each sorted.
+
+    Services that share a device are one workload, and so are the services that share with these.
+    """
+    sets: list[set[str]] = []
+    for group in groups:
+        own = set(group)
+        apart = [names for names in sets if not names & own]
+        for names in sets:
+            if names & own:
+                own |= names
+        sets = [*apart, own]
+    yield from sorted(tuple(sorted(names)) for names in sets if names)

@@ -1,0 +1,139 @@
+"""`costprobe savings`: what each workload costs a month, now and on every other supply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from costprobe.core.money_text import money
+from costprobe.domain.advice.savings import Answer, Supply, savings
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
+from costprobe.ui.cli.support.plan_files import plans_of, reservations_of
+from costprobe.ui.cli.support.savings_history import devices_in, history_of
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.savings import document, held_out_words, load_words
+from costprobe.ui.text import local
+
+# Supplies of a workload that are printed; --json has all of them.
+SHOWN = 3
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe savings  # what would cost less, from the last 30 days",
+        "costprobe savings --reserved 1y=40% --reserved 3y=60%  # and with reservations at a discount",
+        "costprobe savings --plans plans.toml --model ranker  # with offers, one model only",
+    ),
+)
+@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
+@click.option("--service", shell_complete=STORED_SERVICES, help="Only workloads of this service.")
+@click.option("--model", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
+@click.option(
+    "--plans",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="TOML file of [[price]] tables: prices on offer.",
+)
+@click.option(
+    "--reserved",
+    "reservations",
+    multiple=True,
+    help="A reservation of the on-demand price, as TERM=DISCOUNT: 1y=35%. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Every supply as JSON.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    since_ns: int,
+    service: str | None,
+    model: str | None,
+    file: Path | None,
+    reservations: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Compare what each workload costs a month (730 h) now and on every other supply.
+
+    A workload is what a service, or a device without one, did in each hour. A supply is a number of
+    devices on which the model was measured, a schedule, and a price: fewer devices, another batch,
+    another GPU, a MIG slice or a CPU; scaled by the hour of the week, or switched off; on demand,
+    reserved, spot or owned. What was not measured is asked for, never guessed.
+    """
+    settings = LoadedConfig(config)
+    plans = plans_of(file) if file else []
+    with reader_of(settings) as reader:
+        devices = devices_in(reader, since_ns)
+        for text in reservations:
+            plans += reservations_of(text, settings.config.price, devices)
+        history = history_of(settings, reader, since_ns, plans)
+    if not history.devices:
+        raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")
+    answers = [
+        answer
+        for answer in savings(history)
+        if (service is None or service in answer.workload.services)
+        and (model is None or model == answer.workload.probe)
+    ]
+    if not answers:
+        raise click.ClickException("no workload matches --service and --model")
+    if as_json:
+        click.echo(json.dumps([document(answer) for answer in answers]))
+    else:
+        click.echo("\n\n".join("\n".join(_lines(answer)) for answer in answers))
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    """Yield an answer as readable lines."""
+    workload, now = answer.workload, answer.now
+    cost = "" if now is None else f": {money(now.cost_per_month, answer.currency)} a month"
+    yield f"{workload.name}{cost}"
+    if workload.hours:
+        yield f"  load: {load_words(workload)}"
+    if now is not None and not answer.supplies:
+        yield "  no cheaper supply was measured"
+    for number, supply in enumerate(answer.supplies[:SHOWN], 1):
+        yield from _supply_lines(number, supply, answer)
+    if len(answer.supplies) > SHOWN:
+        yield f"  {len(answer.supplies) - SHOWN} more with --json"
+    yield from (f"  rejected: {action}: {reason}" for action, reason in answer.rejected)
+    yield from (f"  needed: {need}" for need in answer.needs)
+
+
+def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
+    currency = answer.currency
+    interval = ""
+    if supply.saving_low is not None and supply.saving_high is not None:
+        low, high = money(supply.saving_low, currency), money(supply.saving_high, currency)
+        interval = f" (95 %: {low} to {high})" if low != high else ""
+    yield (
+        f"  {number}. {supply.action}: {money(supply.cost_per_month, currency)} a month, saves"
+        f" {money(supply.saving_per_month, currency)}{interval}"
+    )
+    facts = []
+    if supply.electricity_per_month:
+        facts.append(f"electricity {money(supply.electricity_per_month, currency)}")
+    if supply.carbon_kg_per_month is not None:
+        facts.append(f"{supply.carbon_kg_per_month:,.4g} kg CO2-equivalent")
+    if supply.capacity_share is not None:
+        facts.append(f"capacity {supply.capacity_share:.3g} times the peak")
+    latency_ms = supply.choice.placement.latency_p50_ms
+    if latency_ms is not None:
+        bound = "no bound" if answer.bound_ms is None else f"bound {answer.bound_ms:.4g} ms"
+        facts.append(f"p50 {latency_ms:.4g} ms ({bound})")
+    if supply.break_even_share is not None:
+        facts.append(f"breaks even at {supply.break_even_share:.0%} of the hours")
+    if supply.cash:
+        months = supply.months_to_break_even
+        after = "never breaks even" if months is None else f"breaks even after {months:.1f} months"
+        facts.append(f"{money(supply.cash, currency)} in cash, {after}")
+    if facts:
+        yield f"     {', '.join(facts)}"
+    if supply.held_out is not None:
+        yield f"     {held_out_words(supply.held_out)}"
+    yield from (f"     if {assumption}" for assumption in supply.assumptions)

@@ -1,0 +1,95 @@
+"""Savings as JSON and as text, the same in the command and in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costprobe.core.units import counted
+from costprobe.domain.advice.savings import Answer, Supply
+from costprobe.domain.advice.supply import HeldOut
+from costprobe.domain.advice.workload import Workload
+
+
+def load_words(workload: Workload) -> str:
+    """Return the load of a workload as text."""
+    return (
+        f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"
+        f" highest minute, {workload.days:.1f} days, coverage {workload.coverage:.0%}, from"
+        f" {workload.origin}"
+    )
+
+
+def held_out_words(held_out: HeldOut) -> str:
+    """Return the test on held-out weeks as text."""
+    words = (
+        f"on the last {held_out.hours} hours, from which it was not decided: too small in"
+        f" {counted(held_out.hours_short, 'hour')}"
+    )
+    if held_out.refused_per_week_max:
+        words += (
+            f", {held_out.refused_per_week:.4g} requests refused a week, at most"
+            f" {held_out.refused_per_week_max:.4g}"
+        )
+    return words
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """Return an answer as JSON; amounts that are summed are exact text."""
+    workload = answer.workload
+    return {
+        "workload": workload.name,
+        "devices": list(workload.devices),
+        "services": list(workload.services),
+        "probe": workload.probe or None,
+        "load_origin": workload.origin,
+        "busy_devices": workload.mean if workload.hours else None,
+        "busy_devices_max": workload.peak if workload.hours else None,
+        "load_h": len(workload.hours),
+        "coverage": workload.coverage if workload.span_hours else None,
+        "latency_bound_ms": answer.bound_ms,
+        "currency": answer.currency or None,
+        "now": None if answer.now is None else _supply(answer.now),
+        "supplies": [_supply(supply) for supply in answer.supplies],
+        "rejected": [{"action": action, "reason": reason} for action, reason in answer.rejected],
+        "needs": list(answer.needs),
+    }
+
+
+def _supply(supply: Supply) -> dict[str, Any]:
+    choice, held_out = supply.choice, supply.held_out
+    return {
+        "action": supply.action,
+        "device": choice.placement.device,
+        "devices_max": choice.count,
+        "plan": choice.price.words,
+        "base_plan": None if choice.base_price is None else choice.base_price.words,
+        "base_devices": choice.base,
+        "schedule": choice.schedule or None,
+        "cost_per_month": str(supply.cost_per_month),
+        "electricity_per_month": _text(supply.electricity_per_month),
+        "energy_kwh_per_month": supply.energy_kwh_per_month,
+        "carbon_kg_per_month": supply.carbon_kg_per_month,
+        "saving_per_month": str(supply.saving_per_month),
+        "saving_low_per_month": supply.saving_low,
+        "saving_high_per_month": supply.saving_high,
+        "capacity_share": supply.capacity_share,
+        "latency_p50_ms": choice.placement.latency_p50_ms,
+        "purchase_price": str(supply.cash),
+        "break_even_share": None
+        if supply.break_even_share is None
+        else float(supply.break_even_share),
+        "break_even_months": supply.months_to_break_even,
+        "held_out": None
+        if held_out is None
+        else {
+            "held_out_h": held_out.hours,
+            "short_h": held_out.hours_short,
+            "refused_requests_per_week": held_out.refused_per_week,
+            "refused_requests_per_week_max": held_out.refused_per_week_max,
+        },
+        "assumptions": supply.assumptions,
+    }
+
+
+def _text(amount: object) -> str | None:
+    return None if amount is None else str(amount)
