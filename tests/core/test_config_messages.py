@@ -60,9 +60,12 @@ MORE = {
     "CarbonConfig": {"g_per_kwh": 380},
     "ThresholdRuleConfig": {"above": 350},
     "CountersConfig": {"requests": "my_requests_total"},
+    "WorkloadConfig": {"per_s": 2.0},
     "WebhookConfig": {"url": "https://h/hook"},
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }
+# What else a file with a table needs.
+BESIDE = {"workload": {"probe": [{"name": "ranker"}]}}
 # What the table around a nested one needs.
 AROUND = {
     "InputConfig": {"kind": "torchscript:/srv/model.pt"},
@@ -84,9 +87,10 @@ def tables():
     for name, hint in get_type_hints(Config, include_extras=True).items():
         is_list = isinstance(Config.model_fields[name].default, tuple)
         for section in sections(hint):
-            wrap = (lambda table, name=name: {name: [table]}) if is_list else (
-                lambda table, name=name: {name: table}
-            )  # fmt: skip
+
+            def wrap(table, name=name, is_list=is_list):
+                return {**BESIDE.get(name, {}), name: [table] if is_list else table}
+
             yield from _with_inner(f"{name}[0]" if is_list else name, section, wrap)
 
 

@@ -7,7 +7,7 @@ from costprobe.core.records import Device
 from costprobe.domain.advice.device_history import HOUR_NS, MINUTES, DeviceHistory, Hour
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
-from costprobe.domain.advice.supply import Price
+from costprobe.domain.advice.supply import DevicePrice
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
 
@@ -28,7 +28,7 @@ def terms(per_hour="3.6", plan="on_demand", currency="USD", electricity_per_j=0.
 def price(per_hour="3.6", plan="on_demand", words="", **more):
     found = rate(per_hour, plan, included="electricity_per_j" not in more)
     is_always_paid = plan in ("reserved", "owned")
-    return Price(words or plan, found, is_always_paid=is_always_paid, **more)
+    return DevicePrice(words or plan, found, is_always_paid=is_always_paid, **more)
 
 
 def device(name="gpu0", util_of=lambda _: 50.0, days=30, *, kind="gpu", model="T4", used_gib=2):

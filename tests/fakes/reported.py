@@ -19,6 +19,15 @@ plan = "on_demand"
 per = "device"
 per_hour = 3.6
 currency = "EUR"
+[[price]]
+plan = "reserved"
+name = "committed"
+per = "device"
+per_hour = 3.6
+discount = 0.4
+term = "1y"
+currency = "EUR"
+valid_from = 2099-01-01
 [[probe]]
 name = "ranker"
 kind = "cnn"

@@ -108,7 +108,10 @@ def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
 
 def test_savings_equal_those_of_the_savings_command(costprobe, found):
     assert found["savings"] == json.loads(costprobe("savings", "--json"))
-    assert found["savings"][0]["supplies"]
+    (supply,) = found["savings"][0]["supplies"]
+    assert supply["saving_per_month"] == "1051.20"
+    for form, text in (("md", "**shop on gpu0: gpu0; committed**"), ("html", "gpu0; committed")):
+        assert text in costprobe("report", "--format", form)
 
 
 def test_html_page_is_one_file_without_external_resources(config, tmp_path):

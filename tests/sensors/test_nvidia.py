@@ -8,7 +8,7 @@ from costprobe.adapters.sensors.protocol.activity import ActivityLog
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import Device
-from costprobe.domain.advice.mig_slice import slices_of
+from costprobe.domain.advice.mig_profiles import slices_of
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from fakes.nvml import FakeNvml

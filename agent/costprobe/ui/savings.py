@@ -7,10 +7,10 @@ from typing import Any
 from costprobe.core.units import counted
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.domain.advice.supply import HeldOut
-from costprobe.domain.advice.workload import Workload
+from costprobe.domain.advice.workload import WorkloadHistory
 
 
-def load_words(workload: Workload) -> str:
+def load_words(workload: WorkloadHistory) -> str:
     """Return the load of a workload as text."""
     return (
         f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"

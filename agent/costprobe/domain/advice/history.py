@@ -8,7 +8,7 @@ from datetime import tzinfo
 
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.probe_history import ProbeHistory
-from costprobe.domain.advice.supply import Price
+from costprobe.domain.advice.supply import DevicePrice
 
 # Plans in which an unused hour is not billed.
 BY_THE_HOUR = ("on_demand", "spot", "assumed")
@@ -50,6 +50,6 @@ class History:
     models: Mapping[str, str] = field(default_factory=dict)
     expected: Sequence[ExpectedLoad] = ()
     rented_together: Sequence[tuple[str, ...]] = ()
-    prices: Mapping[str, Sequence[Price]] = field(default_factory=dict)
+    prices: Mapping[str, Sequence[DevicePrice]] = field(default_factory=dict)
     grams_per_kwh: Mapping[str, float] = field(default_factory=dict)
     zone: tzinfo | None = None

@@ -13,7 +13,7 @@ from costprobe.domain.advice.probe_history import LEAST_RUNS, BatchFigures, Prob
 from costprobe.domain.advice.supply import Placement, Watts
 from costprobe.domain.advice.workload import (
     HOURS_A_WEEK,
-    Workload,
+    WorkloadHistory,
     connected,
     measured_load,
     repeated_week,
@@ -24,7 +24,7 @@ MEMORY_SPARE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredWorkload:
     """A workload with the placements that were measured.
 
     Attributes:
@@ -34,13 +34,13 @@ class Measured:
         missing: Measurements that would allow further placements, as commands.
     """
 
-    workload: Workload
+    workload: WorkloadHistory
     placements: Sequence[Placement]
     bound_ms: float | None = None
     missing: Sequence[str] = field(default_factory=list)
 
 
-def measured_workloads(history: History) -> Iterator[Measured]:
+def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
     """Yield the workloads of a host: of services, of devices without any, and of these together."""
     named: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
     present = {
@@ -89,13 +89,13 @@ def _together(history: History, groups: Sequence[tuple[str, ...]]) -> list[tuple
 
 def _measured(
     history: History, devices: tuple[str, ...], services: tuple[str, ...], probe: str
-) -> Workload:
+) -> WorkloadHistory:
     histories = [history.devices[name] for name in devices]
     idle_pct = max(DEVICE_KINDS[device.device.kind].idle_hour_pct for device in histories)
     subject = ", ".join(services) or probe
     span_hours = max(device.span_hours for device in histories)
     on = " and ".join(devices)
-    return Workload(
+    return WorkloadHistory(
         name=f"{subject} on {on}" if subject else on,
         devices=devices,
         hours=measured_load(histories, idle_pct),
@@ -108,7 +108,7 @@ def _measured(
     )
 
 
-def _expected(history: History, load: ExpectedLoad) -> Iterator[Measured]:
+def _expected(history: History, load: ExpectedLoad) -> Iterator[MeasuredWorkload]:
     """Yield a configured load on each accelerator that its probe runs on, in a typical week."""
     for probe in history.probes:
         if probe.probe != load.probe or not probe.present.is_enough:
@@ -117,7 +117,7 @@ def _expected(history: History, load: ExpectedLoad) -> Iterator[Measured]:
             continue
         profile = [per_s / probe.present.throughput_per_s for per_s in load.per_s]
         now_h = history.devices[probe.device].now_ns // HOUR_NS
-        workload = Workload(
+        workload = WorkloadHistory(
             name=probe.subject,
             devices=(probe.device,),
             hours=repeated_week(profile, now_h - HOURS_A_WEEK, history.zone),
@@ -130,7 +130,7 @@ def _expected(history: History, load: ExpectedLoad) -> Iterator[Measured]:
         yield _with_placements(history, workload)
 
 
-def _with_placements(history: History, workload: Workload) -> Measured:
+def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWorkload:
     own = next(
         (p for p in history.probes if p.probe == workload.probe and p.device in workload.devices),
         None,
@@ -140,21 +140,21 @@ def _with_placements(history: History, workload: Workload) -> Measured:
     apart = [names for names in history.rented_together if _splits(names, workload.devices)]
     if apart:
         names = " and ".join(apart[0])
-        return Measured(
+        return MeasuredWorkload(
             workload, [now], bound_ms, [f"{names} released together: they are one host"]
         )
     if own is None:
-        return Measured(workload, [now], bound_ms, [_probe_advice(workload)])
+        return MeasuredWorkload(workload, [now], bound_ms, [_probe_advice(workload)])
     if not own.present.is_enough:
         missing = f"costprobe probe {own.probe} --device {own.device}: {LEAST_RUNS} runs"
-        return Measured(workload, [now], bound_ms, [missing])
+        return MeasuredWorkload(workload, [now], bound_ms, [missing])
     faster = [
         _placed(history, own, figures, own, now)
         for figures in _permitted(own, own.others, own)
         if figures.throughput_per_s > own.present.throughput_per_s
     ]
     elsewhere, missing_probes = _elsewhere(history, workload, own)
-    return Measured(workload, [now, *faster, *elsewhere], bound_ms, missing_probes)
+    return MeasuredWorkload(workload, [now, *faster, *elsewhere], bound_ms, missing_probes)
 
 
 def _splits(rented_together: Sequence[str], devices: Sequence[str]) -> bool:
@@ -163,7 +163,7 @@ def _splits(rented_together: Sequence[str], devices: Sequence[str]) -> bool:
     return bool(shared) and len(shared) < len(rented_together)
 
 
-def _present(history: History, workload: Workload, own: ProbeHistory | None) -> Placement:
+def _present(history: History, workload: WorkloadHistory, own: ProbeHistory | None) -> Placement:
     devices = [history.devices[name] for name in workload.devices]
     return Placement(
         device=workload.devices[0],
@@ -180,7 +180,7 @@ def _present(history: History, workload: Workload, own: ProbeHistory | None) -> 
 
 
 def _elsewhere(
-    history: History, workload: Workload, own: ProbeHistory
+    history: History, workload: WorkloadHistory, own: ProbeHistory
 ) -> tuple[list[Placement], list[str]]:
     """Return the other kinds of device that run the model, and the probes that are missing."""
     placements, missing = [], []
@@ -198,14 +198,14 @@ def _elsewhere(
     return placements, missing
 
 
-def _probe_advice(workload: Workload) -> str:
+def _probe_advice(workload: WorkloadHistory) -> str:
     if workload.services:
         names = " or ".join(workload.services)
         return f'[[workload]] with service = "{names}" and probe = the name of a probe of its model'
     return f"a [[probe]] of the model that runs on {' and '.join(workload.devices)}"
 
 
-def _is_other_kind(history: History, name: str, workload: Workload) -> bool:
+def _is_other_kind(history: History, name: str, workload: WorkloadHistory) -> bool:
     if name not in history.devices or name in workload.devices:
         return False
     now, other = history.devices[workload.devices[0]].device, history.devices[name].device

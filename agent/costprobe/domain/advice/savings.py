@@ -8,14 +8,14 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
-from costprobe.domain.advice.placements import Measured, measured_workloads
+from costprobe.domain.advice.placements import MeasuredWorkload, measured_workloads
 from costprobe.domain.advice.supply import (
     HEADROOM,
     Choice,
+    DevicePrice,
     HeldOut,
     MonthlyCost,
     Placement,
-    Price,
     break_even_share,
     interval,
     monthly_cost,
@@ -24,7 +24,7 @@ from costprobe.domain.advice.supply import (
     with_base,
 )
 from costprobe.domain.advice.switched_off import idle_blocks, words_of
-from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, Workload
+from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, WorkloadHistory
 from costprobe.domain.costing.money import exact
 
 # A week contains every hour of the weekly pattern.
@@ -98,7 +98,7 @@ class Answer:
         needs: What is missing for further supplies.
     """
 
-    workload: Workload
+    workload: WorkloadHistory
     bound_ms: float | None
     currency: str
     now: Supply | None
@@ -121,7 +121,7 @@ def savings(history: History) -> list[Answer]:
     )
 
 
-def _answer(history: History, measured: Measured) -> Answer:
+def _answer(history: History, measured: MeasuredWorkload) -> Answer:
     workload, placement = measured.workload, measured.placements[0]
     currency, missing = _missing(history, measured)
     needs = [*missing, *measured.missing]
@@ -164,7 +164,7 @@ def _answer(history: History, measured: Measured) -> Answer:
     )
 
 
-def _missing(history: History, measured: Measured) -> tuple[str, list[str]]:
+def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[str]]:
     """Return the currency, empty without a price, and what an answer requires and does not have."""
     workload = measured.workload
     prices = [history.prices.get(name) for name in workload.devices]
@@ -182,9 +182,9 @@ def _missing(history: History, measured: Measured) -> tuple[str, list[str]]:
 
 
 def _choices(
-    workload: Workload,
+    workload: WorkloadHistory,
     placements: Sequence[Placement],
-    prices: Mapping[str, Sequence[Price]],
+    prices: Mapping[str, Sequence[DevicePrice]],
     fit: Mapping[int, HourLoad],
     held_out: Mapping[int, HourLoad],
 ) -> Iterator[Choice]:
@@ -217,14 +217,14 @@ def _choices(
                 yield from (found for found in mixed if found is not None)
 
 
-def _may_mix(base: Price, price: Price) -> bool:
+def _may_mix(base: DevicePrice, price: DevicePrice) -> bool:
     same = base.rate.currency == price.rate.currency
     return base.is_always_paid and same and base.electricity_per_j == price.electricity_per_j
 
 
 def _supply(
     history: History,
-    workload: Workload,
+    workload: WorkloadHistory,
     choice: Choice,
     costs: tuple[MonthlyCost, MonthlyCost],
     held_out: Mapping[int, HourLoad],
@@ -254,7 +254,9 @@ def _supply(
     )
 
 
-def _break_even_share(history: History, workload: Workload, choice: Choice) -> Decimal | None:
+def _break_even_share(
+    history: History, workload: WorkloadHistory, choice: Choice
+) -> Decimal | None:
     now, price = history.prices[workload.devices[0]][0], choice.price
     if now.is_always_paid or not price.is_always_paid:
         return None

@@ -13,7 +13,7 @@ from costprobe.domain.advice.workload import (
     HOURS_A_DAY,
     HOURS_A_WEEK,
     HourLoad,
-    Workload,
+    WorkloadHistory,
     hour_of_week,
 )
 from costprobe.domain.costing.money import exact
@@ -74,7 +74,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class DevicePrice:
     """A price of a kind of device.
 
     Attributes:
@@ -105,7 +105,7 @@ class Choice:
     Attributes:
         placement: The kind of device.
         counts: Number of devices in each hour of the week, 0 = Monday 00:00.
-        price: Price of the devices, beside those of the base.
+        price: DevicePrice of the devices, beside those of the base.
         base: Number of devices that are paid for in every hour at the price of the base.
         base_price: None without a base.
         schedule: The counts as text.
@@ -113,9 +113,9 @@ class Choice:
 
     placement: Placement
     counts: tuple[int, ...]
-    price: Price
+    price: DevicePrice
     base: int = 0
-    base_price: Price | None = None
+    base_price: DevicePrice | None = None
     schedule: str = ""
 
     @property
@@ -146,7 +146,7 @@ class MonthlyCost:
         return None if self.electricity is None else self.hardware + self.electricity
 
 
-def monthly_cost(workload: Workload, choice: Choice) -> MonthlyCost:
+def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     """Replay a workload's hours on a supply.
 
     Devices paid by the hour cost their price in the hours in which they are up, and only in the share
@@ -186,7 +186,7 @@ def _hardware_per_h(up: int, choice: Choice, billed: Decimal) -> Decimal:
 
 
 def _energy_j(
-    workload: Workload, placement: Placement, up_by_hour: Mapping[int, int], billed: float
+    workload: WorkloadHistory, placement: Placement, up_by_hour: Mapping[int, int], billed: float
 ) -> dict[int, float] | None:
     watts = placement.watts
     if watts is None:
@@ -226,7 +226,7 @@ class HeldOut:
     refused_per_week_max: float
 
 
-def tested(held_out: Mapping[int, HourLoad], workload: Workload, choice: Choice) -> HeldOut:
+def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: Choice) -> HeldOut:
     """Replay held-out hours on a supply."""
     hours_short = 0
     refused: dict[int, float] = {}
@@ -251,7 +251,7 @@ def tested(held_out: Mapping[int, HourLoad], workload: Workload, choice: Choice)
 
 
 def scaled_counts(
-    hours: Mapping[int, HourLoad], workload: Workload, placement: Placement
+    hours: Mapping[int, HourLoad], workload: WorkloadHistory, placement: Placement
 ) -> tuple[int, ...]:
     """Return the devices that each hour of the week needed at its highest minute, at least one."""
     everywhere = placement.needed(max(hour.peak for hour in hours.values()))
@@ -265,7 +265,7 @@ def scaled_counts(
     )
 
 
-def with_base(choice: Choice, base_price: Price) -> Choice | None:
+def with_base(choice: Choice, base_price: DevicePrice) -> Choice | None:
     """Return a choice of which a part is paid in every hour; None if none of it is best, or all.
 
     The base is the number of devices at which k x fixed price + the remaining device-hours x hourly

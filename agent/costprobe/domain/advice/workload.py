@@ -38,7 +38,7 @@ class HourLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadHistory:
     """What devices did, or are expected to do.
 
     Attributes:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.advice.history import BY_THE_HOUR
-from costprobe.domain.advice.supply import Price
+from costprobe.domain.advice.supply import DevicePrice
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.plans.owned import OwnedPlan
 from costprobe.domain.pricing.plans.plan import Plan
@@ -20,7 +20,7 @@ from costprobe.ui.cli.support.price_books import known_spots
 
 def prices_of(
     settings: LoadedConfig, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
-) -> dict[str, list[Price]]:
+) -> dict[str, list[DevicePrice]]:
     """Return the prices of each device, the one in force first.
 
     Args:
@@ -38,7 +38,7 @@ def prices_of(
         # A plan of the past or the future, as if it began today.
         alone = [plan.model_copy(update={"valid_from": day})]
         offers.append((plan, PriceBook(alone, config.electricity, devices, cpus, lambda: spots)))
-    prices: dict[str, list[Price]] = {}
+    prices: dict[str, list[DevicePrice]] = {}
     for device in devices:
         terms = book.terms(device.name, now_ns)
         found = (
@@ -62,7 +62,7 @@ def _source(plan: Plan) -> str:
     return f"{plan.plan} plan of {plan.valid_from}"
 
 
-def _price(terms: Terms, plan: Plan | None, now_ns: int) -> Price:
+def _price(terms: Terms, plan: Plan | None, now_ns: int) -> DevicePrice:
     rate = terms.rate
     cash = running = Decimal(0)
     if isinstance(plan, OwnedPlan):
@@ -71,7 +71,7 @@ def _price(terms: Terms, plan: Plan | None, now_ns: int) -> Price:
         share = rate.per_hour / quote.per_hour if quote.per_hour else Decimal(0)
         cash, running = plan.purchase_price * share, plan.monthly_costs * share
     spot = plan if isinstance(plan, SpotPlan) else None
-    return Price(
+    return DevicePrice(
         words=rate.plan.replace("_", " ") if plan is None or not plan.name else plan.name,
         rate=rate,
         electricity_per_j=terms.electricity_per_j,
