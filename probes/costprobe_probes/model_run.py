@@ -10,7 +10,7 @@ import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
 from costprobe_probes.compiled import SHAPES, CompiledModule
-from costprobe_probes.contention import Contention, CpuMeter
+from costprobe_probes.contention import Contention, CpuMeter, CpuReading
 from costprobe_probes.device import TorchDevice
 from costprobe_probes.digest import fingerprint
 from costprobe_probes.errors import ProbeConfigError, describe, is_too_large, kind_of
@@ -82,6 +82,9 @@ class ModelProbeRun:
         self._started_s = started_s
         self._search_cap_s = search_cap_s
         self._searched_s = 0.0
+        self._meter = CpuMeter() if device.torch_device.type == "cpu" else None
+        # Readings around the passes of a search: compilation runs other processes.
+        self._searched: list[tuple[CpuReading, CpuReading]] = []
 
     def run(self) -> None:
         """Choose the batch, time passes, run the steady-state window, report the result."""
@@ -90,7 +93,7 @@ class ModelProbeRun:
         run, inputs = self._forward_pass(batch)
         flush = self._device.cache_flush() if request.get("cold") else None
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
-        meter = CpuMeter() if self._device.torch_device.type == "cpu" else None
+        meter = self._meter
         started = meter.read() if meter else None
         sampled = sample(
             self._device,
@@ -198,12 +201,21 @@ class ModelProbeRun:
         run, _ = self._forward_pass(batch)
         # From here on: a cold cache of compiled kernels must not end the search at a small batch.
         started_s = time.monotonic()
+        started = self._meter.read() if self._meter else None
         latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
         runs = max(block_runs(latency_ms), int(SEARCH_STEP_MS / max(latency_ms, 1e-3)))
         latencies_ms = self._device.time_block(run, min(runs, SEARCH_STEP_MAX_RUNS))
         self._searched_s += time.monotonic() - started_s
+        if self._meter and started:
+            self._searched.append((started, self._meter.read()))
         median_ms = quantile(sorted(latencies_ms), 0.5)
         return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
+
+    def _is_search_contended(self) -> bool | None:
+        """Return whether others took processor time from a batch search; None if unknown."""
+        if self._meter is None or not self._searched:
+            return None
+        return self._meter.over(self._searched, torch.get_num_threads()).contended
 
     def _steady_window(
         self, run: Callable[[], object], batch: int, sampled: Sampled
@@ -267,4 +279,5 @@ class ModelProbeRun:
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
             contention=None if contention is None else contention._asdict(),
+            search_contended=self._is_search_contended(),
         )

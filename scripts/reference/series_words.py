@@ -26,6 +26,8 @@ FIELDS: Mapping[str, str] = {
     "energy_method": "Source of the energy: `counter`, `samples`, `poll`, `rapl`, `modelled`,"
     " `last_known`.",
     "energy_rel_err": "Relative uncertainty of the energy (about 95 %).",
+    "contended": "Whether others used the device during the run: see"
+    " [beside other work](../measurement.md#beside-other-work).",
     "energy_suspect": "Whether the device's energy sensors disagree.",
     "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
     " and the memory on its module, `parent` for the whole board of a MIG device.",
@@ -113,7 +115,6 @@ MEASUREMENTS: Mapping[str, Words] = {
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
             "h2d_ms": "Time to copy a batch from host to device.",
             "energy_above_idle_j": "Energy per inference minus idle energy.",
-            "contended": "Whether others used the device: see [beside other work](../measurement.md#beside-other-work).",
             "cpu_others_pct": "Share of the processors' time that other processes ran, on a CPU, in percent.",
             "cpu_steal_pct": "Share that the hypervisor gave to other virtual machines, in percent.",
             "cpu_wait_pct": "Share of the probe's own time that its threads waited for a processor, in percent.",

@@ -49,6 +49,8 @@ class Series:
             row = make_point("probe", {**TAGS, "batch": "8"}, known, time_ns)
             each_s = 1 / known["throughput_per_s"]
             priced = {"cost_reference": 1e-3 * each_s, "cost_hardware": self.price * each_s}
+            if "contended" in fields:
+                priced["contended"] = fields["contended"]
             together = [row, make_point("cost", {**TAGS, "currency": "EUR"}, priced, time_ns)]
             self.rows += together
             found += self.monitor.update(together)
@@ -248,6 +250,35 @@ def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
     assert anomalies[0].time_ns == T0 + QUIET * EVERY_NS
     assert anomalies[0].cause == "neighbour"
     assert anomalies[0].change_pct == pytest.approx(100, abs=5)
+
+
+def test_occasional_contention_does_not_enter_the_baseline():
+    quiet, disturbed = Series(), Series()
+    for _ in range(QUIET // 4):
+        for series in (quiet, disturbed):
+            series.run(3)
+        disturbed.run(slow=2.0, contended=True)
+    assert disturbed.of("drift") == disturbed.of("drift", "cost") == []
+    # Both have the same level: a later drift has the same size.
+    changes = []
+    for series in (quiet, disturbed):
+        series.run(30, slow=1.1)
+        changes.append(series.of("drift")[0].change_pct)
+    assert changes[0] == pytest.approx(changes[1], abs=1)
+
+
+def test_lasting_contention_is_a_drift_with_its_cause():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(30, slow=2.0, contended=True)
+    assert series.of("drift")[0].cause == "neighbour"
+
+
+def test_device_that_is_always_contended_is_monitored():
+    series = Series()
+    series.run(QUIET, contended=True)
+    series.run(30, slow=1.1, contended=True)
+    assert [drift.change_pct for drift in series.of("drift")] == [pytest.approx(10, abs=2)]
 
 
 def test_first_value_of_a_step_is_no_anomaly():

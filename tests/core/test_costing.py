@@ -6,7 +6,7 @@ import pytest
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
 from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
 from costprobe.domain.costing.probe.probe_basis import cost_sample
-from costprobe.domain.costing.probe.rolling import RollingWindows
+from costprobe.domain.costing.probe.rolling import RollingCosts, RollingSample, RollingWindows
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
 from hypothesis import given
@@ -102,6 +102,20 @@ def test_rolling_windows_contain_their_duration():
     assert rolled["1h"].coverage == 1.0
     assert rolled["24h"].median == 3.0
     assert rolled["24h"].coverage == pytest.approx(5 / 96)
+
+
+def test_contended_samples_count_only_where_there_are_no_others():
+    costs = RollingCosts.of(every_s=900)
+    for quarter, (value, is_contended) in enumerate([(9.0, True), (1.0, False), (9.0, True)]):
+        costs = costs.with_sample(RollingSample(quarter * HOUR_NS // 4, value, is_contended))
+    rolled = costs.summaries(HOUR_NS // 2)["1h"]
+    assert (rolled.median, rolled.samples, rolled.coverage) == (1.0, 1, 0.25)
+    # Two hours later the window has only the contended ones of a busy host.
+    for hour in (2.0, 2.5):
+        costs = costs.with_sample(RollingSample(int(hour * HOUR_NS), 9.0, is_contended=True))
+    summaries = costs.summaries(int(2.5 * HOUR_NS))
+    assert (summaries["1h"].median, summaries["24h"].median) == (9.0, 1.0)
+    assert costs.newest_ns == int(2.5 * HOUR_NS)
 
 
 def test_empty_window_has_no_summary():

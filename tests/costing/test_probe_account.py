@@ -63,6 +63,20 @@ def test_next_run_uses_the_previous_state():
     assert [row.measurement for row in second.rows] == ["probe", "cost", "event"]
 
 
+def test_contended_run_is_marked_and_left_out_of_rolling_costs():
+    first = account(RUN)
+    slow = replace(RUN, result=replace(RESULT, inferences=100), activity={"contended": True})
+    second = account(slow, first.state, time_ns=TIME_NS + 300 * NS_PER_S)
+    probe, cost = second.rows
+    assert probe.fields["contended"] is cost.fields["contended"] is True
+    assert cost.fields["cost_per_inference"] == pytest.approx(1e-4)
+    assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
+    # A host that is never idle has a cost, too.
+    (_, only) = account(slow).rows
+    assert only.fields["rolling_1h"] == pytest.approx(1e-4)
+    assert "contended" not in first.rows[1].fields
+
+
 def test_changed_software_and_board_are_one_event():
     before = account(RUN).state
     other = replace(RESULT, fingerprint="bb", software={"torch": "2.14"})

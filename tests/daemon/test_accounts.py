@@ -10,6 +10,7 @@ from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.core.records import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
 from costprobe.core.schema import SCHEMA
+from costprobe.domain.costing.probe.rolling import RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
@@ -95,7 +96,7 @@ def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wro
     def run(inferences):
         clock.move(300)
         report = accounts.take_probe(measured(clock, inferences=inferences))
-        history.append((report.time_ns, report.cost.per_inference))
+        history.append(RollingSample(report.time_ns, report.cost.per_inference))
         return report.rolled
 
     for _ in range(48):
@@ -202,7 +203,9 @@ def test_software_change_is_an_event_with_the_changed_versions(clock, ledger):
 
 
 def test_rolling_windows_start_with_the_stored_costs(clock, ledger):
-    history = [(clock.time_ns() - minute * 60 * NS_PER_S, 3e-5) for minute in (30, 20, 10)]
+    history = [
+        RollingSample(clock.time_ns() - minute * 60 * NS_PER_S, 3e-5) for minute in (30, 20, 10)
+    ]
     accounts = books(clock, ledger, [plan()], history=history)
     report = accounts.take_probe(measured(clock))
     assert report.rolled["1h"].samples == 4

@@ -112,6 +112,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
         "budget.exceeded",
         "budget.forecast_exceeded",
         "probe.cached",
+        "cost.contended",
         "probe.contended",
         "probe.energy_suspect",
     }

@@ -77,7 +77,7 @@ SCHEMA: dict[str, Measurement] = {
             " energy_per_request_j"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
             strings="energy_method energy_scope token_split model_split carbon_method",
-            bools="price_stale energy_suspect",
+            bools="price_stale energy_suspect contended",
         ),
     ),
     "serving": Measurement(

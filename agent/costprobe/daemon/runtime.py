@@ -34,6 +34,8 @@ from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.probe.rolling import RollingSample
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.source import SourceConfig
@@ -315,12 +317,11 @@ class Runtime:
 
     def _cost_history(
         self, device: str, probe: str, currency: str, since_ns: int
-    ) -> Iterable[tuple[int, float]]:
+    ) -> Iterable[RollingSample]:
         tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
         with closing(StoreReader.open(self._parts.store.path)) as reader:
-            all_series = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
-        return sorted(
-            (time_ns, value)
-            for series in all_series
-            for time_ns, value in zip(series.times_ns, series.values, strict=True)
-        )
+            return sorted(
+                RollingSample(row.time_ns, value, row.fields.get("contended") is True)
+                for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+                if (value := number(row, "cost_per_inference")) is not None
+            )

@@ -50,6 +50,7 @@ class ProbeOutcome:
         steady_end_ns: CLOCK_MONOTONIC ns until which it was.
         pids: Processes of the probe, to separate its load from that of other processes.
         curve: Points of the batch search; empty if there was none.
+        search_contended: Whether others took processor time from the search; None where unknown.
     """
 
     result: ProbeResult
@@ -57,6 +58,7 @@ class ProbeOutcome:
     steady_end_ns: int
     pids: tuple[int, ...]
     curve: tuple[Mapping[str, float], ...]
+    search_contended: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,14 @@ def read_outcome(
         raise ValueError("it has no inference")
     if result.inference_s is not None and not 0 < result.inference_s <= result.window_s:
         raise ValueError("its inferences took longer than its window")
-    return ProbeOutcome(result, *steady, pids, tuple(curve))
+    searched = message.get("search_contended")
+    return ProbeOutcome(
+        result,
+        *steady,
+        pids,
+        tuple(curve),
+        search_contended=searched if isinstance(searched, bool) else None,
+    )
 
 
 def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:

@@ -14,13 +14,13 @@ from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.news import price_events
 from costprobe.domain.costing.probe.points import device_point, event_point, reading_within
-from costprobe.domain.costing.probe.rolling import WINDOWS_S, RollingWindows
+from costprobe.domain.costing.probe.rolling import WINDOWS_S, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
 
 # Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
-CostHistory = Callable[[str, str, str, int], Iterable[tuple[int, float]]]
+CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
 
 
 class Accounts:
@@ -148,7 +148,7 @@ class Accounts:
             return state
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         stored = self._history(device, probe, currency, since_ns)
-        costs = RollingWindows(run.every_s, (each for each in stored if each[0] < time_ns))
+        costs = RollingCosts.of(run.every_s, (cost for cost in stored if cost.time_ns < time_ns))
         return replace(state, costs=costs, currency=currency)
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from costprobe.adapters.probing.lock import device_lock
 from costprobe.adapters.probing.model_settings import ProbeConfig
@@ -97,6 +98,7 @@ class Measurer:
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
             outcome: ProbeOutcome | ProbeFault | None = None
+            began_ns = self._now_ns()
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
@@ -112,7 +114,7 @@ class Measurer:
         if isinstance(outcome, ProbeFault):
             return outcome
         if isinstance(probe, ProbeConfig):
-            self._remember_batch(probe, target.devices[0], outcome)
+            self._remember_batch(probe, target.devices[0], outcome, began_ns)
         return self._joined(probe, target, outcome)
 
     def load(self, device: Device) -> DeviceLoad:
@@ -165,16 +167,23 @@ class Measurer:
         remembered = None if search_anew else self._ledger.state(batch_name(probe, device))
         return model_request(probe, device, remembered or {}, energy=energy)
 
-    def _remember_batch(self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome) -> None:
+    def _remember_batch(
+        self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome, began_ns: int
+    ) -> None:
+        """Store the batch that a search found."""
         if probe.batch != "auto" or not outcome.curve:
             return
         result = outcome.result
-        document = {
-            "batch": result.batch,
-            "fingerprint": result.fingerprint,
-            "curve": [dict(point) for point in outcome.curve],
-        }
-        self._ledger.put_state(batch_name(probe, device), document)
+        searching = self._sensor.activity(
+            device.name,
+            began_ns,
+            result.window_end_ns,
+            own_pids=outcome.pids,
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+        document = batch_document(outcome, searching)
+        if document is not None:
+            self._ledger.put_state(batch_name(probe, device), document)
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
         result = outcome.result
@@ -218,6 +227,22 @@ class Measurer:
             own_pids=outcome.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
+
+
+def batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
+    """Return the batch that a search found as JSON; None if it was found beside other work.
+
+    Args:
+        outcome: The run with the search.
+        searching: Conditions of the device since the start of the run.
+    """
+    if outcome.search_contended or searching.contended:
+        return None  # another batch may be the best on an idle device
+    return {
+        "batch": outcome.result.batch,
+        "fingerprint": outcome.result.fingerprint,
+        "curve": [dict(point) for point in outcome.curve],
+    }
 
 
 def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:

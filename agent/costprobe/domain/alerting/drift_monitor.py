@@ -25,6 +25,10 @@ from costprobe.domain.detection.settings import DetectionConfig, Metric
 STATE_PREFIX = "detector "
 # A drift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
+# A run beside other work does not enter the baseline, unless half of the last eight were such runs:
+# then it is the normal state of the device, or a lasting neighbour, which is a drift.
+RECENT_RUNS = 8
+USUAL_RUNS = 4
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class MonitoredSeries:
         since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
             the first.
         pending: An anomaly that is a step if the next value confirms it.
+        contended: Whether others used the device in each of the last RECENT_RUNS runs.
     """
 
     detector: Detector
@@ -47,6 +52,15 @@ class MonitoredSeries:
     reported_shift: float = 0.0
     since_ns: int = 0
     pending: tuple[Finding, Event] | None = None
+    contended: tuple[bool, ...] = ()
+
+    def detector_of(self, point: Point) -> Detector:
+        """Return the detector for a row; a copy for one that must not enter the baseline."""
+        is_contended = point.fields.get("contended") is True
+        self.contended = (*self.contended, is_contended)[-RECENT_RUNS:]
+        if not is_contended or sum(self.contended) >= USUAL_RUNS:
+            return self.detector
+        return Detector.restore(self.detector.state())
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
@@ -116,6 +130,7 @@ class DriftMonitor:
                 "reported_ns": series.reported_ns,
                 "reported_shift": series.reported_shift,
                 "since_ns": series.since_ns,
+                "contended": list(series.contended),
             }
             for (device, probe, metric), series in list(self._series.items())
         }
@@ -137,6 +152,7 @@ class DriftMonitor:
                     document["reported_ns"],
                     document["reported_shift"],
                     document["since_ns"],
+                    contended=tuple(map(bool, document.get("contended", ()))),
                 )
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(
@@ -158,10 +174,11 @@ class DriftMonitor:
             if not _confirms(finding, value):
                 events.append(event)
         drifts = []
-        for finding in series.detector.update(point.time_ns / NS_PER_S, value):
+        detector = series.detector_of(point)
+        for finding in detector.update(point.time_ns / NS_PER_S, value):
             if finding.kind == "anomaly":
                 series.pending = finding, anomaly_event(finding, point, key)
-            else:
+            elif detector is series.detector:
                 drifts.append(self._drift_event(finding, series, point, key))
         events += drifts
         if not drifts and series.base is not None:

@@ -117,7 +117,13 @@ def _buckets(
 
 
 def _median(rows: Sequence[Point]) -> float | None:
-    costs = [cost for row in rows if (cost := number(row, "cost_per_inference")) is not None]
+    """Return the median cost, of contended runs only where there are no others."""
+    undisturbed = [row for row in rows if row.fields.get("contended") is not True]
+    costs = [
+        cost
+        for row in undisturbed or rows
+        if (cost := number(row, "cost_per_inference")) is not None
+    ]
     return statistics.median(costs) if costs else None
 
 

@@ -16,7 +16,7 @@ from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, ener
 from costprobe.domain.costing.probe.news import price_events, software_event
 from costprobe.domain.costing.probe.points import cost_point, event_point, probe_point
 from costprobe.domain.costing.probe.probe_basis import cost_sample
-from costprobe.domain.costing.probe.rolling import Rolled, RollingWindows
+from costprobe.domain.costing.probe.rolling import Rolled, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.carbon import Intensity
@@ -67,7 +67,7 @@ class ProbeState:
     reference: Terms | None = None
     platform: Platform | None = None
     energy: KnownEnergy | None = None
-    costs: RollingWindows | None = None
+    costs: RollingCosts | None = None
     currency: str = ""
 
     def document(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Cost:
 
     sample: CostSample | None = None
     reference: Terms | None = None
-    windows: RollingWindows | None = None
+    windows: RollingCosts | None = None
     rolled: Mapping[str, Rolled] = field(default_factory=dict)
 
 
@@ -138,11 +138,22 @@ def account_run(
     energy, known = _energy(run, before.energy)
     emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
     cost = _priced(run, energy, prices.terms, before, time_ns)
+    known_contended = run.activity.get("contended")
+    contended = None if known_contended is None else bool(known_contended)
     points = [probe_point(result, energy, run.activity, tags, time_ns)]
     if cost.sample is not None:
         method = energy.method if energy else None
         points.append(
-            cost_point(cost.sample, result, cost.rolled, method, tags, time_ns, emitted=emitted)
+            cost_point(
+                cost.sample,
+                result,
+                cost.rolled,
+                method,
+                tags,
+                time_ns,
+                emitted=emitted,
+                contended=contended,
+            )
         )
     platform = _platform(run, before.platform)
     events = (
@@ -159,7 +170,7 @@ def account_run(
         tuple(points),
         time_ns,
         emitted,
-        contended=None if (contended := run.activity.get("contended")) is None else bool(contended),
+        contended=contended,
     )
     state = replace(
         before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
@@ -202,8 +213,9 @@ def _priced(
     )
     if sample is None:
         return _Cost(reference=reference, windows=before.costs)
-    windows = before.costs or RollingWindows(run.every_s)
-    windows = windows.with_sample(time_ns, sample.per_inference)
+    windows = before.costs or RollingCosts.of(run.every_s)
+    is_contended = run.activity.get("contended") is True
+    windows = windows.with_sample(RollingSample(time_ns, sample.per_inference, is_contended))
     return _Cost(sample, reference, windows, windows.summaries(time_ns))
 
 

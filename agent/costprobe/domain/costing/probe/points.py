@@ -118,7 +118,7 @@ def probe_point(
     return make_point("probe", {**tags, **own_tags}, fields, time_ns)
 
 
-def cost_point(
+def cost_point(  # noqa: PLR0913 - what a row holds
     cost: CostSample,
     result: ProbeResult,
     rolled: Mapping[str, Rolled],
@@ -127,6 +127,7 @@ def cost_point(
     time_ns: int,
     *,
     emitted: Emission | None = None,
+    contended: bool | None = None,
 ) -> Point:
     """Return a row of `cost` on the probe basis.
 
@@ -138,6 +139,7 @@ def cost_point(
         tags: Host and static labels.
         time_ns: UTC in ns of the end of the steady-state window.
         emitted: Emissions per inference; None if unknown.
+        contended: Whether others used the device during the run; None where unknown.
     """
     fields: dict[str, FieldValue | None] = {
         "cost_per_inference": cost.per_inference,
@@ -145,6 +147,7 @@ def cost_point(
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
         "price_stale": cost.is_stale or None,
+        "contended": contended,
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,

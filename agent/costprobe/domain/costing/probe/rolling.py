@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.quantiles import quantile
@@ -13,6 +14,14 @@ from costprobe.domain.costing.quantiles import quantile
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
 # A week of one sample a minute.
 MAX_SAMPLES = 10_080
+
+
+class RollingSample(NamedTuple):
+    """A cost: UTC in ns, its value, and whether others used the device."""
+
+    time_ns: int
+    value: float
+    is_contended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +146,41 @@ class RollingWindows:
                 name: _OrderedWindow(window.first - count, window.ordered)
                 for name, window in self._windows.items()
             }
+
+
+@dataclass(frozen=True, slots=True)
+class RollingCosts:
+    """The costs of a probe; contended ones count only in a window that has no others.
+
+    Attributes:
+        undisturbed: Costs measured on a device that nobody else used.
+        contended: Costs measured beside other work.
+    """
+
+    undisturbed: RollingWindows
+    contended: RollingWindows
+
+    @classmethod
+    def of(cls, every_s: float, samples: Iterable[RollingSample] = ()) -> RollingCosts:
+        """Return the rolling costs of samples, oldest first, one every so many seconds."""
+        parts: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
+        for sample in samples:
+            parts[sample.is_contended].append((sample.time_ns, sample.value))
+        return cls(RollingWindows(every_s, parts[False]), RollingWindows(every_s, parts[True]))
+
+    @property
+    def newest_ns(self) -> int:
+        """UTC in ns of the last sample; 0 before the first."""
+        return max(self.undisturbed.newest_ns, self.contended.newest_ns)
+
+    def with_sample(self, sample: RollingSample) -> RollingCosts:
+        """Return the rolling costs after a sample, which is not older than the newest one."""
+        time_ns, value, is_contended = sample
+        if is_contended:
+            return replace(self, contended=self.contended.with_sample(time_ns, value))
+        return replace(self, undisturbed=self.undisturbed.with_sample(time_ns, value))
+
+    def summaries(self, now_ns: int) -> dict[str, Rolled]:
+        """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
+        found = {**self.contended.summaries(now_ns), **self.undisturbed.summaries(now_ns)}
+        return {name: found[name] for name in WINDOWS_S if name in found}

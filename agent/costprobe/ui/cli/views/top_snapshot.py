@@ -87,6 +87,7 @@ def _cost(row: Point, now_ns: int) -> dict[str, Any]:
         "basis": tags.get("basis"),
         "currency": tags.get("currency"),
         **{field: number(row, field) for field in _COST_FIELDS},
+        "contended": row.fields.get("contended"),
         "age_s": _age_s(row, now_ns),
     }
 

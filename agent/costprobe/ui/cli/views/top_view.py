@@ -156,6 +156,10 @@ def _budget_state(row: Row) -> str:
     return "will be exceeded" if row["forecast_exceeded"] else "within plan"
 
 
+def _subject(row: Row) -> str:
+    return f"{row['of'] or '-'}{' (contended)' if row['contended'] else ''}"
+
+
 def _price(key: str) -> Callable[[Row], str]:
     return _money(key, PER_THOUSAND)
 
@@ -174,7 +178,7 @@ DEVICE = (
     Column("updated", 7, _ago("age_s", " ago")),
 )
 COST = (
-    Column("name", 0, _text("of")),
+    Column("name", 0, _subject),
     Column("device", 4, _text("device")),
     Column("basis", 6, _text("basis")),
     Column("now", 1, _price("cost_per_inference")),
