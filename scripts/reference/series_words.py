@@ -238,7 +238,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "exceeded": "Whether more is spent than planned.",
             "forecast_exceeded": "Whether the forecast exceeds the plan.",
         },
-        {"period": "`day` or `month`."},
+        {"period": "`day`, `month`, `quarter` or `year`."},
     ),
     "event": Words(
         "Something that happened: [drift, anomalies and alerts](../alerting.md).",

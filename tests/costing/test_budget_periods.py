@@ -1,10 +1,10 @@
-"""Days and months of a time zone: their lengths over clock changes, without gaps."""
+"""Days, months, quarters and years of a time zone: their lengths over clock changes, without gaps."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from costprobe.domain.costing.budgets.periods import HOUR_NS, hour_phase_ns, period_at
+from costprobe.domain.costing.budgets.periods import HOUR_NS, PERIOD_HOURS, hour_phase_ns, period_at
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +42,16 @@ def utc(time_ns):
         ("month", "Europe/Berlin", "2026-03-31T21:30", "2026-02-28T23:00", "2026-03-31T22:00", 743),
         ("month", "UTC", "2028-02-29T23:59", "2028-02-01T00:00", "2028-03-01T00:00", 29 * 24),
         ("month", "UTC", "2026-12-31T23:59", "2026-12-01T00:00", "2027-01-01T00:00", 31 * 24),
+        (
+            "quarter",
+            "Europe/Berlin",
+            "2026-03-31T21:59",
+            "2025-12-31T23:00",
+            "2026-03-31T22:00",
+            90 * 24 - 1,
+        ),
+        ("quarter", "UTC", "2026-12-31T23:59", "2026-10-01T00:00", "2027-01-01T00:00", 92 * 24),
+        ("year", "UTC", "2028-02-29T12:00", "2028-01-01T00:00", "2029-01-01T00:00", 366 * 24),
         ("day", "Asia/Kolkata", "2026-05-01T18:29", "2026-04-30T18:30", "2026-05-01T18:30", 24),
         # In Sao Paulo midnight of 4 November 2018 was skipped; that of 18 February 2018 came twice.
         (
@@ -69,7 +79,7 @@ def test_period_starts_and_ends_at_local_midnight(kind, zone, at, start, end, ho
 
 
 @given(
-    st.sampled_from(["day", "month"]),
+    st.sampled_from(["day", "month", "quarter", "year"]),
     st.sampled_from(ZONES),
     st.integers(ns("2010-01-01T00:00"), ns("2036-01-01T00:00")),
 )
@@ -81,6 +91,7 @@ def test_periods_are_contiguous_and_disjoint(kind, zone, at_ns):
     after = period_at(kind, zone, period.end_ns)
     assert after.start_ns == period.end_ns
     assert 0 <= period.elapsed_share(at_ns) < 1
+    assert (period.end_ns - period.start_ns) / HOUR_NS + 1 <= PERIOD_HOURS[kind]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from costprobe.core.row_spans import RowEnd, row_spans
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, CostRow, Payer, SpendBook
+from costprobe.domain.costing.budgets.spend import HISTORY_HOURS, CostRow, Payer, SpendBook
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,11 +123,11 @@ def test_hour_is_booked_again_after_a_cut():
 
 def test_hours_older_than_eight_weeks_are_dropped():
     book = SpendBook()
-    for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS):
+    for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS):
         end_ns = BEGAN + (hour + 1) * HOUR_NS
         book.add_rows(GPU0, rows_of({end_ns: 1.0}), TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
     first = BEGAN // HOUR_NS
-    kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, MAX_HOURS, 3 * MAX_HOURS)]
+    kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS)]
     assert kept == [0, 0, 0, 1.0]
 
 

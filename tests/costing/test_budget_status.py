@@ -5,6 +5,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from costprobe.app.budgeting.spend_reading import hours_of
 from costprobe.domain.costing.budgets.budget import budget_status, hours_before, period_words
 from costprobe.domain.costing.budgets.budget_forecast import Forecast
 from costprobe.domain.costing.budgets.budget_watch import BudgetWatch, budget_point, forecast_words
@@ -37,6 +38,26 @@ def book_of(zone="UTC", at_ns=0, **payers):
             rows = [CostRow(end_ns, per_hour / 60) for end_ns in times]
             book.add_rows(payer, rows, TimeSpan(since_ns, until_ns), 60)
     return book
+
+
+def test_budget_status_of_a_quarter_and_a_year():
+    """One per hour since the new year; the book keeps what the longest period needs."""
+    budgets = [budget(period=period) for period in ("quarter", "year")]
+    book = SpendBook(0, hours_of(budgets))
+    start_ns, now_ns = ns("2028-01-01T00:00"), ns("2028-12-30T00:00")
+    rows = [CostRow(end_ns, 1.0) for end_ns in range(start_ns, now_ns + 1, HOUR_NS)][1:]
+    book.add_rows(Payer("", "gpu0", "USD"), rows, TimeSpan(start_ns, now_ns), 3600)
+    restored = SpendBook.from_document(book.to_document() | {"final_ns": now_ns})
+    assert restored.hours == book.hours
+    expected = {"quarter": (90, 92, "Q4 2028"), "year": (364, 366, "2028")}
+    for each in budgets:
+        status = budget_status(each, book, now_ns)
+        days, all_days, words = expected[each.period]
+        assert status.spent == pytest.approx(days * 24)
+        assert status.coverage == pytest.approx(1)
+        assert status.missing == ()
+        assert status.expected == pytest.approx(all_days * 24)
+        assert period_words(status) == words
 
 
 def test_budget_status_of_a_month_with_a_gap():

@@ -9,7 +9,13 @@ from typing import Any
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budgets import budget_document, restored_book
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
-from costprobe.app.budgeting.spend_reading import book_name, phase_of, read_spend, usual_of
+from costprobe.app.budgeting.spend_reading import (
+    book_name,
+    hours_of,
+    phase_of,
+    read_spend,
+    usual_of,
+)
 from costprobe.app.configuration import Config
 from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
 from costprobe.domain.costing.budgets.budget_forecast import (
@@ -76,12 +82,13 @@ def budget_overviews(
     states = reader.states()
     books = {} if books is None else books
     current: set[int] = set()
+    hours = hours_of(config.budget)
     overviews = []
     for budget in budgets:
         phase_ns = phase_of(budget, now_ns)
-        if phase_ns not in books:
+        if phase_ns not in books or books[phase_ns].hours != hours:
             stored, _ = states.get(book_name(phase_ns), (None, 0))
-            books[phase_ns] = restored_book(stored, phase_ns)
+            books[phase_ns] = restored_book(stored, phase_ns, hours)
         if phase_ns not in current:
             read_spend(books[phase_ns], reader, now_ns, usual_of(config))
             current.add(phase_ns)

@@ -12,7 +12,13 @@ from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.ledger import Ledger
-from costprobe.app.budgeting.spend_reading import book_name, phase_of, read_spend, usual_of
+from costprobe.app.budgeting.spend_reading import (
+    book_name,
+    hours_of,
+    phase_of,
+    read_spend,
+    usual_of,
+)
 from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
 from costprobe.core.records import Event
@@ -24,7 +30,7 @@ from costprobe.domain.costing.budgets.spend import SpendBook
 logger = logging.getLogger(__name__)
 
 WATCHES_STATE = "budgets"
-# Pause while eight weeks are read at the first start, so that measuring is not delayed.
+# Pause after each day that is read at the first start, so that measuring is not delayed.
 PAUSE_S = 0.05
 
 
@@ -111,7 +117,8 @@ class BudgetTracker:
         book = self._books.get(phase_ns)
         if book is None:
             stored = self._ledger.state(book_name(phase_ns))
-            book = self._books[phase_ns] = restored_book(stored, phase_ns)
+            hours = hours_of(self._budgets)
+            book = self._books[phase_ns] = restored_book(stored, phase_ns, hours)
         return book
 
     def _remembered(self) -> dict[str, BudgetWatch]:
@@ -132,8 +139,8 @@ class BudgetTracker:
         return watches
 
 
-def restored_book(stored: object, phase_ns: int) -> SpendBook:
-    """Return a stored book; a new one if it is damaged or has another phase."""
+def restored_book(stored: object, phase_ns: int, hours: int) -> SpendBook:
+    """Return a stored book; a new one if it is damaged, or keeps other hours."""
     if isinstance(stored, dict):
         try:
             book = SpendBook.from_document(stored)
@@ -142,9 +149,9 @@ def restored_book(stored: object, phase_ns: int) -> SpendBook:
                 "the stored hours of the budgets are damaged and will be read again: %s", error
             )
         else:
-            if book.phase_ns == phase_ns:
+            if (book.phase_ns, book.hours) == (phase_ns, hours):
                 return book
-    return SpendBook(phase_ns)
+    return SpendBook(phase_ns, hours)
 
 
 def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> dict[str, Any]:

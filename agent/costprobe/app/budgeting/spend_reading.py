@@ -9,10 +9,15 @@ from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, hour_phase_ns
+from costprobe.domain.costing.budgets.periods import (
+    HOUR_NS,
+    PERIOD_HOURS,
+    TimeSpan,
+    hour_phase_ns,
+)
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import (
-    MAX_HOURS,
+    HISTORY_HOURS,
     CostRow,
     Payer,
     SpendBook,
@@ -51,6 +56,11 @@ def book_name(phase_ns: int) -> str:
     return f"budget hours {phase_ns // NS_PER_S}"
 
 
+def hours_of(budgets: Iterable[BudgetConfig]) -> int:
+    """Return the number of hours that the books of budgets keep: the longest period, or the history."""
+    return max([HISTORY_HOURS, *(PERIOD_HOURS[budget.period] for budget in budgets)])
+
+
 def phase_of(budget: BudgetConfig, time_ns: int) -> int:
     """Return the offset in ns of a budget's full hours from UTC's."""
     return hour_phase_ns(budget.timezone, time_ns)
@@ -63,7 +73,7 @@ def read_spend(
     usual: Usual,
     pause: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Add the rows since the last call; eight weeks at the first.
+    """Add the rows since the last call; all hours of the book at the first.
 
     Args:
         book: The book to update.
@@ -77,7 +87,7 @@ def read_spend(
     """
     if book.final_ns > now_ns:
         book.clear()  # the wall clock was set back
-    oldest_ns = book.start_ns(book.hour_of(now_ns) - MAX_HOURS + 1)
+    oldest_ns = book.start_ns(book.hour_of(now_ns) - book.hours + 1)
     since_ns = max(book.final_ns, oldest_ns)
     book.cut(since_ns)
     payers = _payers(reader)

@@ -19,7 +19,7 @@ from costprobe.domain.costing.budgets.budget_forecast import (
 )
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time, period_at
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import MAX_HOURS, Payer, SpendBook, coverage_of
+from costprobe.domain.costing.budgets.spend import HISTORY_HOURS, Payer, SpendBook, coverage_of
 
 # An hour with a lower coverage is not used to estimate a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2
@@ -147,7 +147,7 @@ def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list
     rates: dict[int, float] = {}
     gaps: set[int] = set()
     for payer in payers:
-        hours = [(hour, book.at(payer, hour)) for hour in range(last - MAX_HOURS, last)]
+        hours = [(hour, book.at(payer, hour)) for hour in range(last - HISTORY_HOURS, last)]
         covered = {hour: spend for hour, spend in hours if spend.covered_s >= MIN_HOUR_COVERED_S}
         if not covered:
             continue
@@ -160,11 +160,19 @@ def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list
 
 
 def period_words(status: BudgetStatus) -> str:
-    """Return the period's name: "2026-03-01", "March 2026"."""
+    """Return the period's name: "2026-03-01", "March 2026", "Q1 2026", "2026"."""
     zone = ZoneInfo(status.budget.timezone)
     # The middle of the period is correct even for a day that does not start at midnight.
     first = local_time((status.period.start_ns + status.period.end_ns) // 2, zone)
-    return f"{first:%Y-%m-%d}" if status.budget.period == "day" else f"{first:%B %Y}"
+    match status.budget.period:
+        case "day":
+            return f"{first:%Y-%m-%d}"
+        case "month":
+            return f"{first:%B %Y}"
+        case "quarter":
+            return f"Q{(first.month + 2) // 3} {first.year}"
+        case "year":
+            return str(first.year)
 
 
 def _missing(

@@ -1,16 +1,25 @@
-"""Calendar periods in a time zone: days and months, from midnight to midnight."""
+"""Calendar periods in a time zone, from midnight to midnight."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Literal
+from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
 from costprobe.core.records import NS_PER_S
 
 HOUR_NS = 3600 * NS_PER_S
-_DECEMBER = 12
+PeriodKind = Literal["day", "month", "quarter", "year"]
+_MONTHS: Final[Mapping[PeriodKind, int]] = {"month": 1, "quarter": 3, "year": 12}
+# Full hours that the longest period of a kind touches, in any time zone.
+PERIOD_HOURS: Final[Mapping[PeriodKind, int]] = {
+    "day": 26,
+    "month": 31 * 24 + 2,
+    "quarter": 92 * 24 + 2,
+    "year": 366 * 24 + 2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,8 @@ class TimeSpan:
         return min(1.0, max(0.0, share))
 
 
-def period_at(kind: Literal["day", "month"], timezone: str, time_ns: int) -> TimeSpan:
-    """Return the day or month that contains an instant.
+def period_at(kind: PeriodKind, timezone: str, time_ns: int) -> TimeSpan:
+    """Return the day, month, quarter or year that contains an instant.
 
     A day of a change of daylight saving time has 23 or 25 hours. If midnight is skipped the day
     starts at the change; if it occurs twice, with the first.
@@ -43,17 +52,12 @@ def period_at(kind: Literal["day", "month"], timezone: str, time_ns: int) -> Tim
         time_ns: UTC in ns.
     """
     zone = ZoneInfo(timezone)
-    today = local_time(time_ns, zone).date()
-    if kind == "day":
-        # If clocks are set back over midnight, the previous date returns for an hour.
-        start_ns, end_ns = _midnight_ns(today, zone), _midnight_ns(today + timedelta(1), zone)
-        if time_ns >= end_ns:
-            start_ns, end_ns = end_ns, _midnight_ns(today + timedelta(2), zone)
-        return TimeSpan(start_ns, end_ns)
-    first = today.replace(day=1)
-    start_ns, end_ns = _midnight_ns(first, zone), _midnight_ns(_next_month(first), zone)
+    first = _first_day(kind, local_time(time_ns, zone).date())
+    start_ns, end_ns = _midnight_ns(first, zone), _midnight_ns(_after(kind, first), zone)
+    # If clocks are set back over midnight, the previous date returns for an hour.
     if time_ns >= end_ns:
-        start_ns, end_ns = end_ns, _midnight_ns(_next_month(_next_month(first)), zone)
+        first = _after(kind, first)
+        start_ns, end_ns = end_ns, _midnight_ns(_after(kind, first), zone)
     return TimeSpan(start_ns, end_ns)
 
 
@@ -68,9 +72,19 @@ def hour_phase_ns(timezone: str, time_ns: int) -> int:
     return -(offset // timedelta(seconds=1)) * NS_PER_S % HOUR_NS
 
 
-def _next_month(first: date) -> date:
-    year, month = first.year, first.month
-    return date(year + 1, 1, 1) if month == _DECEMBER else date(year, month + 1, 1)
+def _first_day(kind: PeriodKind, day: date) -> date:
+    if kind == "day":
+        return day
+    months = _MONTHS[kind]
+    return date(day.year, (day.month - 1) // months * months + 1, 1)
+
+
+def _after(kind: PeriodKind, first: date) -> date:
+    """Return the first day of the next period."""
+    if kind == "day":
+        return first + timedelta(1)
+    years, months_before = divmod(first.month - 1 + _MONTHS[kind], 12)
+    return date(first.year + years, months_before + 1, 1)
 
 
 def _midnight_ns(day: date, zone: ZoneInfo) -> int:

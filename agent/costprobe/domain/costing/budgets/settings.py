@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Currency, Name, Section, Zone
+from costprobe.domain.costing.budgets.periods import PeriodKind
 
 Amount = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
-Period = Literal["day", "month"]
 
 
 class BudgetConfig(Section):
@@ -25,9 +25,10 @@ class BudgetConfig(Section):
         description="ISO 4217 code; costs in another currency are not counted.",
         examples=["USD"],
     )
-    period: Period = Field(
+    period: PeriodKind = Field(
         description=(
-            "Calendar period; it starts at midnight, or at midnight of the first day of a month."
+            "Calendar period; it starts at midnight, or at midnight of the first day of a month, of"
+            " a quarter (January, April, July, October) or of a year."
         ),
         examples=["month"],
     )

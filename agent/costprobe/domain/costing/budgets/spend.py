@@ -14,8 +14,8 @@ from costprobe.core.row_spans import RowEnd, row_spans
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
 
-# Stored hours: eight weeks, so that each hour of the week occurs eight times.
-MAX_HOURS = 8 * 7 * 24
+# Hours that forecasts use: eight weeks, so that each hour of the week occurs eight times.
+HISTORY_HOURS = 8 * 7 * 24
 # A span with a lower coverage is not compared with another.
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
@@ -67,8 +67,9 @@ NOTHING = SpendHour(0.0, 0.0)
 
 @dataclass(slots=True)
 class HourSeries:
-    """Costs of one payer by the hour; `first` is the number of the first hour."""
+    """The last `hours` costs of one payer by the hour; `first` is the number of the first hour."""
 
+    hours: int
     first: int = 0
     costs: array[float] = field(default_factory=lambda: array("d"))
     covered_s: array[float] = field(default_factory=lambda: array("d"))
@@ -80,7 +81,7 @@ class HourSeries:
         if hour < self.first:
             return
         lacking = hour - self.first + 1 - len(self.costs)
-        if lacking > MAX_HOURS:
+        if lacking > self.hours:
             self.first, lacking = hour, 1
             self.costs, self.covered_s = array("d"), array("d")
         if lacking > 0:
@@ -88,7 +89,7 @@ class HourSeries:
             self.covered_s.extend([0.0] * lacking)
         self.costs[hour - self.first] += cost
         self.covered_s[hour - self.first] += covered_s
-        surplus = len(self.costs) - MAX_HOURS
+        surplus = len(self.costs) - self.hours
         if surplus > 0:
             del self.costs[:surplus], self.covered_s[:surplus]
             self.first += surplus
@@ -111,10 +112,12 @@ class SpendBook:
 
     Args:
         phase_ns: Offset of its hours from UTC's full hours, in ns.
+        hours: Number of hours that are kept.
     """
 
-    def __init__(self, phase_ns: int = 0) -> None:
+    def __init__(self, phase_ns: int = 0, hours: int = HISTORY_HOURS) -> None:
         self.phase_ns = phase_ns
+        self.hours = hours
         # Before this UTC ns the hours are final.
         self.final_ns = 0
         self._series: dict[Payer, HourSeries] = {}
@@ -149,7 +152,7 @@ class SpendBook:
             within: The span; its hours must have been cut before.
             usual_s: Length of an interval in seconds if there are too few rows to derive it.
         """
-        series = self._series.setdefault(payer, HourSeries())
+        series = self._series.setdefault(payer, HourSeries(self.hours))
         for hour, cost, covered_s in spend_by_step(rows, usual_s, within, HOUR_NS, self.phase_ns):
             series.add(hour, cost, covered_s)
 
@@ -181,6 +184,7 @@ class SpendBook:
         final = self.hour_of(self.final_ns)
         return {
             "phase_ns": self.phase_ns,
+            "hours": self.hours,
             "final_ns": self.final_ns,
             "series": [
                 [
@@ -200,12 +204,12 @@ class SpendBook:
         Raises:
             KeyError, TypeError, ValueError: The document is damaged.
         """
-        book = cls(int(document["phase_ns"]))
+        book = cls(int(document["phase_ns"]), int(document["hours"]))
         book.final_ns = int(document["final_ns"])
         for service, device, currency, first, costs, covered_s in document["series"]:
             if len(costs) != len(covered_s):
                 raise ValueError("costs and covered times differ in number")
-            series = HourSeries(int(first), array("d", costs), array("d", covered_s))
+            series = HourSeries(book.hours, int(first), array("d", costs), array("d", covered_s))
             book._series[Payer(service, device, currency)] = series
         return book
 

@@ -52,5 +52,5 @@ function budgetCard(budget) {
 
 export function showBudgets(answer) {
   show(byId("budgets"), answer.budgets.length ? answer.budgets.map(budgetCard)
-    : el("p", { class: "muted" }, "No budget is configured: add a [[budget]] section to set one for a day or a month."));
+    : el("p", { class: "muted" }, "No budget is configured: add a [[budget]] section to set one for a day, month, quarter or year."));
 }
