@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.system.redaction import REDACTOR
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
 
@@ -51,6 +52,13 @@ LONG = (
 def pytest_collection_modifyitems(items):
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+@pytest.fixture(autouse=True)
+def _no_known_secrets():
+    """The secrets of one test may be ordinary words of another."""
+    yield
+    REDACTOR.forget()
 
 
 # Seconds to import, in each worker: by the tests that use them, at their first use.

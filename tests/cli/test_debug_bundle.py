@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import pytest
 from costprobe.adapters.storage.writer import Store
-from costprobe.adapters.system.redaction import Redactor
+from costprobe.adapters.system.redaction import MASK, REDACTOR, Redactor
 from costprobe.app.configuration import parse
+from costprobe.app.secret_places import learn_secrets
 from costprobe.core.records import Point
 from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered
-from costprobe.ui.cli.support.bundle_secrets import known_secrets, without_addresses
+from costprobe.ui.cli.support.bundle_secrets import without_addresses
 from fakes.command import called
 
 CANARY = "canary"
@@ -195,14 +196,13 @@ def test_bundle_is_written_without_a_store_and_with_an_invalid_file(host):
     assert files["event.lp"].startswith(b"not available: ")
 
 
-def test_every_configured_secret_is_collected(host):
-    config = parse(host.config.read_text(), host.config)
-    known = known_secrets(config, host.env)
+def test_every_configured_secret_is_masked(host):
+    learn_secrets(parse(host.config.read_text(), host.config), host.env)
     for secret in (*host.secrets.values(), "canary-credential-4D", "canary-environment-5E"):
-        assert secret in known
-    assert {"canary-user", "canary-pw", "canary-T0", "canary-q"} <= set(known)
-    assert "services" not in known
-    assert known_secrets(None, {}) == []
+        assert REDACTOR(f"x {secret} y") == f"x {MASK} y"
+    for part in ("canary-user", "canary-pw", "canary-T0", "canary-q"):
+        assert REDACTOR.from_outside(part) == MASK
+    assert REDACTOR("services") == "services"
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,30 @@ sent, and take; then everything that came out of it is searched.
 """
 
 import base64
+import itertools
+import json
 import os
 import re
+import typing
+import urllib.error
 import urllib.parse
+import urllib.request
 from contextlib import ExitStack
 
 import pytest
+from costprobe.app.configuration import Config, load
+from costprobe.app.secret_places import is_secret_field
 from fakes.inference_server import InferenceServer, generating
-from fakes.servers import Scripted
+from fakes.servers import Scripted, free_port
 from fakes.watched_daemon import WatchedDaemon
+from pydantic import BaseModel
 
 PLACES = [
     "alertmanager",
     "apprise",
+    "carbon",
     "chat",
+    "echo-chat",
     "environment",
     "hook-address",
     "hook-key",
@@ -26,6 +36,8 @@ PLACES = [
     "price",
     "proxy",
     "refused-chat",
+    "service",
+    "service-model",
     "v1",
     "v2",
 ]
@@ -40,7 +52,6 @@ COMMANDS = [
     ["config", "show"],
     ["status"],
     ["status", "--json"],
-    ["doctor"],
     ["doctor", "--json"],
     ["alerts"],
     ["alerts", "--json"],
@@ -52,19 +63,39 @@ COMMANDS = [
     ["sink", "rejected", "--json"],
     ["sink", "retry"],
     ["store", "check"],
+    ["forecast"],
     ["trend", "--json"],
     ["probe", "chat", "--json"],
 ]
 
 
 def forms_of(secret):
-    """A secret in plain form and as encoded in headers and URLs."""
+    """A secret in plain form, as encoded in headers and URLs, and as a hostile server hides it."""
     yield secret.encode()
+    yield secret.upper().encode()
     yield urllib.parse.quote(secret, safe="").encode()
+    yield escaped(secret).encode()
+    # json.dumps escapes the backslash once more.
+    yield json.dumps(escaped(secret))[1:-1].encode()
+    yield split(secret).encode()
+    yield secret.encode().hex().encode()
+    yield reversed_url(secret).encode()
     for user in ("", "user:"):
         coded = base64.b64encode((user + secret).encode())
         # The last base64 characters depend on the bytes that follow.
         yield coded.rstrip(b"=")[:-2]
+
+
+def escaped(text):
+    return "".join(f"\\u{ord(mark):04x}" for mark in text)
+
+
+def split(text):
+    return " ".join(text)
+
+
+def reversed_url(text):
+    return "".join(f"%{ord(mark):02x}" for mark in text)
 
 
 FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
@@ -74,12 +105,61 @@ def found_in(content):
     return [form.decode() for form in FORMS if form in content]
 
 
+HIDDEN = [
+    str,
+    str.upper,
+    escaped,
+    split,
+    reversed_url,
+    lambda text: text.encode().hex(),
+    lambda text: base64.b64encode(text.encode()).decode(),
+]
+
+
+def hidden(text):
+    """A text in the forms of HIDDEN, a different one first at each call."""
+    HIDDEN.append(HIDDEN.pop(0))
+    return " ".join(hide(text) for hide in HIDDEN)
+
+
 def repeating(status):
     """A server that rejects requests and repeats their content, as a debugging proxy does."""
 
     def answer(method, path, headers, _):
-        content = f"refused {method} {path} {headers}"
+        sent = " ".join([path, *(value.partition(" ")[2] for value in headers.values())])
+        content = hidden(sent) if method == "POST" else f"refused {method} {path} {headers}"
         return status, {"Content-Type": "text/plain"}, content.encode()
+
+    return Scripted(answer)
+
+
+def echoing_chat(call):
+    """A server whose models, version and errors are the token that it received."""
+    token = (call.headers.get("Authorization") or "").removeprefix("Bearer ")
+    if call.method == "GET":
+        call.json({"data": [{"id": split(token)}], "version": escaped(token)}, Server=token)
+    else:
+        call.json({"error": {"message": hidden(token)}}, 500, Server=hidden(token))
+
+
+def metrics_of(token):
+    """Metrics of vLLM with the token as the names of its models."""
+    names = [token, split(token), reversed_url(token), token.encode().hex()]
+    lines = [
+        f'vllm:{metric}{{model_name="{name}"}} {{number}}'
+        for name in names
+        for metric in ("request_success_total", "prompt_tokens_total", "generation_tokens_total")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def counting():
+    """A server that names its models after the token, and counts a request at each scrape."""
+    number = itertools.count(1)
+
+    def answer(_, __, headers, ___):
+        token = headers.get("Authorization", "").removeprefix("Bearer ")
+        return 200, {}, metrics_of(token).replace("{number}", str(next(number))).encode()
 
     return Scripted(answer)
 
@@ -115,6 +195,38 @@ warmup_requests = 0
 energy = false
 every = "1h"
 token_credential = "refused-chat"
+[[probe]]
+name = "echo-chat"
+kind = "openai"
+url = "{echo_chat}/v1"
+model = "m"
+requests = 2
+warmup_requests = 0
+energy = false
+every = "1h"
+token_file = "{secrets}/echo-chat"
+[[service]]
+name = "refused"
+engine = "vllm"
+devices = ["cpu"]
+url = "{service}/metrics"
+every = "1s"
+window = "5s"
+timeout = "1s"
+token_file = "{secrets}/service"
+[[service]]
+name = "counting"
+engine = "vllm"
+devices = ["cpu"]
+url = "{service_model}/metrics"
+every = "1s"
+window = "5s"
+timeout = "1s"
+token_credential = "service-model"
+[http]
+listen = "127.0.0.1:{port}"
+[carbon]
+url = "{carbon}?key={carbon_key}"
 [[price]]
 plan = "spot"
 url = "{price}?key={price_key}"
@@ -153,6 +265,14 @@ timeout = "10s"
 """
 
 
+def page_of(url):
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        return error.read()
+
+
 class Bench:
     """The servers, the daemon, and its output."""
 
@@ -165,10 +285,15 @@ class Bench:
             "alertmanager": repeating(401),
             "apprise": repeating(500),
             "price": taking(b"0.5"),
+            "carbon": repeating(200),
+            "service": repeating(401),
+            "service_model": counting(),
+            "echo_chat": InferenceServer(echoing_chat),
             "chat": InferenceServer(generating(token=CANARY["chat"])),
             "refused_chat": InferenceServer(generating(token=OTHER)),
         }
         self.output = {}
+        self.port = free_port()
 
     def places(self):
         """Write the secrets into their files; return their values for the configuration."""
@@ -179,7 +304,8 @@ class Bench:
         (folder / "hook-address").write_text(f"{urls['hook']}/{CANARY['hook-address']}")
         host = urls["apprise"].removeprefix("http://")
         (folder / "apprise").write_text(f"json://user:{CANARY['apprise']}@{host}/x")
-        return {**urls, "secrets": folder, "price_key": CANARY["price"]}
+        keys = {f"{name}_key": CANARY[name] for name in ("price", "carbon")}
+        return {**urls, **keys, "secrets": folder, "port": self.port}
 
     def env(self):
         return {
@@ -198,12 +324,17 @@ class Bench:
                 lambda: all(
                     server.calls if isinstance(server, InferenceServer) else server.requests
                     for name, server in self.servers.items()
-                    if name in ("v1", "v2", "price", "chat", "refused_chat")
+                    if name not in ("hook", "alertmanager", "apprise")
                 )
+            )
+            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"))
+            daemon.wait_for(
+                lambda: b"served_model" in daemon.look("export", "--measurement", "serving")
             )
             for arguments in COMMANDS:
                 self.output[" ".join(arguments)] = daemon.look(*arguments)
-            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"))
+            for page in ("healthz", "metrics"):
+                self.output[page] = page_of(f"http://127.0.0.1:{self.port}/{page}")
             self.files = {
                 str(path.relative_to(self.folder)): path.read_bytes()
                 for path in daemon.store.parent.iterdir()
@@ -235,11 +366,11 @@ def received_by(server):
 
 def test_each_server_received_only_its_own_secret(bench):
     """Each secret was sent to its server; otherwise the other tests would be empty."""
-    own = {"hook": {"hook-address", "hook-token"}, "refused_chat": {"refused-chat"}}
+    own = {"hook": {"hook-address", "hook-token"}}
     for name, server in bench.servers.items():
         heads, _ = received_by(server)
         given = {place for place in PLACES if any(f in heads for f in forms_of(CANARY[place]))}
-        assert given == own.get(name, {name}), name
+        assert given == own.get(name, {name.replace("_", "-")}), name
 
 
 def test_no_request_body_contains_a_secret(bench):
@@ -308,3 +439,60 @@ def test_store_is_readable_only_by_its_owner(bench):
     for path in [folder, *folder.iterdir()]:
         assert path.stat().st_mode & 0o027 == 0, path
         assert path.stat().st_uid == os.geteuid()
+
+
+def secret_fields(model, seen=None):
+    """Yield each class of the configuration with the name of a field that holds a secret's place."""
+    seen = set() if seen is None else seen
+    if model in seen:
+        return
+    seen.add(model)
+    for name, field in model.model_fields.items():
+        if is_secret_field(name):
+            yield model.__name__, re.sub("_(file|credential)$", "", name)
+        for inner in classes_in(field.annotation):
+            yield from secret_fields(inner, seen)
+
+
+def classes_in(annotation):
+    """Yield the sections in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from classes_in(inner)
+
+
+def test_every_place_of_a_secret_has_a_canary(bench):
+    """A class whose new secret is missing in CONFIG fails here."""
+    config = load(bench.daemon.config)
+    tables = [*config.sink, *config.notifier, *config.probe, *config.service]
+    covered = {
+        (type(table).__name__, stem)
+        for table in tables
+        for stem in ("token", "password", "key", "url")
+        if getattr(table, f"{stem}_file", None) or getattr(table, f"{stem}_credential", None)
+    }
+    # Alternatives of the same class of the code: a bearer token, or a password.
+    covered |= {("AlertmanagerConfig", "token"), ("KserveProbeConfig", "token")}
+    assert set(secret_fields(Config)) == covered
+
+
+def test_no_field_holds_a_secret_itself():
+    secret = re.compile("(^|_)(token|password|secret|credential|api_?key)$")
+    names = [
+        f"{model.__name__}.{name}"
+        for model in all_sections(Config)
+        for name in model.model_fields
+        if secret.search(name) and not is_secret_field(name)
+    ]
+    assert names == []
+
+
+def all_sections(model, seen=None):
+    seen = set() if seen is None else seen
+    if model not in seen:
+        seen.add(model)
+        for field in model.model_fields.values():
+            for inner in classes_in(field.annotation):
+                all_sections(inner, seen)
+    return seen

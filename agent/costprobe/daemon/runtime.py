@@ -29,6 +29,7 @@ from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, Listeners, ProbeJob
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
+from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
@@ -96,6 +97,7 @@ class Runtime:
     def __init__(
         self, config: Config, devices: Sequence[Device], parts: SharedParts, lock_folder: Path
     ) -> None:
+        learn_secrets(config, os.environ)
         self._parts = parts
         self._stop = Flag()
         self.tags = config.host.tags

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import re
 import ssl
 import urllib.parse
 from dataclasses import dataclass, field
@@ -12,6 +15,10 @@ PORTS = {"http": 80, "https": 443}
 # Shorter than the excerpt of a response, so that an echoed token is always found and removed.
 MAX_TOKEN_CHARS = 2048
 MAX_EXCERPT_CHARS = 200
+MIN_BASE64_CHARS = 4
+_CODE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+_SIMPLE_CODE = re.compile(r"\\[abfnrtv0\"'/\\]")
+_URL_SAFE = str.maketrans("-_", "+/")
 _FIRST_PRINTABLE, _LAST_PRINTABLE = "!", "~"
 
 
@@ -46,11 +53,39 @@ class ServerTarget:
         return self.name.rpartition(":")[0] if self.port == usual else self.name
 
     def excerpt(self, text: str) -> str:
-        """Return a short single line of a server's text, with the bearer token removed."""
-        if self.token is not None:
-            text = text.replace(self.token, "***")
+        """Return a short single line of a server's text; nothing of one that repeats the token."""
+        if self.token is not None and repeats(text, self.token):
+            return "(the text contains the token and is not shown)"
         printable = "".join(c if c.isprintable() else " " for c in text[:MAX_EXCERPT_CHARS])
         return " ".join(printable.split())
+
+
+def repeats(text: str, secret: str) -> bool:
+    """Return whether a text contains a secret: in any case, split, escaped, or in base64.
+
+    The daemon masks the secrets that it knows; here the text is not yet truncated.
+    """
+    views, wanted = [text], _compact(secret)
+    for _ in range(2):
+        codes = _CODE.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(text))
+        text = _SIMPLE_CODE.sub(" ", urllib.parse.unquote_plus(codes))
+        views.append(text)
+    plain = any(wanted in _compact(view) for view in views)
+    joined = "".join(views[-1].translate(_URL_SAFE).split())
+    return plain or any(form in joined for form in _base64_forms(secret.encode()))
+
+
+def _compact(text: str) -> str:
+    marks = "".join(mark for mark in text.lower() if mark.isalnum())
+    # A token without letters and digits is searched as it is.
+    return marks or text
+
+
+def _base64_forms(content: bytes) -> list[str]:
+    """The characters of base64 that depend on nothing but the content, wherever it begins."""
+    coded = [base64.b64encode(b"\0" * before + content).decode().rstrip("=") for before in range(3)]
+    middles = [text[(0, 2, 3)[before] : -1] for before, text in enumerate(coded)]
+    return [middle for middle in middles if len(middle) >= MIN_BASE64_CHARS]
 
 
 def parse_target(url: str, ca_file: str | None, token_file: str | None) -> ServerTarget:

@@ -18,10 +18,12 @@ from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0
+STDERR_BYTES_MAX: Final = 4096
 STDERR_CHARS_MAX: Final = 200
 
 
@@ -131,7 +133,5 @@ def _text(content: bytes, name: str) -> str:
 
 def _stderr(file: IO[bytes]) -> str:
     file.seek(0)
-    text = file.read(STDERR_CHARS_MAX).decode(errors="replace")
-    # Control characters would reach a terminal.
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return shown or "no message on standard error"
+    text = file.read(STDERR_BYTES_MAX).decode(errors="replace")
+    return outside_text(text, STDERR_CHARS_MAX) or "no message on standard error"

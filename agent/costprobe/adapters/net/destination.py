@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.system.redaction import REDACTOR
 
 _SCHEMES = {"http", "https"}
 # Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
@@ -70,6 +71,7 @@ class Destination:
             pieces = [*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))]
             long = (piece for piece in pieces if len(piece) >= MIN_SECRET_PART_CHARS)
             secrets = tuple({form for piece in long for form in (piece, unquote(piece))})
+            REDACTOR.learn(*secrets)
         name = secret_place or f"{parts.scheme}://{parts.netloc}"
         return cls(name, url, parts.scheme == "https", secrets)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from costprobe.adapters.net.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.net.retry_after import retry_after_s
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.bounded import bounded_json, bounded_object
 
 MAX_MESSAGE_CHARS = 400
@@ -114,7 +115,7 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
 
     Args:
         body: A JSON object with `message` or `error`, a JSON string, or text.
-        secrets: If the body contains one of them, in any case, it is withheld.
+        secrets: If the body contains one of them or of the redactor's, it is withheld.
     """
     text = body.decode(errors="replace")
     try:
@@ -128,9 +129,7 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
     lowered = text.casefold()
     if any(secret.casefold() in lowered for secret in secrets):
         return "(the response contains a secret and is not shown)"
-    # Control characters would reach a terminal.
-    shown = "".join(c if c.isprintable() else " " for c in text[: 4 * MAX_MESSAGE_CHARS])
-    return " ".join(shown.split())[:MAX_MESSAGE_CHARS] or "no reason given"
+    return outside_text(text, MAX_MESSAGE_CHARS) or "no reason given"
 
 
 def json_object(body: bytes) -> dict[str, object] | None:

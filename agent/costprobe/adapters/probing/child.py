@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from costprobe.adapters.system.child_environment import child_environment
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
+from costprobe.adapters.system.outside_text import outside_document, outside_text
 from costprobe.core.bounded import bounded_object
 
 MAX_LINE_BYTES = 256 * 1024
@@ -185,9 +186,9 @@ class ProbeChild:
 
     def _read_stderr(self, pipe: IO[bytes]) -> None:
         for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
-            words = line.decode(errors="replace").strip()
+            words = outside_text(line.decode(errors="replace"), STDERR_LINE_CHARS)
             if words:
-                self._last_words.append(words[:STDERR_LINE_CHARS])
+                self._last_words.append(words)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -195,4 +196,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         message = bounded_object(line, MAX_LINE_BYTES)
     except ValueError:
         return None
-    return message if isinstance(message.get("type"), str) else None
+    if not isinstance(message.get("type"), str):
+        return None
+    checked: dict[str, Any] = outside_document(message)
+    return checked

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from costprobe.adapters.probing.served_settings import (
     ServedProbeConfig,
     TensorConfig,
 )
+from costprobe.adapters.system.secret_file import read_secret
 from costprobe.core.records import Device
 
 # Of weights, inputs and the server's sampling.
@@ -78,9 +80,14 @@ def served_request(probe: ServedProbeConfig, *, energy: bool) -> ProbeRequest:
         probe: The probe.
         energy: True for a run with an energy window.
     """
+    token = _token_path(probe)
+    if token is not None:
+        # The child reads it; here the redactor learns it. The child reports why it cannot.
+        with suppress(ValueError):
+            read_secret(Path(token), "token")
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
-        "token_file": _token_path(probe),
+        "token_file": token,
         "tail_s": TAIL_S,
         "seed": SEED,
     }

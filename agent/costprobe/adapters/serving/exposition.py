@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from costprobe.adapters.serving.errors import ScrapeError
+from costprobe.adapters.system.outside_text import outside_text
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
@@ -256,5 +257,5 @@ def _instant(time_s: float | None) -> float | None:
 
 def excerpt(text: str) -> str:
     """A short excerpt of a response, in one line of printable characters."""
-    plain = "".join(mark if mark.isprintable() else "?" for mark in text[:_EXCERPT_CHARS])
-    return f'"{plain}{"…" if len(text) > _EXCERPT_CHARS else ""}"'
+    plain = outside_text(text)
+    return f'"{plain[:_EXCERPT_CHARS]}{"…" if len(plain) > _EXCERPT_CHARS else ""}"'

@@ -12,6 +12,7 @@ from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels
 from costprobe.adapters.serving.settings import SELECTOR, CountersConfig, ServiceConfig
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.domain.costing.serving.served import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
@@ -181,7 +182,7 @@ def _added(
 
 def _model(sample: CounterSample, label: str) -> str:
     text = dict(sample.labels).get(label, "") if label else ""
-    return "".join(mark if mark.isprintable() else "?" for mark in text[:MAX_MODEL_CHARS])
+    return outside_text(text, MAX_MODEL_CHARS)
 
 
 def _names_model(labels: Labels, engine: Engine) -> bool:

@@ -15,6 +15,7 @@ from costprobe.adapters.sinks.influx_client import InfluxClient
 from costprobe.adapters.sinks.influx_write import compress, is_compressed
 from costprobe.adapters.sinks.settings import HttpSinkConfig
 from costprobe.adapters.sinks.sink import Sink
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.clock import Clock
 from costprobe.core.config.fields import Name
 
@@ -94,6 +95,5 @@ class InfluxV2(Sink):
         # The problem is reported by the result of the write.
         with suppress(DeliveryError):
             version = self._client.version()
-        if not version or not version.isprintable():
-            return ""
-        return f" (the server reports InfluxDB {version[:_VERSION_CHARS_MAX]})"
+        shown = outside_text(version or "", _VERSION_CHARS_MAX)
+        return f" (the server reports InfluxDB {shown})" if shown else ""

@@ -18,7 +18,7 @@ from costprobe.adapters.system.journald import (
     priority,
 )
 from costprobe.adapters.system.log_rate_limit import LogEntry, RepeatLimit
-from costprobe.adapters.system.redaction import Redactor, secrets_of
+from costprobe.adapters.system.redaction import REDACTOR, secrets_of
 
 MESSAGE_CHARS_MAX: Final = 8192
 # Redacted before truncation: otherwise a secret could be cut in two and missed.
@@ -187,7 +187,8 @@ def start_logging(
         writer = Journal(journal_socket, Lines(stderr, for_systemd=True))
     else:
         writer = Lines(stderr, for_systemd=False)
-    log = Log(writer, Redactor(secrets_of(environ)))
+    REDACTOR.learn(*secrets_of(environ))
+    log = Log(writer, REDACTOR)
     root = logging.getLogger()
     for before in list(root.handlers):
         root.removeHandler(before)

@@ -1,16 +1,23 @@
-"""Removing secrets from text that leaves the process: logs and support bundles."""
+"""Removing secrets from text: one redactor knows every secret that this process has read."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
-from urllib.parse import quote
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Final, NamedTuple
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 MASK: Final = "[redacted]"
+WITHHELD: Final = "(withheld: it contains a secret)"
 # Shorter strings occur in ordinary text by chance.
 MIN_SECRET_CHARS: Final = 6
+MIN_COMPACT_CHARS: Final = 8
+MIN_WORD_CHARS: Final = 3
+SECRETS_MAX: Final = 1000
 # Such variables may also be "disabled" and the like.
 MIN_VARIABLE_CHARS: Final = 9
 _SECRET_VARIABLE: Final = re.compile(
@@ -21,20 +28,35 @@ _SECRET_VARIABLE: Final = re.compile(
 # PWD, the working folder, matches the pattern of a password.
 _PLACE_VARIABLE: Final = re.compile(r"_(file|dir|directory|path|sock|home)$|^pwd$", re.IGNORECASE)
 _ESCAPED_IN_LINES: Final = re.compile(r'[ ,="\\]')
+_URL_SAFE: Final = str.maketrans("+/", "-_")
+_URL_PLACE: Final = re.compile(r"[^/?#]*")
+_HOST_SCHEMES: Final = frozenset(
+    f"{scheme}{tls}" for scheme in ("http", "json", "xml", "form", "mailto") for tls in ("", "s")
+)
+# Shorter words, such as "webhook" and "services", occur in texts by chance.
+_PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
+_URL_PARTS: Final = re.compile(r"[/?&=:@#,;]+")
+_WORD: Final = re.compile(r"[^\s\"'=:,;(){}\[\]<>&]+")
+_ESCAPE: Final = re.compile(r"[\\%&+]")
+_SIMPLE_CODE: Final = re.compile(r"\\[abfnrtv0\"'/\\]")
+_CODE: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"
     r"|access[_-]?key|private[_-]?key|signature)|sig|pwd)([\"']?\s{0,3}"
 )
 _QUOTED: Final = r"\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'"
 _BARE: Final = r"[^\s&,;\"'}]{1,4096}"
+# Each with what a text must contain to match, which is found much faster.
 _PATTERNS: Final = (
     # The user of a URL: scheme://user:password@host
     (
+        "://",
         re.compile(r"([a-z][a-z0-9+.-]{0,30}://)[^\s/?#@\"'<>]{1,500}@", re.IGNORECASE),
         rf"\1{MASK}@",
     ),
     # A header or an argument: Authorization: Bearer x, Token x, Basic x
     (
+        "",
         re.compile(
             r"\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:bearer|basic|token|digest)\s+)?"
             r"[^\s,;\"']{1,4096}",
@@ -42,11 +64,16 @@ _PATTERNS: Final = (
         ),
         rf"\1{MASK}",
     ),
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,4096}", re.IGNORECASE), rf"\1 {MASK}"),
+    (
+        "",
+        re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,4096}", re.IGNORECASE),
+        rf"\1 {MASK}",
+    ),
     # name=value, in queries, environments and arguments
-    (re.compile(rf"{_NAME}=\s{{0,3}})(?:{_QUOTED}|{_BARE})", re.IGNORECASE), rf"\1\2{MASK}"),
+    ("=", re.compile(rf"{_NAME}=\s{{0,3}})(?:{_QUOTED}|{_BARE})", re.IGNORECASE), rf"\1\2{MASK}"),
     # "name": "value", and name: value unless the value is a word, as in "x.token: cannot be read"
     (
+        ":",
         re.compile(
             rf"{_NAME}:\s{{0,3}})(?:{_QUOTED}|(?=[^\s\"',;]{{0,99}}\d)[^\s&,;\"'}}]{{6,4096}})",
             re.IGNORECASE,
@@ -55,6 +82,7 @@ _PATTERNS: Final = (
     ),
     # Prefixes of well-known tokens: GitHub, Slack, AWS, OpenAI, Hugging Face, JWT
     (
+        "",
         re.compile(
             r"\b(?:gh[pousr]_\w{20,255}|xox[abprs]-[\w-]{10,255}|AKIA[0-9A-Z]{16}"
             r"|sk-[\w-]{20,255}|hf_\w{20,255}|eyJ[\w-]{10,2000}\.[\w-]{4,2000}\.[\w-]{4,2000})"
@@ -62,6 +90,7 @@ _PATTERNS: Final = (
         MASK,
     ),
     (
+        "-----BEGIN",
         re.compile(
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
             re.DOTALL,
@@ -72,35 +101,163 @@ _PATTERNS: Final = (
 
 
 class Redactor:
-    """Masks known secrets, and text that matches the patterns of secrets.
+    """Masks known secrets, and text that matches the patterns of secrets; thread-safe.
 
     Args:
-        secrets: Known secrets; those shorter than MIN_SECRET_CHARS are left to the patterns.
+        secrets: Known secrets.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in secrets for form in _written_forms(secret)}
-        # Longest first: one may be a part of another.
-        self._secrets = sorted(
-            (form for form in forms if len(form) >= MIN_SECRET_CHARS), key=len, reverse=True
-        )
+        self._lock = Lock()
+        # By secret, the most recently read last.
+        self._known: dict[str, _Known] = {}
+        self._forms: tuple[str, ...] = ()
+        self.learn(*secrets)
+
+    def learn(self, *secrets: str) -> None:
+        """Mask further secrets; also those of a URL, if one is a URL.
+
+        Beyond SECRETS_MAX the ones that were not learned again for the longest time are forgotten.
+        """
+        parts = {part for secret in secrets for part in (secret, *_parts_of_url(secret))}
+        with self._lock:
+            is_new = not parts <= self._known.keys()
+            for secret in sorted(parts - {""}):
+                known = self._known.pop(secret) if secret in self._known else _Known.of(secret)
+                self._known[secret] = known
+            while len(self._known) > SECRETS_MAX:
+                del self._known[next(iter(self._known))]
+            if is_new:
+                forms = {form for known in self._known.values() for form in known.forms}
+                # Longest first: one may be a part of another.
+                self._forms = tuple(sorted(forms, key=len, reverse=True))
+
+    def forget(self) -> None:
+        """Forget all secrets."""
+        with self._lock:
+            self._known.clear()
+            self._forms = ()
 
     def __call__(self, text: str) -> str:
-        """Return a text with secrets masked."""
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        for pattern, instead in _PATTERNS:
-            text = pattern.sub(instead, text)
+        """Return a text with secrets masked, in any case and in usual encodings."""
+        lowered = text.lower()
+        for form in self._forms:
+            if form in lowered:
+                text = re.sub(re.escape(form), MASK, text, flags=re.IGNORECASE)
+                lowered = text.lower()
+        for needle, pattern, instead in _PATTERNS:
+            if needle in text:
+                text = pattern.sub(instead, text)
         return text
+
+    def from_outside(self, text: str) -> str:
+        """Return a text that a server, module or command chose, with secrets masked.
+
+        Such a text may hide a secret: it is withheld as a whole if it contains one that is split,
+        encoded twice, or too short to be masked.
+        """
+        masked = self(text)
+        with self._lock:
+            known = tuple(self._known.values())
+        if not known:
+            return masked
+        compact = [_compact(view) for view in _decoded_views(masked)]
+        words = {word for view in _decoded_views(masked) for word in _WORD.findall(view.lower())}
+        for one in known:
+            if one.compact and any(one.compact in view for view in compact):
+                return WITHHELD
+            if one.word and one.word in words:
+                return WITHHELD
+        return masked
+
+
+class _Known(NamedTuple):
+    """A secret in the forms that are searched for; all in lower case.
+
+    Attributes:
+        forms: As text, and as it is encoded in JSON, URLs, line protocol, base64 and hexadecimal.
+        compact: Its letters and digits; empty if other texts may contain them by chance.
+        word: A short secret, which is searched as a whole word; otherwise empty.
+    """
+
+    forms: frozenset[str]
+    compact: str
+    word: str
+
+    @classmethod
+    def of(cls, secret: str) -> _Known:
+        bare, compact = secret.strip(), _compact(secret)
+        is_random = len(compact) >= MIN_COMPACT_CHARS and not compact.isalpha()
+        return cls(
+            frozenset(form.lower() for form in _written_forms(secret) if _is_long(form)),
+            compact if is_random else "",
+            bare.lower() if MIN_WORD_CHARS <= len(bare) < MIN_SECRET_CHARS else "",
+        )
+
+
+REDACTOR: Final = Redactor()
+"""The redactor of this process: it learns every secret that is read, from `read_secret`."""
+
+
+def _is_long(form: str) -> bool:
+    return len(form) >= MIN_SECRET_CHARS
 
 
 def _written_forms(secret: str) -> set[str]:
-    """Return a secret as text, and as it is encoded in JSON, in a URL, and in line protocol."""
+    """Return a secret as text, and as it is usually encoded."""
     forms: set[str] = set()
     for form in {secret, secret.strip()} - {""}:
-        forms |= {form, json.dumps(form)[1:-1], quote(form, safe=""), quote(form)}
-        forms.add(_ESCAPED_IN_LINES.sub(r"\\\g<0>", form))
+        forms |= {form, json.dumps(form)[1:-1], quote(form, safe=""), quote(form), quote_plus(form)}
+        forms |= {repr(form)[1:-1], html.escape(form), _ESCAPED_IN_LINES.sub(r"\\\g<0>", form)}
+        if _is_long(form):
+            forms |= {form.encode().hex(), *_base64_forms(form.encode())}
     return forms
+
+
+def _base64_forms(content: bytes) -> Iterator[str]:
+    """Yield the characters of base64 that depend on nothing but the content, wherever it begins."""
+    for before in range(3):
+        coded = base64.b64encode(b"\0" * before + content).decode().rstrip("=")
+        # The first and last characters depend on neighbouring bytes, too.
+        middle = coded[(0, 2, 3)[before] : len(coded) - 1]
+        if len(middle) >= MIN_COMPACT_CHARS:
+            yield middle
+            yield middle.translate(_URL_SAFE)
+
+
+def _parts_of_url(secret: str) -> Iterator[str]:
+    """Yield the password of a URL that is a secret, and the parts of its user, path and query.
+
+    The host is a token in Apprise's URLs of services, such as slack://TOKEN/TOKEN/TOKEN.
+    """
+    scheme, is_url, rest = secret.partition("://")
+    if not is_url:
+        return
+    place = _URL_PLACE.match(rest)
+    user, _, host = (place[0] if place else rest).rpartition("@")
+    name, _, password = user.partition(":")
+    yield unquote(password)
+    rest = rest[len(place[0]) if place else 0 :]
+    if scheme not in _HOST_SCHEMES and "." not in host:
+        rest = f"{host}/{rest}"
+    for part in (name, *_URL_PARTS.split(rest)):
+        if _is_long(part) and not _PLAIN_WORD.fullmatch(part):
+            yield from (part, unquote(part))
+
+
+def _decoded_views(text: str) -> Iterator[str]:
+    """Yield a text as it is, and with the escapes of JSON, URLs and HTML decoded up to twice."""
+    yield text
+    for _ in range(2):
+        if not _ESCAPE.search(text):
+            return
+        text = _CODE.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(text))
+        text = _SIMPLE_CODE.sub(" ", unquote_plus(text))
+        yield text
+
+
+def _compact(text: str) -> str:
+    return "".join(mark for mark in text.lower() if mark.isalnum())
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:

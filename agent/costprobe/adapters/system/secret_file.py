@@ -1,14 +1,16 @@
-"""Reading a secret from a file; no error contains it."""
+"""Reading a secret from a file; no error contains it, and no text shows it from then on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from costprobe.adapters.system.redaction import REDACTOR
+
 MAX_SECRET_BYTES = 16 * 1024
 
 
 def read_secret(path: Path, purpose: str) -> str:
-    """Read a secret, without surrounding white space.
+    """Read a secret, without surrounding white space; the redactor masks it from then on.
 
     Args:
         path: The file.
@@ -35,4 +37,5 @@ def read_secret(path: Path, purpose: str) -> str:
     if not secret.isprintable():
         # It is not valid in a header, and the HTTP library's error would contain it.
         raise ValueError(f"{path}: contains more than one line, or unprintable characters")
+    REDACTOR.learn(secret)
     return secret

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
 from costprobe.core.records import Event
@@ -40,6 +41,23 @@ class FeedKind:
     state: str
     parse: Callable[[str, int], list[TimedValue]]
     valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
+
+
+def read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
+    """Read and parse the values of a source.
+
+    Args:
+        kind: Kind of the values.
+        source: Their source.
+        now_ns: UTC in ns.
+
+    Raises:
+        SourceError: The source cannot be read, or returns something else.
+    """
+    try:
+        return kind.parse(read_source(source), now_ns)
+    except ValueError as error:
+        raise SourceError(outside_text(str(error))) from None
 
 
 class TimedFeed:
@@ -83,8 +101,8 @@ class TimedFeed:
         with self._lock:
             self._known = self._known.without_future(now_ns)
         try:
-            news = self.kind.parse(read_source(self.source), now_ns)
-        except (SourceError, ValueError) as error:
+            news = read_values(self.kind, self.source, now_ns)
+        except SourceError as error:
             self._failed(str(error))
         else:
             self._take(news, now_ns)

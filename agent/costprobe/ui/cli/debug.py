@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import click
 
-from costprobe.adapters.system.redaction import Redactor
+from costprobe.adapters.system.redaction import REDACTOR
+from costprobe.app.secret_places import learn_secrets
 from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.ui.cli.support.bundle import BundleFile, Host, gathered, sources
-from costprobe.ui.cli.support.bundle_secrets import known_secrets
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 
@@ -55,8 +55,8 @@ def bundle(
     target = file or Path(_default_name(host.time_ns))
     if target.exists() and not force and not only_list:
         raise bad_input(f"{target}: already exists; name another, or replace it with --force")
-    secrets = known_secrets(host.config if not isinstance(host.config, str) else None, os.environ)
-    members = list(gathered(sources(host), Redactor(secrets)))
+    learn_secrets(None if isinstance(host.config, str) else host.config, os.environ)
+    members = list(gathered(sources(host), REDACTOR))
     for source, content in [] if as_json else members:
         click.echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}")
     try:

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.feeds.source import SourceError
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.carbon_feed import KIND as CARBON
 from costprobe.app.accounting.spot_feeds import kind_of
-from costprobe.app.accounting.timed_feed import FeedKind
+from costprobe.app.accounting.timed_feed import FeedKind, read_values
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
@@ -72,8 +72,8 @@ def _known(kind: FeedKind, source: SourceConfig, states: dict[str, tuple[Any, in
             click.echo(f"{kind.title}: the stored values are damaged", err=True)
     now_ns = time.time_ns()
     try:
-        news = kind.parse(read_source(source), now_ns)
-    except (SourceError, ValueError) as error:
+        news = read_values(kind, source, now_ns)
+    except SourceError as error:
         click.echo(f"{kind.title}: {error}", err=True)
         return TimedValues()
     return TimedValues().updated(news, kind.valid_until_ns(news, now_ns))

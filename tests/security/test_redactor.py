@@ -1,0 +1,126 @@
+"""The redactor finds secrets in every usual encoding, and leaves other texts alone."""
+
+import base64
+import html
+import json
+import urllib.parse
+
+import pytest
+from costprobe.adapters.net.secret import Secret
+from costprobe.adapters.net.status import server_message
+from costprobe.adapters.system.outside_text import outside_document, outside_text
+from costprobe.adapters.system.redaction import MASK, REDACTOR, SECRETS_MAX, WITHHELD, Redactor
+from costprobe_probes.served.target import repeats
+from fakes.cases import check_all
+
+SECRET = 'tok-3N/x+q9=Zp"7kL'  # noqa: S105 - a canary
+ENCODINGS = {
+    "plain": str,
+    "upper case": str.upper,
+    "JSON": json.dumps,
+    "JSON, escaped": lambda text: "".join(f"\\u{ord(mark):04x}" for mark in text),
+    "escaped": lambda text: "".join(f"\\x{ord(mark):02x}" for mark in text),
+    "URL": urllib.parse.quote,
+    "URL, complete": lambda text: "".join(f"%{ord(mark):02X}" for mark in text),
+    "URL, twice": lambda text: urllib.parse.quote(urllib.parse.quote(text)),
+    "HTML": html.escape,
+    "HTML, complete": lambda text: "".join(f"&#{ord(mark)};" for mark in text),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "basic": lambda text: base64.b64encode(f"user:{text}".encode()).decode(),
+    "base64, URL-safe": lambda text: base64.urlsafe_b64encode(f"u:{text}".encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "split by spaces": " ".join,
+    "split by lines": "\n".join,
+    "split by escapes": "\\n".join,
+    "split by invisible marks": "\u200b".join,
+}
+# Half of the secret: no encoding of it may remain.
+HALF = len(SECRET) // 2
+
+
+def remains(text):
+    parts = [SECRET[:HALF], SECRET[HALF:]]
+    return [name for name, encode in ENCODINGS.items() if any(encode(p) in text for p in parts)]
+
+
+def test_secret_is_found_in_every_encoding():
+    redactor = Redactor([SECRET])
+
+    def is_masked(encoding):
+        text = f"server says: {ENCODINGS[encoding](SECRET)} is invalid"
+        masked = redactor.from_outside(text)
+        assert MASK in masked or masked == WITHHELD, masked
+        assert not remains(masked), masked
+
+    check_all(is_masked, ENCODINGS)
+
+
+def test_worker_finds_the_token_in_encodings_of_a_response():
+    unfound = [
+        name
+        for name, encode in ENCODINGS.items()
+        if name != "hexadecimal" and not repeats(f"says {encode(SECRET)} no", SECRET)
+    ]
+    assert unfound == []
+    assert not repeats("an ordinary message of a server, 100 % of it", SECRET)
+
+
+def test_ordinary_texts_are_unchanged():
+    redactor = Redactor([SECRET, "a1b", "hunter2", "influxdb"])
+    for text in (
+        "HTTP 503: no leader",
+        "laboratory a1bc at 100 % & more",
+        "write to influx db failed\\n",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "C:\\users\\x",
+    ):
+        assert redactor.from_outside(text) == text
+
+
+def test_short_secret_withholds_a_text_that_has_it_as_a_word():
+    redactor = Redactor(["a1b", "x"])
+    assert redactor.from_outside('password "A1B" refused') == WITHHELD
+    assert redactor.from_outside("password=a1b") != "password=a1b"
+    assert redactor.from_outside("x is too short to be a secret") != WITHHELD
+
+
+def test_parts_of_a_secret_address_are_secrets():
+    redactor = Redactor(
+        ["slack://T1JJ3T3L2/A1BRTD4JD/services?key=Q9xkkk", "json://me:p%40w@h.example/x"]
+    )
+    for part in ("T1JJ3T3L2", "A1BRTD4JD", "Q9xkkk"):
+        assert redactor.from_outside(f"at {part}") == f"at {MASK}"
+    assert redactor.from_outside("refused p%40w") != "refused p%40w"
+    assert redactor.from_outside("services of h.example and me") == "services of h.example and me"
+
+
+def test_rotated_secret_is_known_from_its_first_read(tmp_path):
+    file = tmp_path / "token"
+    secret = Secret("token", file)
+    for value in ("first-9f3a", "second-77aa"):
+        file.write_text(value)
+        assert secret.read() == value
+    body = b'{"error": "bad first-9f3a, second-77aa"}'
+    assert server_message(body) == f"bad {MASK}, {MASK}"
+    document = {"type": "error", "list": ["first-9f3a\n", 1, None, {"a": "second-77aa"}]}
+    assert outside_document(document) == {
+        "type": "error",
+        "list": [MASK, 1, None, {"a": MASK}],
+    }
+
+
+def test_secret_is_masked_before_a_text_is_cut():
+    REDACTOR.learn(SECRET)
+    assert SECRET[:6] not in outside_text("x" * 50 + SECRET, 58)
+
+
+def test_number_of_known_secrets_is_limited():
+    redactor = Redactor(f"secret-{number:05d}" for number in range(SECRETS_MAX + 1))
+    assert redactor("secret-00000") == "secret-00000"
+    assert redactor("secret-00001") == MASK
+
+
+@pytest.mark.parametrize("text", ["", "%", "\\", "&#x110000;", "\\ud800", "%ff" * 500, "&" * 5000])
+def test_any_text_is_accepted(text):
+    Redactor([SECRET]).from_outside(text)
+    repeats(text, SECRET)
