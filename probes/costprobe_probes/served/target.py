@@ -53,9 +53,14 @@ class ServerTarget:
         return self.name.rpartition(":")[0] if self.port == usual else self.name
 
     def excerpt(self, text: str) -> str:
-        """Return a short single line of a server's text; nothing of one that repeats the token."""
-        if self.token is not None and repeats(text, self.token):
-            return "(the text contains the token and is not shown)"
+        """Return a short single line of a server's text, with the bearer token removed.
+
+        Nothing of a text is shown that contains the token split, escaped or encoded.
+        """
+        if self.token is not None:
+            text = text.replace(self.token, "***")
+            if repeats(text, self.token):
+                return "(the text contains the token and is not shown)"
         printable = "".join(c if c.isprintable() else " " for c in text[:MAX_EXCERPT_CHARS])
         return " ".join(printable.split())
 
