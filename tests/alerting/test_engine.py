@@ -1,6 +1,7 @@
 """An incident's life cycle (pending, firing, silenced, flapping, raised, resolved) and notices."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from costprobe.app.configuration import AnyNotifier, AnyRule
@@ -142,6 +143,64 @@ def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
     )
     assert alert.cause == "thermal throttling"
     assert player.states == ["firing"]
+
+
+def drift_event(level_pct, cause, metric="cost"):
+    return Event(
+        kind="drift",
+        severity="warning",
+        title=f"{metric} is {level_pct:+} %",
+        time_ns=T0,
+        device="gpu0",
+        subject={"probe": "a"},
+        metric=metric,
+        level_pct=level_pct,
+        cause=cause,
+    )
+
+
+def test_new_cause_and_a_doubled_drift_are_notified_again():
+    player = Player(engine_of(rule("drift", "drift")))
+    for minute, (level_pct, cause) in enumerate(
+        (
+            (1.2, "cooling"),
+            (1.8, "cooling"),
+            (2.5, "cooling"),
+            (3.0, "unknown"),
+            (3.5, "neighbour"),
+            (3.5, "cooling"),
+            (12.0, "cooling"),
+        )
+    ):
+        player.engine.observe_event(drift_event(level_pct, cause))
+        player.tick(60 * minute)
+        player.restart(rule("drift", "drift"))
+        player.tick(60 * minute + 10)
+    notified = [(a.symptoms[0].value, a.cause, a.revision) for _, a in player.notified]
+    assert notified == [
+        (1.2, "cooling", 0),
+        (2.5, "cooling", 1),
+        (3.5, "neighbour", 2),
+        (12.0, "cooling", 3),
+    ]
+    player.engine.observe_event(drift_event(0.0, ""))
+    player.tick(600)
+    assert player.states == ["firing"] * 4 + ["resolved"]
+
+
+def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
+    player = Player(engine_of(rule("drift", "drift")))
+    for hour in range(0, 120, 8):
+        for offset, level_pct in ((0, 35.0), (3, 0.0)):
+            seconds = 3600 * (hour + offset)
+            event = drift_event(level_pct, "neighbour" if level_pct else "")
+            player.engine.observe_event(replace(event, time_ns=T0 + seconds * NS_PER_S))
+            player.tick(seconds)
+            player.restart(rule("drift", "drift"))
+    assert player.states == ["firing", "resolved"] * 2 + ["firing"]
+    (alert,) = player.engine.alerts()
+    assert "Intermittent: " in alert.summary
+    assert player.tick(3600 * (115 + 25)) == ()
 
 
 def test_higher_severity_is_notified_and_another_series_is_not():

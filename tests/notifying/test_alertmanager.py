@@ -142,6 +142,12 @@ def test_end_is_never_before_the_start():
     assert new["endsAt"] == "2026-05-28T20:30:39.123456789Z"
 
 
+def test_update_ends_the_alert_with_the_labels_before_it():
+    documents = to_documents(incident(revision=2), SINCE_NS, LASTS_NS)
+    assert [document["labels"].get("update") for document in documents] == ["1", "2"]
+    assert documents[0]["endsAt"] < documents[1]["endsAt"]
+
+
 def test_valid_label_name_has_precedence():
     alert = incident(labels={"a-b": "1", "a_b": "2", "severity": "none", "alertname": "x"})
     (document,) = to_documents(alert, SINCE_NS, LASTS_NS)

@@ -57,6 +57,7 @@ class Alert:
         cause: Named cause; empty if unknown.
         is_flapping: True if its state changed so often that resolutions are delayed.
         raised_from: Previous severity, in a notice of a higher severity; else None.
+        revision: How often it got a new cause or doubled since it fired; each is notified.
         is_test: True for the message of `costprobe alerts test`.
     """
 
@@ -73,6 +74,7 @@ class Alert:
     cause: str = ""
     is_flapping: bool = False
     raised_from: Severity | None = None
+    revision: int = 0
     is_test: bool = False
 
     def to_document(self) -> dict[str, Any]:

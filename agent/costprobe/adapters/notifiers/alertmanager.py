@@ -172,8 +172,8 @@ class Alertmanager(Notifier):
 def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, Any]]:
     """Return the documents of an alert for the API.
 
-    An alert is identified by its labels there, and the severity is one of them: if the severity
-    rose, the alert with the previous severity is ended first.
+    An alert is identified by its labels there, and the severity and the number of updates are among
+    them: if one of them rose, the alert with the previous labels is ended first.
 
     Args:
         alert: The alert; a pending one has no document.
@@ -189,28 +189,36 @@ def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, An
     else:
         ends_ns = ended_ns if alert.ended_ns is None else min(alert.ended_ns, ended_ns)
     document = {
-        "labels": labels_of(alert, alert.severity),
+        "labels": labels_of(alert, alert.severity, alert.revision),
         "annotations": _annotations(alert),
         "startsAt": rfc3339(starts_ns),
         # An end before the start, as after a clock step, would be rejected.
         "endsAt": rfc3339(max(starts_ns, ends_ns)),
     }
-    if alert.raised_from is None or alert.raised_from == alert.severity:
-        return [document]
-    ended = {
-        "labels": labels_of(alert, alert.raised_from),
-        "endsAt": rfc3339(max(starts_ns, min(ended_ns, ends_ns))),
-    }
-    return [{**document, **ended}, document]
+    severities = dict.fromkeys((alert.raised_from or alert.severity, alert.severity))
+    revisions = dict.fromkeys((max(0, alert.revision - 1), alert.revision))
+    ended = [
+        {
+            **document,
+            "labels": labels_of(alert, severity, revision),
+            "endsAt": rfc3339(max(starts_ns, min(ended_ns, ends_ns))),
+        }
+        for severity in severities
+        for revision in revisions
+        if (severity, revision) != (alert.severity, alert.revision)
+    ]
+    return [*ended, document]
 
 
-def labels_of(alert: Alert, severity: str) -> dict[str, str]:
+def labels_of(alert: Alert, severity: str, revision: int) -> dict[str, str]:
     """Return the labels that identify an alert: names of letters, digits and _, no empty values."""
     labels: dict[str, str] = {}
     # An unchanged name has precedence over a name that becomes equal to it.
     for name, value in sorted(alert.labels.items(), key=lambda item: _valid(item[0]) != item[0]):
         labels.setdefault(_valid(name), one_line(value, MAX_LABEL_CHARS))
     labels |= {"alertname": one_line(alert.name, MAX_LABEL_CHARS), "severity": severity}
+    if revision:
+        labels["update"] = str(revision)
     return {name: value for name, value in labels.items() if value}
 
 

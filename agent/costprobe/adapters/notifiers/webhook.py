@@ -145,7 +145,8 @@ def signature(key: str, body: bytes, time_ns: int) -> str:
 
 def idempotency_key(alert: Alert) -> str:
     """Return a key that is the same for each attempt to deliver the same state of an alert."""
-    return quote(f"{alert.id}:{alert.state}:{alert.severity}", safe=":-._")
+    update = f":{alert.revision}" if alert.revision else ""
+    return quote(f"{alert.id}:{alert.state}:{alert.severity}{update}", safe=":-._")
 
 
 def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:

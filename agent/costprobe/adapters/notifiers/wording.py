@@ -29,7 +29,8 @@ def title_of(alert: Alert) -> str:
     """Return the title: "[FIRING] drift warning"."""
     kind = "TEST" if alert.is_test else alert.state.upper()
     rise = f" (was {alert.raised_from})" if alert.raised_from else ""
-    return one_line(f"[{kind}] {alert.name} {alert.severity}{rise}", MAX_TITLE_CHARS)
+    update = f" (update {alert.revision})" if alert.revision and alert.state == "firing" else ""
+    return one_line(f"[{kind}] {alert.name} {alert.severity}{rise}{update}", MAX_TITLE_CHARS)
 
 
 def symptom_lines(alert: Alert) -> list[str]:

@@ -273,11 +273,12 @@ class AlertEngine:
         if incident.alert.state == "pending":
             if due and not self._is_cooling(symptoms, history, time_ns):
                 self._fire(incident, history, time_ns)
-        elif incident.alert.severity != severity:
+        elif incident.revise(self._configs) or incident.alert.severity != severity:
             self._record(incident.alert, time_ns)
 
     def _fire(self, incident: Incident, history: IncidentHistory, time_ns: int) -> None:
         history.changes_ns.append(time_ns)
+        incident.revise(self._configs)
         incident.alert = replace(
             incident.alert,
             state="firing",

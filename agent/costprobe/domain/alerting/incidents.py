@@ -14,6 +14,9 @@ from costprobe.domain.alerting.rules.rule import RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig
 
 MAX_SYMPTOMS = 200
+MAX_CAUSES = 20
+# A drift that grew by this factor is notified again.
+GROWTH = 2.0
 
 
 @dataclass(slots=True)
@@ -24,13 +27,41 @@ class Incident:
         alert: The alert as it is listed and sent.
         seen_ns: First observation of each symptom, by rule and series, UTC ns.
         quiet_ns: Start of the time without symptoms of a flapping incident, UTC ns; else None.
-        notified: Last severity and UTC ns of notification, by notifier.
+        notified: Last severity, UTC ns and revision of notification, by notifier.
+        causes: Its causes since it fired, `unknown` included.
+        size: Largest shift of its drifts at the last revision, in percent.
     """
 
     alert: Alert
     seen_ns: dict[str, int] = field(default_factory=dict)
     quiet_ns: int | None = None
-    notified: dict[str, tuple[Severity, int]] = field(default_factory=dict)
+    notified: dict[str, tuple[Severity, int, int]] = field(default_factory=dict)
+    causes: list[str] = field(default_factory=list)
+    size: float = 0.0
+
+    def revise(self, rules: Mapping[str, RuleConfig]) -> bool:
+        """Count a revision if a firing incident has a new cause or its drift doubled.
+
+        Args:
+            rules: The rules in force, by name.
+        """
+        alert = self.alert
+        shifts = [
+            abs(symptom.value)
+            for symptom in alert.symptoms
+            if symptom.value is not None and rules[symptom.rule].kind == "drift"
+        ]
+        size = max(shifts, default=0.0)
+        is_new = bool(self.causes) and alert.cause not in {"", "unknown", *self.causes}
+        is_doubled = 0 < GROWTH * self.size <= size
+        if alert.cause and alert.cause not in self.causes:
+            self.causes = [*self.causes, alert.cause][-MAX_CAUSES:]
+        is_revised = alert.fired_ns is not None and (is_new or is_doubled)
+        if is_revised:
+            self.alert = replace(alert, revision=alert.revision + 1)
+        if is_revised or not self.size:
+            self.size = size
+        return is_revised
 
     def to_document(self) -> dict[str, Any]:
         """Return the incident as JSON."""
@@ -39,6 +70,8 @@ class Incident:
             "seen_ns": self.seen_ns,
             "quiet_ns": self.quiet_ns,
             "notified": self.notified,
+            "causes": self.causes,
+            "size": self.size,
         }
 
     def shift(self, step_ns: int) -> None:
@@ -47,20 +80,24 @@ class Incident:
         if self.quiet_ns is not None:
             self.quiet_ns += step_ns
         self.notified = {
-            name: (worst, at_ns + step_ns) for name, (worst, at_ns) in self.notified.items()
+            name: (worst, at_ns + step_ns, revision)
+            for name, (worst, at_ns, revision) in self.notified.items()
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """Return the incident that `to_document` wrote."""
         notified = {
-            name: (severity, time_ns) for name, (severity, time_ns) in document["notified"].items()
+            name: (severity, time_ns, *(revision or [0]))
+            for name, (severity, time_ns, *revision) in document["notified"].items()
         }
         return cls(
             Alert.from_document(document["alert"]),
             dict(document["seen_ns"]),
             document["quiet_ns"],
             notified,
+            list(document.get("causes", ())),
+            document.get("size", 0.0),
         )
 
 

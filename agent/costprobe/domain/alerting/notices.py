@@ -15,7 +15,7 @@ from costprobe.domain.alerting.silencing import Silencing
 
 
 class NoticeRules:
-    """Decides which notifiers receive a notice: first ones, higher severities, repetitions, ends.
+    """Decides which notifiers receive a notice: first ones, higher severities, revisions, repetitions, ends.
 
     Args:
         rules: The rules in force, by name.
@@ -51,11 +51,13 @@ class NoticeRules:
                 due.append(Notice(name, alert))
             elif SEVERITIES[alert.severity] > SEVERITIES[last[0]]:
                 due.append(Notice(name, replace(alert, raised_from=last[0])))
-            elif repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S:
+            elif alert.revision > last[2] or (
+                repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S
+            ):
                 due.append(Notice(name, alert))
             else:
                 continue
-            incident.notified[name] = (alert.severity, time_ns)
+            incident.notified[name] = (alert.severity, time_ns, alert.revision)
         return due
 
     def ended(self, incident: Incident) -> list[Notice]:

@@ -15,6 +15,11 @@ from costprobe.domain.detection.settings import Metric
 
 # Below this share of the smallest shift, the series has reverted.
 REVERTED_SHARE = 0.5
+# A shift that returns after this many ends within RECUR_NS is intermittent: it lasts until it has stayed
+# away for `accept_after`.
+RECURRENT_ENDS = 2
+RECUR_NS = 2 * 86_400 * NS_PER_S
+MAX_ENDS = 50
 
 
 Direction = Literal["up", "down", "both"]
@@ -41,7 +46,8 @@ class DriftRule(Rule):
 
     def __init__(self, config: DriftRuleConfig) -> None:
         self._config = config
-        self._active: dict[str, dict[str, Any]] = {}
+        # Shifts by series; one that ended is kept for RECUR_NS.
+        self._shifts: dict[str, dict[str, Any]] = {}
 
     def observe_event(self, event: Event) -> None:
         """Add a drift: a new shift, a further shift, or a reversal."""
@@ -53,18 +59,24 @@ class DriftRule(Rule):
         series = f"{event.metric}{where(labels)}"
         level_pct = event.level_pct if event.level_pct is not None else event.change_pct or 0.0
         min_pct = config.at_least * 100
+        known = self._shifts.get(series)
+        before = None if known is None or known.get("is_over") else known
+        ends_ns = [] if known is None else known.get("ended_at_ns", [])
         if abs(level_pct) < REVERTED_SHARE * min_pct:
-            self._active.pop(series, None)
+            if before is not None:
+                before["ended_at_ns"] = [*ends_ns, event.time_ns][-MAX_ENDS:]
+                before["is_over"] = not before.get("is_intermittent")
+                before["quiet_at_ns"] = before["reported_at_ns"] = event.time_ns
             return
-        before = self._active.get(series)
         is_selected = config.direction == "both" or (config.direction == "up") == (level_pct > 0)
         if before is None and (abs(level_pct) < min_pct or not is_selected):
             return
         if before is not None and not is_selected:
-            del self._active[series]
+            del self._shifts[series]
             return
         since_ns = event.since_ns if event.since_ns is not None else event.time_ns
-        self._active[series] = {
+        ends_ns = [end_ns for end_ns in ends_ns if event.time_ns - end_ns < RECUR_NS]
+        self._shifts[series] = {
             "labels": dict(labels),
             "level_pct": level_pct,
             "since_at_ns": since_ns if before is None else before["since_at_ns"],
@@ -75,25 +87,27 @@ class DriftRule(Rule):
             # An improvement is reported with severity info.
             "severity": "info" if event.severity == "info" else config.severity,
             "cause": event.cause or (before or {}).get("cause", ""),
+            "ended_at_ns": ends_ns,
+            "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
+            "quiet_at_ns": None,
+            "is_over": False,
         }
-        while len(self._active) > MAX_SERIES:
-            del self._active[next(iter(self._active))]
+        while len(self._shifts) > MAX_SERIES:
+            del self._shifts[next(iter(self._shifts))]
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return the shifts that have neither reverted nor been accepted as normal."""
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
-        for series in [
-            series
-            for series, drift in self._active.items()
-            if time_ns - drift["reported_at_ns"] > accept_ns
-        ]:
-            del self._active[series]
+        for series, drift in list(self._shifts.items()):
+            lasts_ns = RECUR_NS if drift.get("is_over") else accept_ns
+            if time_ns - drift["reported_at_ns"] > lasts_ns:
+                del self._shifts[series]
         return [
             Symptom(
                 rule=config.name,
                 series=series,
-                text=drift["text"],
+                text=f"{drift['text']}{_recurrence(drift)}",
                 since_ns=drift["since_at_ns"],
                 value=drift["level_pct"],
                 threshold=config.at_least * 100,
@@ -101,17 +115,26 @@ class DriftRule(Rule):
                 severity=drift["severity"],
                 labels=drift["labels"],
             )
-            for series, drift in self._active.items()
+            for series, drift in self._shifts.items()
+            if not drift.get("is_over")
         ]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the active shifts."""
-        return self._active
+        """Return the shifts."""
+        return self._shifts
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        self._active = {str(series): dict(drift) for series, drift in document.items()}
+        self._shifts = {str(series): dict(drift) for series, drift in document.items()}
 
 
 def _reason(before: dict[str, Any] | None) -> str:
     return f"; initial cause: {before['began']}" if before else ""
+
+
+def _recurrence(shift: dict[str, Any]) -> str:
+    """Describe how often an intermittent shift occurred; empty for another."""
+    if not shift.get("is_intermittent"):
+        return ""
+    count = len(shift["ended_at_ns"]) + (shift["quiet_at_ns"] is None)
+    return f" Intermittent: {count} times in two days."
