@@ -52,13 +52,12 @@ class WaitingLines:
     def __init__(self, waiting: int = 0) -> None:
         self.waiting = waiting
 
-    def batch(self, limit: int) -> RowBatch | None:
+    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+        if after is not None:
+            return None  # no request is full, so that none is in flight beside another
         points = min(limit, self.waiting)
         covered = RowRange("all", 0, points)
         return RowBatch(covered, points, points, b"x" * points) if points else None
-
-    def batch_after(self, _batch: RowBatch, _limit: int) -> None:
-        """Do nothing: no request is full, so nothing is prefetched."""
 
     def done(self, _batch: RowBatch, _seq: int, sent: int, _rejected: object) -> None:
         self.waiting -= sent

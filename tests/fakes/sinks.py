@@ -1,11 +1,13 @@
 """A sink in memory."""
 
+import threading
+
 from costprobe.adapters.net.errors import Rejected, RetryLater
 from costprobe.adapters.sinks.sink import Sink
 
 
 class RecordingSink(Sink):
-    """Stores accepted lines, rejects those with "poison", and fails as configured.
+    """Stores accepted lines, rejects those with "poison", and fails as configured; thread-safe.
 
     Attributes:
         lines: The accepted lines.
@@ -28,11 +30,16 @@ class RecordingSink(Sink):
         self.is_doubtful = False
         self.refuses_everything = False
         self.is_closed = False
+        self._lock = threading.Lock()
 
     def encode(self, points):
         return points
 
     def post(self, body):
+        with self._lock:
+            self._post(body)
+
+    def _post(self, body):
         self.requests += 1
         if self.is_away:
             raise RetryLater("away")

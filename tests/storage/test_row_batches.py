@@ -62,7 +62,7 @@ def test_batch_in_advance_equals_the_next_batch(store):
         backlog, found = outbox.backlog, []
         batch = backlog.batch(7)
         while batch is not None:
-            in_advance = backlog.batch_after(batch, 7)
+            in_advance = backlog.batch(7, batch)
             found += batch.lines.decode().split("\n")
             backlog.done(batch, batch.seq, batch.points, ())
             batch = backlog.batch(7)
@@ -77,7 +77,7 @@ def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
     outbox = store.outbox_of(SINK, important_first=False, max_points=20)
     outbox.move_to_backlog(0)
     batch = outbox.backlog.batch(10)
-    in_advance = outbox.backlog.batch_after(batch, 10)
+    in_advance = outbox.backlog.batch(10, batch)
     outbox.backlog.done(batch, batch.seq, batch.points, ())
     dropped = outbox.keep_bound()
     outbox.backlog.done(in_advance, in_advance.seq, in_advance.points, ())
@@ -106,7 +106,7 @@ def test_batch_that_another_thread_sent_counts_once(store):
     important_first=st.booleans(),
 )
 def test_every_row_is_sent_however_batches_are_prepared(steps, important_first):
-    """Rows arrive and backlogs grow between batches; a prefetched batch stays valid."""
+    """Rows arrive and backlogs grow between batches; a batch that is being sent stays valid."""
     with memory_folder() as folder:
         every_row_is_sent(Path(folder) / "store.db", steps, important_first)
 
@@ -118,7 +118,7 @@ def every_row_is_sent(path, steps, important_first):
     backlog, number, found, prepared = outbox.backlog, 0, [], None
     for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
         batch = prepared or backlog.batch(limit)
-        prepared = backlog.batch_after(batch, limit) if batch and prepares else None
+        prepared = backlog.batch(limit, batch) if batch and prepares else None
         if arrives:
             store.append([point(number + i) for i in range(5)])
             number += 5

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from costprobe.adapters.net.errors import Misconfigured, Rejected
 from costprobe.adapters.sinks.batching import BatchSize
 from costprobe.adapters.sinks.outbox import Outbox, RowStream
-from costprobe.adapters.sinks.prefetch import EncodedBatch, Prefetch
+from costprobe.adapters.sinks.request_window import IN_FLIGHT_MAX, RequestWindow, SinkRequest
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink import Sink
 from costprobe.core.clock import Clock
@@ -33,7 +33,9 @@ class SendResult(NamedTuple):
 
 
 class BatchSender:
-    """Sends one batch at a time and records each in the outbox once it is acknowledged.
+    """Sends batches and records each in the outbox, in order, once it is acknowledged.
+
+    Not thread-safe: the sink's delivery thread calls it.
 
     Args:
         config: The sink's section of the configuration.
@@ -57,52 +59,54 @@ class BatchSender:
         self._sink = sink
         self._stop = stop
         self._clock = clock
-        self._prefetch = Prefetch(outbox.backlog, sink.encode, f"sink {config.name} prefetch")
         self.batch_size = BatchSize(config.batch_points)
+        self._live = RequestWindow(outbox.live, sink, self.batch_size)
+        self._backlog = RequestWindow(outbox.backlog, sink, self.batch_size)
         self.sent = 0
         self.rejected = 0
         self.last_success_ns: int | None = None
 
     def send_live(self) -> SendResult:
         """Send the next live rows; raises the errors of the sink, except for rejected rows."""
-        limit = self.batch_size.limit()
-        live = self._outbox.live
-        return self._send(live, EncodedBatch.of(live.batch(limit), self._sink.encode, limit))
+        return self._send(self._outbox.live, self._live.take(1))
 
-    def send_backlog(self) -> SendResult:
-        """Send the next rows of the backlog, likewise; the following rows are prefetched."""
-        return self._send(self._outbox.backlog, self._prefetch.take(self.batch_size.limit()))
+    def send_backlog(self, *, overlap: bool) -> SendResult:
+        """Send the next rows of the backlog, likewise.
+
+        Args:
+            overlap: Whether the rows after them are sent at the same time; the next call records
+                these.
+        """
+        request = self._backlog.take(IN_FLIGHT_MAX if overlap else 1)
+        return self._send(self._outbox.backlog, request)
+
+    def discard(self) -> None:
+        """Wait for requests in flight after a failure; their rows are sent again."""
+        self._backlog.discard()
 
     def close(self) -> None:
-        """End the prefetch thread and close the sink."""
-        self._prefetch.close()
+        """Wait for requests in flight and close the sink."""
+        self._backlog.discard()
         self._sink.close()
 
-    def _send(self, stream: RowStream, request: EncodedBatch | None) -> SendResult:
+    def _send(self, stream: RowStream, request: SinkRequest | None) -> SendResult:
         if request is None:
             return SendResult(0, has_more=False)
         batch = request.batch
-        size_bytes = len(batch.lines)
-        self.batch_size.observe(batch.points, size_bytes)
-        if size_bytes > self.batch_size.size_bytes and batch.points > 1:
+        if not self.batch_size.fits(batch):
             pieces = self._within_bytes(stream.rows(batch))
             self._split(stream, batch, deque(pieces))
             return SendResult(batch.points, request.is_full)
-        if request.is_full and stream is self._outbox.backlog:
-            self._prefetch.start(batch, self.batch_size.limit())
         try:
-            self._sink.post(request.body)
+            request.finish()
         except Rejected as refusal:
             if refusal.too_large:
-                self.batch_size.too_large(size_bytes)
+                self.batch_size.too_large(len(batch.lines))
             rows = stream.rows(batch)
             if len(rows) == 1:
                 self._split(stream, batch, deque([rows]), refusal)
             else:
                 self._split(stream, batch, deque(_halves(rows)))
-        except BaseException:
-            self._prefetch.discard()
-            raise
         else:
             self._acknowledged(stream, batch, batch.seq, batch.points)
         return SendResult(batch.points, request.is_full)
@@ -125,8 +129,8 @@ class BatchSender:
             pieces: Its rows, in the order in which they are sent.
             refusal: The sink's answer to the first piece, if it was sent already.
         """
-        # The server's limits may have changed: the prefetched request is discarded.
-        self._prefetch.discard()
+        # Rows are done in order, and the server's limits may have changed.
+        self._backlog.discard()
         refused, reason = 0, ""
         try:
             while pieces and not self._stop.is_set():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from costprobe.core.outbox import RowBatch
+
 MAX_BATCH_BYTES: Final = 4 << 20
 MIN_BATCH_BYTES: Final = 16 << 10
 MIN_BATCH_POINTS: Final = 100
@@ -39,6 +41,10 @@ class BatchSize:
     def limit(self) -> int:
         """Number of points to read, such that they are unlikely to exceed `size_bytes`."""
         return max(1, min(self.points, int(self.size_bytes / self._line_bytes)))
+
+    def fits(self, batch: RowBatch) -> bool:
+        """Return whether a batch is sent as it is; a single row always is."""
+        return len(batch.lines) <= self.size_bytes or batch.points == 1
 
     def observe(self, points: int, lines_bytes: int) -> None:
         """Record the size of lines; the next ones are assumed to be as long."""

@@ -56,11 +56,12 @@ class InfluxClient:
     def use_token(self, token: str) -> None:
         """Set the token of future requests, in ASCII; empty for a server without tokens."""
         headers = self.library.api_client.default_headers
-        headers.pop("Authorization", None)
-        self._transport.secrets = ()
+        # In one assignment each: another thread may be sending.
         if token:
             headers["Authorization"] = f"Token {token}"
-            self._transport.secrets = (token,)
+        else:
+            headers.pop("Authorization", None)
+        self._transport.secrets = (token,) if token else ()
 
     def write(self, bucket: str, body: bytes, *, is_compressed: bool) -> None:
         """Write line protocol, times in ns.

@@ -22,9 +22,9 @@ _NO_CONTENT = 204
 
 
 def http_client(config: HttpSinkConfig) -> HttpClient:
-    """Return the client for a sink's server, with one persistent connection."""
+    """Return the client for a sink's server, with a persistent connection for each request in flight."""
     limits = ExchangeLimits(step_s=config.timeout_s)
-    return HttpClient(limits, ca_file=config.ca_file, proxy=config.proxy, keep=1)
+    return HttpClient(limits, ca_file=config.ca_file, proxy=config.proxy, keep=2)
 
 
 def is_compressed(config: HttpSinkConfig) -> bool:

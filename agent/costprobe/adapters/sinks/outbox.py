@@ -11,8 +11,13 @@ from costprobe.core.outbox import OutboxRow, RowBatch
 class RowStream(Protocol):
     """Rows that are sent one after the other."""
 
-    def batch(self, limit: int) -> RowBatch | None:
-        """Return the next rows, at most `limit`; None if none are left."""
+    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+        """Return the next rows; None if there are none.
+
+        Args:
+            limit: Maximum number of rows.
+            after: Rows that are being sent: the next rows are those after them.
+        """
         ...
 
     def rows(self, batch: RowBatch) -> Sequence[OutboxRow]:
@@ -33,14 +38,6 @@ class RowStream(Protocol):
         ...
 
 
-class BacklogStream(RowStream, Protocol):
-    """Rows that were not sent during an outage."""
-
-    def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
-        """Return the rows after `batch`, or None; thread-safe."""
-        ...
-
-
 class Outbox(Protocol):
     """The rows that one sink has not acknowledged."""
 
@@ -50,7 +47,7 @@ class Outbox(Protocol):
         ...
 
     @property
-    def backlog(self) -> BacklogStream:
+    def backlog(self) -> RowStream:
         """Rows that were not sent during an outage."""
         ...
 

@@ -171,7 +171,12 @@ class OutboxWorker:
         )
         backlog_points = 0
         if not wait_s:
-            backlog_points, _ = self._sender.send_backlog()
+            # Rows that the rate does not allow yet, or a server that fails, are not sent ahead.
+            two_batches = 2 * self._sender.batch_size.points
+            overlap = not (
+                self._backoff.failures or self._drain_rate.wait_s(self._now_s(), two_batches)
+            )
+            backlog_points, _ = self._sender.send_backlog(overlap=overlap)
             self._drain_rate.take(backlog_points)
             wait_s = (
                 self._drain_rate.wait_s(self._now_s())
@@ -191,6 +196,7 @@ class OutboxWorker:
 
     def _failed(self, state: str, reason: str, after_s: float | None) -> float:
         """Record a failure; return the seconds to wait before the next attempt."""
+        self._sender.discard()
         with self._lock:
             if self._last_error != reason:
                 level = logging.WARNING if state == "backing off" else logging.ERROR

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 class Sink(ABC):
     """A destination of the series; constructed with its section of the configuration and a clock.
 
-    One delivery thread calls `post`; `encode` is also called by a second thread. The constructor does
-    not connect: the first `post` does, and the first one after a failure. A sink neither buffers nor
-    retries: the delivery worker posts the same points again after an error.
+    `encode` and `post` are called by up to two threads at a time. The constructor does not connect:
+    the first `post` does, and the first one after a failure. A sink neither buffers nor retries: the
+    delivery worker posts the same points again after an error.
     """
 
     @abstractmethod

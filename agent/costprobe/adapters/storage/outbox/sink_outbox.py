@@ -44,11 +44,16 @@ class LiveRows:
     def __init__(self, access: SinkAccess) -> None:
         self._access = access
 
-    def batch(self, limit: int) -> RowBatch | None:
-        """Return the next rows, at most `limit`; None if there are none."""
+    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+        """Return the next rows; None if there are none.
+
+        Args:
+            limit: Maximum number of rows.
+            after: Rows that are being sent: the next rows are those after them.
+        """
         with self._access.reader.snapshot("read") as connection:
             live_seq = outbox_order.load(connection, self._access.sink).live_seq
-            live = RowRange("all", live_seq, _NO_END)
+            live = RowRange("all", after.seq if after else live_seq, _NO_END)
             return outbox_order.batch_of(connection, live, limit, newest_first=False)
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
@@ -82,7 +87,7 @@ class BacklogRows:
     """Rows that could not be sent when they were live.
 
     A batch names the range that it covers, and `done` removes exactly this range from the backlog:
-    a batch that was prepared in advance stays valid when the backlog changes.
+    a batch that is being sent stays valid when the backlog changes.
 
     Args:
         access: The sink's place in the store.
@@ -94,22 +99,23 @@ class BacklogRows:
         self._access = access
         self._important_first = important_first
 
-    def batch(self, limit: int) -> RowBatch | None:
-        """Return the next rows; None without a backlog, or if the part that was read had none."""
+    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+        """Return the next rows; None without a backlog, or if the part that was read had none.
+
+        Args:
+            limit: Maximum number of rows.
+            after: Rows that are being sent: the next rows are those after them.
+        """
         for _ in range(_WINDOWS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
+                if after is not None:
+                    progress = progress.without(after.covered)
                 window, rows = self._next_rows(connection, progress, limit)
             if window is None or rows is not None:
                 return rows
             self._remove(window, 0, ())
         return None
-
-    def batch_after(self, batch: RowBatch, limit: int) -> RowBatch | None:
-        """Return the rows after a batch; None if the part that was read had none. Thread-safe."""
-        with self._access.reader.snapshot("read") as connection:
-            progress = outbox_order.load(connection, self._access.sink).without(batch.covered)
-            return self._next_rows(connection, progress, limit)[1]
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
         """Return the rows of a batch as a list, in the order in which they are sent."""
