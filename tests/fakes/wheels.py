@@ -73,6 +73,8 @@ def _costprobe(folder, version):
         else:
             source.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
+    (source / "requirements").mkdir()
+    (source / "requirements/run.txt").write_text(_lock(dependency_wheels()))
     for name in ("pyproject.toml", "agent/costprobe/__init__.py"):
         text = (source / name).read_text()
         assert f'"{VERSION}"' in text
@@ -121,6 +123,16 @@ def _stand_in(folder, name, version):
 
 def _pip(*arguments):
     _python("pip", "--disable-pip-version-check", *arguments)
+
+
+def _lock(wheels):
+    """A lock with the hashes of these wheels, some of which are made here."""
+    lines = []
+    for wheel in sorted(wheels.glob("*.whl")):
+        name, version, *_ = wheel.name.split("-")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        lines += [f"{name}=={version} --hash=sha256:{digest}\n"] if name != "torch" else []
+    return "".join(lines)
 
 
 def _python(module, *arguments, cwd=None):

@@ -41,6 +41,7 @@ def test_wheel_contains_exactly_two_import_packages(wheel):
     assert {
         "share/costprobe/systemd/costprobe.service",
         "share/costprobe/README.md",
+        "share/costprobe/requirements.txt",
         "share/man/man1/costprobe.1",
     } <= names
 

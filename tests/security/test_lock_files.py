@@ -10,7 +10,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = {"run": [], "dev": PROJECT["project"]["optional-dependencies"]["dev"]}
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+LOCKS = {"run": EXTRAS["dashboard"], "dev": EXTRAS["dev"]}
 FIX = "run scripts/lock and commit what it wrote"
 
 

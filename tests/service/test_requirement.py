@@ -6,20 +6,31 @@ from importlib.metadata import PathDistribution
 import pytest
 from costprobe.ui.cli.support import service_wheel
 from costprobe.ui.cli.support.service_steps import StepError
-from costprobe.ui.cli.support.service_venv import torch_requirement, with_page
+from costprobe.ui.cli.support.service_venv import pip_arguments, torch_requirement
 from costprobe.ui.cli.support.service_wheel import running_wheel
 
 
-def test_requirements_and_paths_get_the_extra_of_the_dashboard(tmp_path):
-    wanted = {
-        "costprobe==0.1.0": "costprobe[dashboard]==0.1.0",
-        "costprobe": "costprobe[dashboard]",
-        "costprobe>=1,<2": "costprobe[dashboard]>=1,<2",
-        "costprobe[dashboard,forecast]==1": "costprobe[dashboard,forecast]==1",
-        "costprobe @ https://h/x.whl": "costprobe[dashboard] @ https://h/x.whl",
-        str(tmp_path): f"{tmp_path}[dashboard]",
+def test_dependencies_are_installed_by_their_hashes(tmp_path):
+    venv, wheel = tmp_path / "venv", "/x/costprobe-1.2.3-py3-none-any.whl"
+    hashed = ["--require-hashes", "--requirement", f"{venv}/share/costprobe/requirements.txt"]
+    upgrade = ["--upgrade", "--no-deps"]
+    expected = {
+        (wheel, None): [[*upgrade, wheel], hashed],
+        (wheel, "1.2.2"): [[*upgrade, wheel], hashed],
+        (wheel, "1.2.3"): [["--force-reinstall", "--no-deps", wheel], hashed],
+        ("costprobe==1.2.3", "1.2.2"): [[*upgrade, "costprobe==1.2.3"], hashed],
+        ("costprobe[forecast]", None): [
+            [*upgrade, "costprobe[forecast]"],
+            hashed,
+            ["costprobe[forecast]"],
+        ],
+        # Before a build, because the lock contains the build backend.
+        (str(tmp_path), "1.2.3"): [
+            ["--require-hashes", "--requirement", f"{tmp_path}/requirements/run.txt"],
+            ["--no-deps", "--no-build-isolation", str(tmp_path)],
+        ],
     }
-    assert {source: with_page(source) for source in wanted} == wanted
+    assert {case: pip_arguments(venv, *case) for case in expected} == expected
 
 
 def test_pytorch_build_is_that_of_the_running_program(monkeypatch):

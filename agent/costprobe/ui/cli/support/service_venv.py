@@ -15,7 +15,8 @@ from costprobe.ui.cli.support.service_files import is_venv
 from costprobe.ui.cli.support.service_steps import StepError, Steps
 
 PIP_TIMEOUT_S: Final = 3600.0
-PAGE: Final = "dashboard"
+LOCK: Final = "share/costprobe/requirements.txt"
+_EXTRAS: Final = re.compile(r"[A-Za-z0-9._-]+\s*\[")
 TORCH_INDEX: Final = "https://download.pytorch.org/whl"
 # Hidden from the service by ProtectHome=yes.
 HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -125,7 +126,7 @@ def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
 
 
 def install_packages(folder: Path, source: str, steps: Steps) -> None:
-    """Install costprobe and its dependencies, with the PyTorch build of the running program.
+    """Install costprobe, its locked dependencies, and the PyTorch build of the running program.
 
     Args:
         folder: The virtual environment.
@@ -133,32 +134,43 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
         steps: Runs the commands.
 
     Raises:
-        StepError: pip failed.
+        StepError: pip failed, or a file of a package differs from its hash in the lock.
     """
     # On a terminal pip shows the size and the progress of its downloads.
     shows = sys.stderr.isatty()
     pip = [str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
     install = [*pip, *([] if shows else ["--quiet"]), "install", "--no-input"]
     has_torch, installed = _contents(folder, steps)
-    wanted = [([*install, "--upgrade", with_page(source)], _PIP_FIX)]
-    if source.endswith(f"-{installed}-py3-none-any.whl"):
-        # By default pip skips a wheel of the installed version, even if its content differs.
-        wanted = [([*install, "--force-reinstall", "--no-deps", source], _PIP_FIX)]
+    wanted = [(arguments, _PIP_FIX) for arguments in pip_arguments(folder, source, installed)]
     if os.environ.get("COSTPROBE_TORCH") or not has_torch:
-        wanted.insert(0, ([*install, *torch_requirement()], _TORCH_FIX))
-    for command, fix in wanted:
-        steps.run(command, fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows)
+        wanted.insert(0, (torch_requirement(), _TORCH_FIX))
+    for arguments, fix in wanted:
+        steps.run([*install, *arguments], fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows)
 
 
-def with_page(source: str) -> str:
-    """Return a requirement with the extra that the unit of the dashboard needs.
+def pip_arguments(folder: Path, source: str, installed: str | None) -> list[list[str]]:
+    """Return the arguments of each `pip install`, in order.
+
+    The lock is that of the version to be installed. It has the hashes of every package except torch,
+    whose build depends on the machine.
 
     Args:
-        source: A source tree, a wheel, or a requirement without extras.
+        folder: The virtual environment.
+        source: A source tree, a wheel, or a requirement.
+        installed: The version of costprobe in the environment; None if there is none.
     """
-    if Path(source).exists():
-        return f"{source}[{PAGE}]"
-    return re.sub(r"^([A-Za-z0-9._-]+)(?!\[)(?=[^A-Za-z0-9._-]|$)", rf"\1[{PAGE}]", source)
+    if Path(source).is_dir():
+        lock = Path(source) / "requirements/run.txt"
+        # The lock contains the build backend, so that the build downloads nothing.
+        build = ["--no-deps", "--no-build-isolation", source]
+        return [["--require-hashes", "--requirement", str(lock)], build]
+    # By default pip skips a wheel of the installed version, even if its content differs.
+    is_same = source.endswith(f"-{installed}-py3-none-any.whl")
+    own = ["--force-reinstall" if is_same else "--upgrade", "--no-deps", source]
+    locked = ["--require-hashes", "--requirement", str(folder / LOCK)]
+    # The packages of further extras are not in the lock.
+    extras = [[source]] if _EXTRAS.match(source) and not Path(source).exists() else []
+    return [own, locked, *extras]
 
 
 def torch_requirement() -> list[str]:
