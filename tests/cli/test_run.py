@@ -4,6 +4,10 @@ import signal
 import subprocess
 import sys
 
+from click.testing import CliRunner
+from costprobe.adapters.storage.store_files import StoreLock
+from costprobe.ui.cli.main import main
+
 DAEMON = """
 import threading
 from costprobe.ui.cli.run import handle_signals
@@ -28,3 +32,15 @@ def test_second_interrupt_ends_a_process_that_does_not_stop():
         assert process.stdout.readline() == "stopping\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
+
+
+def test_second_daemon_on_a_store_ends_with_an_error(tmp_path):
+    config, store = tmp_path / "costprobe.toml", tmp_path / "costprobe.db"
+    config.write_text(f'[store]\npath = "{store}"\n')
+    lock = StoreLock(store)
+    done = CliRunner().invoke(main, ["-c", str(config), "run"])
+    lock.release()
+    assert done.exit_code == 2
+    assert f"cannot open {store} (another costprobe, process " in done.output
+    assert "systemctl stop costprobe" in done.output
+    assert not store.exists()

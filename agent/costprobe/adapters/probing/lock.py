@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+
+from costprobe.adapters.system.safe_open import open_own
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 
@@ -19,8 +25,8 @@ def device_lock(folder: Path, device: str, stop: Event, timeout_s: float) -> Ite
     The kernel releases the lock when its holder dies, so no stale lock remains.
 
     Args:
-        folder: Folder of the lock files; if it cannot be written, the block runs without a
-            lock.
+        folder: Folder of the lock files; if it cannot be written, or the file is not this
+            user's alone, the block runs without a lock.
         device: Name of the device.
         stop: Ends the wait.
         timeout_s: Longest wait in seconds.
@@ -29,8 +35,12 @@ def device_lock(folder: Path, device: str, stop: Event, timeout_s: float) -> Ite
         False if another process held the lock until the wait ended.
     """
     try:
-        handle = os.open(folder / f"{device}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:
+        handle = open_own(folder / f"{device}.lock")
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EPERM}:
+            logger.warning(
+                "probing %s without a lock: %s %s", device, error.filename, error.strerror
+            )
         yield True
         return
     try:

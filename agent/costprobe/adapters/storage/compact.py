@@ -10,12 +10,14 @@ from typing import Final
 from costprobe.adapters.storage.database import size_bytes
 from costprobe.adapters.storage.errors import translated
 from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.store_files import StoreLock
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.clock import Clock
 
 # No other writer waits: larger steps mean fewer commits.
 _ROWS_A_STEP: Final = 5000
 _BUSY_TIMEOUT_MS: Final = 500
+_LOCK_TIMEOUT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,14 @@ def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
         clock: Clocks of the host.
 
     Raises:
-        StoreError: It does not exist, cannot be written, or (`locked`) is open elsewhere.
+        StoreError: It does not exist, cannot be written, or (`in_use`, `locked`) is open elsewhere.
     """
     with translated("compact", path):
         path.stat()
     before_bytes = size_bytes(path)
     aggregated = removed = dropped = 0
-    with closing(Store.open(path, clock, _BUSY_TIMEOUT_MS, alone=True)) as store:
+    lock = StoreLock(path, _LOCK_TIMEOUT_S)
+    with closing(Store.open(path, clock, _BUSY_TIMEOUT_MS, alone=True, lock=lock)) as store:
         is_done = False
         while not is_done:
             step = store.retain(since, _ROWS_A_STEP)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
 
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.migrations import MIGRATIONS, migrate, missing
+from costprobe.adapters.storage.store_files import check_files, prepare
 
 BUSY_TIMEOUT_MS = 5000
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
-_DIRECTORY_MODE = 0o700
-# The group is the service's; in demo mode only the owner can read the directory.
 _FILE_MODE = 0o640
 
 
@@ -130,6 +129,7 @@ def open_reader(path: Path) -> Database:
     """
     with translated("read", path):
         path.stat()
+        check_files(path, "read")
         try:
             connection = _connect_reader(path, "mode=ro")
         except sqlite3.OperationalError:
@@ -163,10 +163,11 @@ def _create(path: Path) -> None:
 
     The file appears with its first page, so that an empty file is a truncated store.
     """
-    path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+    prepare(path)
     # An existing file is not opened here: closing it would release the POSIX locks that other
     # connections of this process hold.
-    if path.exists():
+    if os.path.lexists(path):
+        check_files(path, "open")
         return
     made = path.with_name(f"{path.name}.new")
     made.unlink(missing_ok=True)
@@ -177,8 +178,8 @@ def _create(path: Path) -> None:
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
-        with suppress(FileExistsError):
-            path.hardlink_to(made)
+        # Not a hard link: a store with two names is refused, and a kill could leave both.
+        made.rename(path)
     finally:
         made.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -10,9 +10,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from costprobe.adapters.storage.errors import StoreError, translated
+from costprobe.adapters.storage.store_files import check_files
 from costprobe.core.records import NS_PER_S
 
 PROBLEMS_MAX: Final = 20
@@ -20,7 +22,6 @@ PROBLEMS_MAX: Final = 20
 START_CHECK_S: Final = 5.0
 _STEPS_BETWEEN_CHECKS: Final = 1000
 _PAGES_A_STEP: Final = 1000
-_COPY_SUFFIX: Final = ".partial"
 _FILE_MODE: Final = 0o600
 _DAMAGED: Final = ".damaged-"
 _LOG_SUFFIXES: Final = ("-wal", "-shm")
@@ -107,20 +108,21 @@ def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
     """
     if target.exists() and not replace:
         raise FileExistsError(str(target))
-    partial = target.with_name(target.name + _COPY_SUFFIX)
-    partial.unlink(missing_ok=True)
-    try:
-        with translated("back up", path), closing(_reader(path)) as source:
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE))
-            with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-                source.backup(copy, pages=_PAGES_A_STEP)
-                # A copy without a log is one file that can be moved.
-                copy.execute("PRAGMA journal_mode = DELETE")
-            _fsync(partial)
-            partial.replace(target)
-            _fsync(target.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        translated("back up", path),
+        closing(_reader(path)) as source,
+        # A folder of its own: beside a copy in a shared folder others could leave a journal.
+        TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder,
+    ):
+        partial = Path(folder) / target.name
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE))
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            source.backup(copy, pages=_PAGES_A_STEP)
+            # A copy without a log is one file that can be moved.
+            copy.execute("PRAGMA journal_mode = DELETE")
+        _fsync(partial)
+        partial.replace(target)
+        _fsync(target.parent)
     return target.stat().st_size
 
 
@@ -136,6 +138,7 @@ def is_damaged(path: Path, within_s: float = START_CHECK_S) -> bool:
     Raises:
         StoreError: It cannot be checked for another reason.
     """
+    check_files(path, "check")
     if not path.exists():
         return False
     if path.stat().st_size == 0:
@@ -204,6 +207,7 @@ def _looks_like_a_store(path: Path) -> bool:
 
 def _reader(path: Path) -> sqlite3.Connection:
     path.stat()
+    check_files(path, "check")
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     connection.execute("PRAGMA query_only = ON")

@@ -24,6 +24,7 @@ from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
 from costprobe.adapters.storage.rollup import retention, rollup
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow, insert, rendered
+from costprobe.adapters.storage.store_files import StoreLock
 from costprobe.core.bounded import bounded_json
 from costprobe.core.clock import Clock
 from costprobe.core.records import Point
@@ -40,8 +41,11 @@ class Store:
     fails with StoreError it had no effect.
     """
 
-    def __init__(self, path: Path, database: Database, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, database: Database, clock: Clock, lock: StoreLock | None = None
+    ) -> None:
         self.path = path
+        self._lock = lock
         self._database = database
         self._clock = clock
         self._ids = SeriesIds()
@@ -57,6 +61,7 @@ class Store:
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         *,
         alone: bool = False,
+        lock: StoreLock | None = None,
     ) -> Store:
         """Open the store; create it if absent, and migrate its schema.
 
@@ -65,12 +70,18 @@ class Store:
             clock: For the times of states and of delivery progress.
             busy_timeout_ms: How long to wait for another program that is writing, in ms.
             alone: Whether to require and keep exclusive access.
+            lock: Released when the store is closed, and if it cannot be opened.
 
         Raises:
             StoreError: It cannot be written, is damaged, or has another schema.
         """
-        database = open_writer(path, clock.time_ns(), busy_timeout_ms, alone=alone)
-        return cls(path, database, clock)
+        try:
+            database = open_writer(path, clock.time_ns(), busy_timeout_ms, alone=alone)
+            return cls(path, database, clock, lock)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
 
     def append(self, points: Sequence[Point]) -> None:
         """Commit points in one transaction; a point replaces one of the same identity.
@@ -264,7 +275,11 @@ class Store:
         with self._outbox_lock:
             if self._outbox_reader is not None:
                 self._outbox_reader.close()
-        self._database.close()
+        try:
+            self._database.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 def _put_state(connection: sqlite3.Connection, name: str, document: Any, time_ns: int) -> None:  # noqa: ANN401 - any JSON value

@@ -22,7 +22,7 @@ from costprobe.daemon.lifecycle import Daemon
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.place import may_run_service
 from costprobe.ui.cli.views.lines import price_words, probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
@@ -58,6 +58,8 @@ def command(config: str | None) -> None:
         handle_signals(daemon)
         daemon.run(on_ready=lambda ready: console.ready(ready, settings))
     except StoreError as error:
+        if error.fault in {"in_use", "unsafe"}:
+            raise bad_input(str(error)) from error
         raise click.ClickException(str(error)) from error
     finally:
         log.close()

@@ -115,7 +115,7 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
     try:
         done = compact(path, keep_since(settings.config.store, clock.time_ns()), clock)
     except StoreError as error:
-        if error.fault == "locked":
+        if error.fault in {"locked", "in_use"}:
             raise click.ClickException(
                 f"cannot compact {path}: a daemon or another program has it open;"
                 " stop the daemon first (it does the same in small steps)"
