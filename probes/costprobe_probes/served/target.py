@@ -10,6 +10,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 
 from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.regular_file import open_regular
 
 PORTS = {"http": 80, "https": 443}
 # Shorter than the excerpt of a response, so that an echoed token is always found and removed.
@@ -124,6 +125,8 @@ def parse_target(url: str, ca_file: str | None, token_file: str | None) -> Serve
 
 def _tls_context(ca_file: str | None) -> ssl.SSLContext:
     try:
+        if ca_file is not None:
+            open_regular(ca_file).close()
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         reason = "contains no certificates" if isinstance(error, ssl.SSLError) else error.strerror
@@ -132,7 +135,7 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
 
 def _read_token(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - one small read
+        with open_regular(path) as file:
             content = file.read(MAX_TOKEN_CHARS + 3)
     except OSError as error:
         raise ProbeConfigError(f"token_file {path}: cannot be read ({error.strerror})") from None

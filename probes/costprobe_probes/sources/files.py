@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from costprobe_probes.errors import ProbeConfigError, kind_of
+from costprobe_probes.regular_file import open_regular
 from costprobe_probes.sources.packages import import_package
 
 DIGEST_CHARS = 12
@@ -26,7 +27,7 @@ def checked_file(text: str | None, purpose: str) -> Path:
     """
     path = Path(text or "")
     try:
-        with path.open("rb"):
+        with open_regular(path):
             return path
     except OSError as error:
         raise ProbeConfigError(

@@ -19,6 +19,7 @@ from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
 from costprobe.adapters.system.outside_text import outside_text
+from costprobe.adapters.system.safe_open import read_regular
 from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20
@@ -43,8 +44,7 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if source.file is not None:
         try:
-            with source.file.open("rb") as file:
-                return _text(file.read(MAX_BYTES + 1), str(source.file))
+            return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
         except OSError as error:
             raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
     if source.command is not None:

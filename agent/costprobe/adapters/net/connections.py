@@ -18,6 +18,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from costprobe.adapters.net.limits import ExchangeLimits, ResponseTooLargeError
+from costprobe.adapters.system.safe_open import check_regular
 
 
 class _Exchange:
@@ -98,6 +99,8 @@ def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
     Raises:
         OSError: The file cannot be read, or contains no certificate (ssl.SSLError).
     """
+    if ca_file is not None:
+        check_regular(ca_file)
     context = ssl.create_default_context(cafile=ca_file)
     context.sslsocket_class = _DeadlineTlsSocket
     return context

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from costprobe.adapters.system.redaction import REDACTOR
+from costprobe.adapters.system.safe_open import read_regular
 
 MAX_SECRET_BYTES = 16 * 1024
 
@@ -21,8 +22,7 @@ def read_secret(path: Path, purpose: str) -> str:
             file and never contains its content.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SECRET_BYTES + 1)
+        content = read_regular(path, MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
     if len(content) > MAX_SECRET_BYTES:
