@@ -16,8 +16,8 @@ from costprobe.ui.cli.support.checks import (
     sensor_checks,
     sink_checks,
     store_checks,
-    torch_checks,
 )
+from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
@@ -50,6 +50,7 @@ def command(config: str | None, *, as_json: bool) -> None:
 def _checks(settings: LoadedConfig) -> Iterator[Check]:
     source = settings.path or "no file: demo mode"
     yield Check("configuration", "good", f"{source}", "")
+    yield from write_checks(settings.path, settings.config)
     yield from sensor_checks(settings.config.telemetry, settings.config.service)
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)

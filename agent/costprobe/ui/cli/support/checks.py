@@ -5,43 +5,24 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from costprobe.adapters.notifiers.registry import check_notifier
-from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink_check import check_sink
-from costprobe.adapters.system.child_environment import child_environment
-from costprobe.app.measuring.targets import AnyProbe
-from costprobe.core.bounded import bounded_object
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device
 from costprobe.core.units import counted
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 
-TORCH_TIMEOUT_S = 120.0
-MAX_FACTS_CHARS = 1 << 16
 MIN_FREE_BYTES = 1 << 30
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
-# -c puts the working folder in front of the path; it may belong to another user.
-_TORCH_PROGRAM = """
-import sys
-if sys.path[0] == "": del sys.path[0]
-import json, torch
-found = {"torch": torch.__version__, "built_for": torch.version.cuda, "cuda": False, "names": []}
-found["cuda"] = torch.cuda.is_available()
-if found["cuda"]:
-    found["names"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-print(json.dumps(found))
-"""
 
 
 class Check(NamedTuple):
@@ -112,55 +93,6 @@ def _rapl_check(powercap: Path) -> Check:
         )
         return Check("RAPL", "bad", f"{counters[0]} is not readable: energy is modelled", fix)
     return Check("RAPL", "good", counted(len(counters), "counter"), "")
-
-
-def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
-    """Check torch in every interpreter of a probe that runs a model."""
-    models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
-    for python in sorted({str(probe.python or sys.executable) for probe in models}):
-        yield _torch_check(python)
-
-
-def _torch_check(python: str) -> Check:
-    name = f"torch under {python}"
-    try:
-        done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
-            [python, "-c", _TORCH_PROGRAM],
-            capture_output=True,
-            text=True,
-            timeout=TORCH_TIMEOUT_S,
-            env=child_environment(os.environ),
-            check=False,
-        )
-    except OSError as error:
-        return Check(name, "bad", str(error.strerror), "set python in [[probe]] to one with torch")
-    except subprocess.TimeoutExpired:
-        return Check(
-            name,
-            "bad",
-            f"no answer in {TORCH_TIMEOUT_S:.0f} s",
-            "check whether the driver hangs: dmesg",
-        )
-    if done.returncode != 0:
-        words = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return Check(name, "bad", words, f"{python} -m pip install torch")
-    return _found_torch(name, (done.stdout.strip().splitlines() or [""])[-1])
-
-
-def _found_torch(name: str, line: str) -> Check:
-    """Return the check by the last line of _TORCH_PROGRAM's output."""
-    try:
-        facts = bounded_object(line, MAX_FACTS_CHARS)
-        cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
-    except (ValueError, KeyError, TypeError):
-        fix = "set python in [[probe]] to an interpreter, which prints nothing else"
-        return Check(name, "bad", "its output is not that of our program", fix)
-    if cuda:
-        return Check(name, "good", f"{torch}, CUDA on {names}", "")
-    if Path("/dev/nvidiactl").exists():
-        fix = "install a CUDA build of torch that the driver supports"
-        return Check(name, "bad", f"{torch} finds no CUDA device", fix)
-    return Check(name, "good", f"{torch}, CPU only", "")
 
 
 def store_checks(store: Path) -> Iterator[Check]:

@@ -1,0 +1,157 @@
+"""Code and files that the configuration names: torch in their interpreters, and who may write them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.adapters.system.child_environment import child_environment
+from costprobe.adapters.system.privileges import ROOT, other_writer
+from costprobe.app.configuration import Config
+from costprobe.app.measuring.targets import AnyProbe
+from costprobe.core.bounded import bounded_object
+from costprobe.core.units import counted
+from costprobe.ui.cli.support.checks import Check
+
+TORCH_TIMEOUT_S: Final = 120.0
+MAX_FACTS_CHARS: Final = 1 << 16
+WRITE_FIX: Final = "let root alone write it and its folders: chown root, chmod go-w"
+# -c puts the working folder in front of the path; it may belong to another user.
+_TORCH_PROGRAM = """
+import sys
+if sys.path[0] == "": del sys.path[0]
+import importlib.util, json
+specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
+print(json.dumps({name: [spec.origin, *(spec.submodule_search_locations or ())]
+                  for name, spec in specs.items() if spec}), flush=True)
+import torch
+found = {"torch": torch.__version__, "built_for": torch.version.cuda, "cuda": False, "names": []}
+found["cuda"] = torch.cuda.is_available()
+if found["cuda"]:
+    found["names"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print(json.dumps(found))
+"""
+
+
+def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
+    """Check torch in every interpreter of a probe that runs a model."""
+    models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
+    for python in sorted({str(probe.python or sys.executable) for probe in models}):
+        modules = {
+            str(probe.module).partition(":")[0].partition(".")[0]
+            for probe in models
+            if probe.module is not None and str(probe.python or sys.executable) == python
+        }
+        yield from _torch_check(python, sorted(modules))
+
+
+def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
+    """Import torch in an interpreter, and find the modules of probes without importing them."""
+    name = f"torch under {python}"
+    writer = other_writer(Path(python), {ROOT})
+    if os.geteuid() == ROOT and writer is not None:
+        yield Check(name, "bad", f"not run by root: {writer}", WRITE_FIX)
+        return
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
+            [python, "-c", _TORCH_PROGRAM, *modules],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_TIMEOUT_S,
+            # Its own session, without a terminal: code of another user could type into that of root.
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=child_environment(os.environ),
+            check=False,
+        )
+    except OSError as error:
+        fix = "set python in [[probe]] to one with torch"
+        yield Check(name, "bad", str(error.strerror), fix)
+        return
+    except subprocess.TimeoutExpired:
+        words = f"no answer in {TORCH_TIMEOUT_S:.0f} s"
+        yield Check(name, "bad", words, "check whether the driver hangs: dmesg")
+        return
+    lines = done.stdout.strip().splitlines()
+    yield from _module_checks(modules, (lines or [""])[0])
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        yield Check(name, "bad", words, f"{python} -m pip install torch")
+        return
+    yield _found_torch(name, (lines or [""])[-1])
+
+
+def _found_torch(name: str, line: str) -> Check:
+    """Return the check by the last line of _TORCH_PROGRAM's output."""
+    try:
+        facts = bounded_object(line, MAX_FACTS_CHARS)
+        cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
+    except (ValueError, KeyError, TypeError):
+        fix = "set python in [[probe]] to an interpreter, which prints nothing else"
+        return Check(name, "bad", "its output is not that of our program", fix)
+    if cuda:
+        return Check(name, "good", f"{torch}, CUDA on {names}", "")
+    if Path("/dev/nvidiactl").exists():
+        fix = "install a CUDA build of torch that the driver supports"
+        return Check(name, "bad", f"{torch} finds no CUDA device", fix)
+    return Check(name, "good", f"{torch}, CPU only", "")
+
+
+def _module_checks(modules: Sequence[str], line: str) -> Iterator[Check]:
+    """Check who may write the modules of probes, at the places that an interpreter printed."""
+    try:
+        places = bounded_object(line, MAX_FACTS_CHARS)
+    except ValueError:
+        return  # a wrapper that prints something else
+    for name in modules:
+        files = [file for file in places.get(name) or () if isinstance(file, str)]
+        yield from _write_checks((f"module {name}", Path(file)) for file in files)
+
+
+def write_checks(config_path: Path | None, config: Config) -> Iterator[Check]:
+    """Check that others may write neither the configuration nor what it names: a writer decides what runs."""
+    files = [*_named_files("", config), ("python", Path(sys.executable))]
+    if config_path is not None:
+        files.insert(0, ("configuration", config_path))
+    problems = list(_write_checks(files))
+    yield from problems
+    if not problems:
+        number = counted(len(files), "file")
+        yield Check(
+            "write access", "good", f"{number} and their folders: root and this user alone", ""
+        )
+
+
+def _write_checks(files: Iterable[tuple[str, Path]]) -> Iterator[Check]:
+    for key, file in files:
+        writer = other_writer(file, {ROOT, os.geteuid()})
+        if writer is not None:
+            detail = f"{file}: {writer}"
+            yield Check(f"write access to {key}", "note", detail, WRITE_FIX)
+
+
+def _named_files(key: str, value: object) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a part of the configuration names, except the store, with their keys."""
+    if isinstance(value, Path):
+        yield key, value
+    elif isinstance(value, BaseModel) and not isinstance(value, StoreConfig):
+        for name, field in value:
+            inner = f"{key}.{name}" if key else name
+            if name == "command" and field:
+                yield inner, Path(shutil.which(field[0]) or field[0])
+            elif name == "kind" and ":/" in str(field):
+                yield inner, Path(str(field).partition(":")[2])
+            else:
+                yield from _named_files(inner, field)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _named_files(f"{key}[{index}]", item)

@@ -1,0 +1,124 @@
+"""Doctor names the code and the files of a configuration that others may write."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.system.privileges import other_writer
+from costprobe.app.configuration import parse
+from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
+
+OTHER_UID = 65534
+TRUSTED = {0, os.geteuid()}
+PROBE = {"name": "own", "kind": "module", "module": "operators_own.models:make"}
+
+
+def test_writers_of_a_file_and_of_its_folders_are_found(tmp_path):
+    file = tmp_path / "folder" / "nested" / "file"
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    assert other_writer(file, TRUSTED) is None
+    assert other_writer(file.parent / "missing", TRUSTED) is None
+    unseen = []
+    for path, mode in ((file, 0o602), (file.parent, 0o703), (file.parent.parent, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        unseen += [
+            (path, name)
+            for name in (file, link)
+            if other_writer(name, TRUSTED) != f"everyone may write {path}"
+        ]
+        path.chmod(before)
+    assert unseen == []
+    # Names of others in a sticky folder cannot be replaced.
+    file.parent.chmod(0o1777)
+    assert other_writer(file, TRUSTED) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+def test_owners_and_groups_are_writers(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    file.chmod(0o660)
+    assert other_writer(file, TRUSTED) is None
+    os.chown(file, 0, OTHER_UID)
+    assert other_writer(file, TRUSTED) == f"the group {OTHER_UID} may write {file}"
+    os.chown(file, OTHER_UID, 0)
+    assert "belongs to nobody" in other_writer(file, TRUSTED)
+    assert other_writer(file, {*TRUSTED, OTHER_UID}) is None
+
+
+def test_every_file_that_the_configuration_names_is_checked(tmp_path):
+    named = {
+        key: tmp_path / key
+        for key in ("python", "weights", "token", "ca", "address", "prices", "fetch", "model")
+    }
+    for path in named.values():
+        path.touch()
+        path.chmod(0o777)
+    config_path = tmp_path / "costprobe.toml"
+    text = f"""
+[[probe]]
+name = "a"
+kind = "torchvision:resnet50"
+python = "{named["python"]}"
+weights = "{named["weights"]}"
+[[probe]]
+name = "b"
+kind = "torchscript:{named["model"]}"
+[[sink]]
+api = "v2"
+url = "https://db:8086"
+org = "o"
+bucket = "b"
+token_file = "{named["token"]}"
+ca_file = "{named["ca"]}"
+[[notifier]]
+name = "chat"
+kind = "webhook"
+url_file = "{named["address"]}"
+[[price]]
+plan = "spot"
+currency = "USD"
+file = "{named["prices"]}"
+[[price]]
+plan = "spot"
+name = "by-command"
+currency = "USD"
+device = "gpu0"
+command = ["{named["fetch"]}"]
+"""
+    config_path.write_text(text)
+    config_path.chmod(0o666)
+    checks = list(write_checks(config_path, parse(text, config_path)))
+    found = {check.detail.partition(":")[0] for check in checks if check.state == "note"}
+    assert {str(path) for path in (config_path, *named.values())} - found == set()
+    for path in (config_path, *named.values()):
+        path.chmod(0o600)
+    (check,) = write_checks(config_path, parse(text, config_path))
+    assert check.state == "good"
+
+
+def test_module_of_a_probe_is_found_without_running_it(tmp_path, monkeypatch):
+    package = tmp_path / "operators_own"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    package.chmod(0o777)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    checks = list(torch_checks([ProbeConfig.model_validate(PROBE)]))
+    assert any("module operators_own" in check.name for check in checks), checks
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root runs nothing that others may write")
+def test_root_does_not_run_an_interpreter_that_others_may_write(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n')
+    python.chmod(0o777)
+    (check,) = torch_checks([ProbeConfig.model_validate({**PROBE, "python": str(python)})])
+    assert (check.state, "not run by root" in check.detail) == ("bad", True)
+    assert not Path(tmp_path, "ran").exists()
