@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.system.safe_write import replace_file, write_new
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH
 from costprobe.core.units import counted
@@ -18,6 +19,7 @@ from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.shown_config import shown
+from costprobe.ui.cli.support.store_user import act_as_owner_of
 
 
 @click.group(cls=ExampleGroup)
@@ -36,16 +38,20 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print path and content as JSON.")
 def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
+    if str(path) != "-" and path.exists() and not force:
+        raise bad_input(f"{path}: already exists; replace it with --force")
     text = host_sample(discovered_devices(), os.cpu_count() or 1)
     if str(path) == "-":
         click.echo(json.dumps({"path": None, "text": text}) if as_json else text, nl=as_json)
         return
-    if path.exists() and not force:
-        raise bad_input(f"{path}: already exists; replace it with --force")
+    act_as_owner_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write = replace_file if force else write_new
+        write(path, text.encode())
     except OSError as error:
+        if isinstance(error, FileExistsError) and str(error.filename) == str(path):
+            raise bad_input(f"{path}: already exists; replace it with --force") from error
         raise bad_input(
             f"{path}: cannot be written ({error.strerror}); name another path"
         ) from error

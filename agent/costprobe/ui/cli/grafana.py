@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from costprobe.adapters.sinks.settings import HttpSinkConfig
+from costprobe.adapters.system.safe_write import replace_file
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
@@ -152,7 +153,7 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            replace_file(path, text.encode())
         except OSError as error:
             raise bad_input(
                 f"{path}: cannot be written ({error.strerror}); choose another folder"

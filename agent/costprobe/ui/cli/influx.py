@@ -16,6 +16,7 @@ from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.sinks.influx_client import InfluxClient
 from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.adapters.system.safe_write import replace_file
 from costprobe.core.clock import SystemClock
 from costprobe.core.units import parse_duration_s
 from costprobe.ui.cli.support.examples import ExampleGroup
@@ -141,7 +142,7 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
         path = folder / f"{task}.flux"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            replace_file(path, text.encode())
         except OSError as error:
             raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
         if not as_json:

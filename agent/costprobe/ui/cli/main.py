@@ -16,14 +16,26 @@ from click.shell_completion import CompletionItem
 from costprobe import __version__
 from costprobe.adapters.system.core_dumps import forbid_core_dumps
 from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 from costprobe.ui.cli.views.colour import colour_of
+
+# Key of the context: the user whose rights the command has instead of root's.
+STORE_USER = "costprobe.store_user"
 
 
 class CommandEntry(NamedTuple):
-    """Module of a command, and its line in `costprobe --help`."""
+    """Module of a command, and its line in `costprobe --help`.
+
+    Attributes:
+        module: Import path.
+        help: Line in the help.
+        keeps_root: True if the command opens no store and runs no code of the operator; all others
+            give up root's rights if the store belongs to another user.
+    """
 
     module: str
     help: str
+    keeps_root: bool = False
 
 
 COMMANDS: Mapping[str, CommandEntry] = {
@@ -59,21 +71,29 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "silence": CommandEntry("costprobe.ui.cli.silence", "Silence matching alerts for a period."),
     "replay": CommandEntry("costprobe.ui.cli.replay", "Run the rules over stored rows."),
     "sink": CommandEntry("costprobe.ui.cli.sink", "Show sinks and rejected points, and retry."),
-    "influx": CommandEntry("costprobe.ui.cli.influx", "Set up the database of a sink."),
+    "influx": CommandEntry(
+        "costprobe.ui.cli.influx", "Set up the database of a sink.", keeps_root=True
+    ),
     "grafana": CommandEntry(
-        "costprobe.ui.cli.grafana", "Write Grafana dashboards and provisioning files."
+        "costprobe.ui.cli.grafana",
+        "Write Grafana dashboards and provisioning files.",
+        keeps_root=True,
     ),
     "store": CommandEntry("costprobe.ui.cli.store", "Check, back up and compact the store."),
-    "config": CommandEntry("costprobe.ui.cli.config", "Write, check and show the configuration."),
+    "config": CommandEntry(
+        "costprobe.ui.cli.config", "Write, check and show the configuration.", keeps_root=True
+    ),
     "service": CommandEntry(
-        "costprobe.ui.cli.service", "Install, upgrade and remove the systemd service."
+        "costprobe.ui.cli.service",
+        "Install, upgrade and remove the systemd service.",
+        keeps_root=True,
     ),
     "doctor": CommandEntry(
         "costprobe.ui.cli.doctor", "Check every prerequisite, with a fix for each."
     ),
     "debug": CommandEntry("costprobe.ui.cli.debug", "Write a support bundle, without secrets."),
     "completion": CommandEntry(
-        "costprobe.ui.cli.completion", "Print the completion script of a shell."
+        "costprobe.ui.cli.completion", "Print the completion script of a shell.", keeps_root=True
     ),
 }
 
@@ -111,6 +131,21 @@ class LazyGroup(ExampleGroup):
             ctx.fail("an argument contains a NUL character; remove it")
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, for a run or a completion, and give up root's rights before it starts."""
+        name, command, rest = super().resolve_command(ctx, args)
+        entry = COMMANDS.get(name or "")
+        if entry is not None and not entry.keeps_root:
+            try:
+                ctx.meta[STORE_USER] = act_as_store_user(ctx.params.get("config_path"))
+            except click.ClickException:
+                if not ctx.resilient_parsing:
+                    raise
+                # No completion of values: the store refuses to be opened by root.
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command; a file or pipe that fails ends it with one line.
 
@@ -119,9 +154,13 @@ class LazyGroup(ExampleGroup):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
+        except click.ClickException as error:
+            explain(error.message, ctx.meta.get(STORE_USER))
+            raise
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
+            explain(str(error), ctx.meta.get(STORE_USER))
             prefix = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{prefix}{error.strerror or error}") from error
         return result

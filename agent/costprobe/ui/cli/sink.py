@@ -10,6 +10,7 @@ import click
 
 from costprobe.adapters.storage.outbox.outbox import SinkStatus
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.system.safe_write import write_new
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
@@ -90,9 +91,10 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
     with reader_of(LoadedConfig(config)) as reader:
         entries = _rejected(reader, name)
     if file is not None:
-        if file.exists():
-            raise bad_input(f"{file}: already exists; choose another file")
-        file.write_text("".join(f"{entry['line']}\n" for entry in entries))
+        try:
+            write_new(file, "".join(f"{entry['line']}\n" for entry in entries).encode())
+        except FileExistsError as error:
+            raise bad_input(f"{file}: already exists; choose another file") from error
         click.echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
     if as_json:
         click.echo(json.dumps(entries))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import costprobe
+from costprobe.adapters.system.safe_write import replace_file
 
 SERVICE: Final = "costprobe.service"
 DASHBOARD: Final = "costprobe-dashboard.service"
@@ -42,7 +43,6 @@ RAPL_COUNTERS: Final = (
     "sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/intel-rapl:*/energy_uj",
 )
 _SHARED: Final = "share/costprobe/systemd"
-_FILE_MODE: Final = 0o644
 _ROOT_ALONE: Final = 0o400
 
 
@@ -77,10 +77,7 @@ def put(source: Path, target: Path) -> bool:
     if target.is_file() and target.read_bytes() == content:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f".{target.name}.new")
-    fresh.write_bytes(content)
-    fresh.chmod(_FILE_MODE)
-    fresh.replace(target)
+    replace_file(target, content)
     return True
 
 

@@ -1,0 +1,179 @@
+"""Root runs the commands on a store of the service's user, who is hostile."""
+
+import json
+import os
+import sqlite3
+import stat
+import struct
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.storage.compact import compact
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.health import back_up, examine, is_damaged
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.rollup import KeepSince
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import Point
+from costprobe.ui.cli.main import COMMANDS
+from fakes.clock import FakeClock
+from fakes.two_users import OTHER_UID, as_root, give, reason_to_skip, script_as_root, service_host
+
+PAGE_BYTES = 4096
+MAGIC = bytes.fromhex("d9d505f920a163d7")
+LOCK_BYTE_PAGE = (1 << 30) // PAGE_BYTES + 1
+REPORT_USER = '#!/bin/sh\nid -u >> "{notes}"\nexit 1\n'
+PROBE = """
+[[probe]]
+name = "own"
+kind = "module"
+module = "operators_own:make"
+python = "{python}"
+every = "1h"
+when_busy = "run"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _needs_two_users():
+    reason = reason_to_skip()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def host():
+    with service_host() as folder:
+        yield folder
+
+
+def make_store(folder):
+    """A store with one row; return its path."""
+    path = folder / "state" / "costprobe.db"
+    os.chown(path.parent, 0, 0)
+    store = Store.open(path, FakeClock())
+    store.append([Point("event", {"host": "a"}, {"title": "x"}, 1)])
+    store.close()
+    give(path.parent)
+    return path
+
+
+def plant_journal(store, victim):
+    """Leave a journal beside a store which names a file as its super-journal.
+
+    Whoever rolls it back deletes the file.
+    """
+    pages = store.stat().st_size // PAGE_BYTES
+    header = MAGIC + struct.pack(">IIIII", 0, 1, pages, 512, PAGE_BYTES)
+    name = os.fsencode(victim)
+    trailer = struct.pack(">I", LOCK_BYTE_PAGE) + name + struct.pack(">II", len(name), sum(name))
+    journal = Path(f"{store}-journal")
+    journal.write_bytes(header.ljust(512, b"\0") + trailer + MAGIC)
+    give(journal)
+
+
+def test_crafted_journal_deletes_a_file_of_who_opens_the_store(tmp_path):
+    """Confirm the attack with plain SQLite: without this the next test would show nothing."""
+    store, victim = tmp_path / "costprobe.db", tmp_path / "victim"
+    with sqlite3.connect(store) as connection:
+        connection.execute("CREATE TABLE x (y)")
+    connection.close()
+    victim.write_text("important")
+    plant_journal(store, victim)
+    connection = sqlite3.connect(store)
+    connection.execute("SELECT * FROM x").fetchall()
+    connection.close()
+    assert not victim.exists()
+
+
+def test_journal_beside_the_store_deletes_no_file_of_root(host):
+    store, victim = make_store(host), host / "victim"
+    victim.write_text("important")
+    for words in (["store", "compact"], ["status"]):
+        plant_journal(store, victim)
+        done = as_root("-c", host / "costprobe.toml", *words)
+        assert victim.exists(), (words, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_links_in_the_state_folder_are_not_followed(host):
+    store, outside = make_store(host), host / "outside"
+    for name in ("costprobe.db.lock", "costprobe.db-wal", "costprobe.db-shm"):
+        link = store.with_name(name)
+        link.unlink(missing_ok=True)
+        link.symlink_to(outside)
+        os.lchown(link, OTHER_UID, OTHER_UID)
+        done = as_root("-c", host / "costprobe.toml", "store", "compact")
+        assert (done.returncode, outside.exists()) == (1, False), (name, done.stderr)
+        assert "Traceback" not in done.stderr
+        link.unlink()
+
+
+def test_every_command_gives_up_the_rights_of_root_before_it_starts(host):
+    make_store(host)
+    done = script_as_root(
+        Path(__file__).with_name("commands_as_root.py"), host / "costprobe.toml", *COMMANDS
+    )
+    assert done.returncode == 0, done.stderr
+    users = json.loads(done.stdout)
+    kept = {name for name, uids in users.items() if uids == [0, 0, 0]}
+    assert kept == {name for name, entry in COMMANDS.items() if entry.keeps_root}
+    assert all(uids == [OTHER_UID] * 3 for name, uids in users.items() if name not in kept)
+
+
+def test_operator_code_runs_as_the_user_of_the_store():
+    with service_host() as folder:
+        python, notes = folder / "python", folder / "state" / "notes"
+        python.write_text(REPORT_USER.format(notes=notes))
+        python.chmod(0o755)
+        config = folder / "costprobe.toml"
+        config.write_text(config.read_text() + PROBE.format(python=python))
+        for words in (["doctor"], ["probe", "own"], ["debug", "bundle", "--list"]):
+            done = as_root("-c", config, *words)
+            assert notes.exists(), (words, done.stdout, done.stderr)
+            assert set(notes.read_text().split()) == {str(OTHER_UID)}, words
+            notes.unlink()
+
+
+def test_storage_refuses_a_store_of_another_user_to_root(host):
+    store = make_store(host)
+    since = KeepSince(0, 0, 0, 0)
+    attempts = {
+        "read": lambda: StoreReader.open(store),
+        "write": lambda: Store.open(store, FakeClock()),
+        "check": lambda: examine(store),
+        "back up": lambda: back_up(store, host / "copy.db"),
+        "damage": lambda: is_damaged(store),
+        "compact": lambda: compact(store, since, FakeClock()),
+    }
+    accepted = []
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except StoreError as error:
+            if error.fault == "unsafe":
+                continue
+        accepted.append(name)
+    assert accepted == []
+
+
+def test_second_error_names_the_user(host):
+    make_store(host)
+    done = as_root("-c", host / "costprobe.toml", "store", "backup", host / "copy.db")
+    assert done.returncode != 0
+    assert "note: root's commands run as nobody" in done.stderr
+    assert not (host / "copy.db").exists()
+
+
+def test_files_written_in_a_folder_of_the_other_user_are_his(host):
+    target = host / "state" / "new.toml"
+    assert as_root("config", "init", target).returncode == 0
+    assert target.stat().st_uid == OTHER_UID
+    # Through a link to a folder of root he gets no file there.
+    link, secret = host / "state" / "link", host / "secret"
+    secret.mkdir(mode=0o700)
+    link.symlink_to(secret)
+    os.lchown(link, OTHER_UID, OTHER_UID)
+    assert as_root("config", "init", link / "new.toml").returncode == 2
+    assert list(secret.iterdir()) == []
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o700
