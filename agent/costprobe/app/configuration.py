@@ -92,7 +92,15 @@ class Config(RootSection):
         yield from workload_problems(self.workload, self.probe, self.service)
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
-        yield from label_problems(self.host, self.rule, self.notifier, self.maintenance)
+        yield from label_problems(
+            self.host,
+            self.rule,
+            self.notifier,
+            self.maintenance,
+            row_labels={
+                label for part in (*self.probe, *self.service) for label in part.labels or ()
+            },
+        )
 
 
 # The configuration of `costprobe run` on a host without a configuration file.

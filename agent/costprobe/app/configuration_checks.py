@@ -115,6 +115,7 @@ def label_problems(
     rules: Sequence[RuleConfig],
     notifiers: Sequence[NotifierConfig],
     maintenance: Sequence[MaintenanceConfig],
+    row_labels: Collection[str] = (),
 ) -> Iterator[str]:
     """A pattern for a label that no series or incident has would never match."""
     label_names = {"host", *((host.labels if host else None) or ())}
@@ -122,7 +123,9 @@ def label_problems(
     for rule in rules:
         of_incidents |= set(rule.labels or ())
     for index, rule in enumerate(rules):
-        yield from _unknown(f"rule[{index}].match", rule.match, label_names | _tags_of(rule))
+        of_rows = row_labels if _measurement_of(rule) in SCHEMA else ()
+        known = {*label_names, *_tags_of(rule), *of_rows}
+        yield from _unknown(f"rule[{index}].match", rule.match, known)
         yield from _unknown(
             f"rule[{index}].group_by", rule.group_by, label_names | set(SERIES_TAGS)
         )
@@ -134,11 +137,14 @@ def label_problems(
 
 def _tags_of(rule: RuleConfig) -> set[str]:
     """Return the tags of the rows or events that a rule receives."""
-    kind = RULES.get(str(rule.kind))
-    measurement = getattr(rule, "measurement", None) or getattr(
-        kind and kind.rule, "measurement", ""
-    )
+    measurement = _measurement_of(rule)
     return set(SCHEMA[measurement].tags) if measurement in SCHEMA else {*SERIES_TAGS, "metric"}
+
+
+def _measurement_of(rule: RuleConfig) -> str:
+    kind = RULES.get(str(rule.kind))
+    of_section = getattr(rule, "measurement", None)
+    return str(of_section or getattr(kind and kind.rule, "measurement", ""))
 
 
 def _unknown(key: str, names: Iterable[str] | None, known: Collection[str]) -> Iterator[str]:

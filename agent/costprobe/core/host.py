@@ -19,13 +19,16 @@ def _label(name: str) -> str:
     return name
 
 
+Labels = dict[Annotated[Name, AfterValidator(_label)], Label]
+
+
 class HostConfig(Section):
     """Tags of this host in the series."""
 
     name: Annotated[Label, Field(min_length=1)] | None = Field(
         None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
     )
-    labels: dict[Annotated[Name, AfterValidator(_label)], Label] = Field(
+    labels: Labels = Field(
         default_factory=dict,
         description="Further tags on every row, such as rack or team.",
         examples=[{"rack": "a1"}],

@@ -20,6 +20,7 @@ from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import longest_gap_s
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
@@ -109,6 +110,7 @@ class Runtime:
             config, parts.store, parts.ledger, parts.clock, self.tags, parts.steps
         )
         parts.ledger.observe(self.watching.take)
+        parts.ledger.label_with(RowLabels(config.probe, config.service))
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
         charges = DeviceCharges(
             book,

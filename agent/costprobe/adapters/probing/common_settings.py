@@ -16,6 +16,7 @@ from costprobe.core.config.fields import (
     WindowDuration,
     key,
 )
+from costprobe.core.host import Labels
 
 
 class CommonProbeConfig(Section):
@@ -71,6 +72,12 @@ class CommonProbeConfig(Section):
         None,
         description="Python interpreter to run the probe with, such as the serving stack's own.",
         examples=["/opt/serving/bin/python"],
+    )
+
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Further tags on the probe's rows; they replace those of the host.",
+        examples=[{"team": "search"}],
     )
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from costprobe.core.config.fields import (
     key,
     matching,
 )
+from costprobe.core.host import Labels
 from costprobe.domain.costing.serving.token_weights import size_of
 
 METRICS_PATH = "/metrics"
@@ -165,6 +166,11 @@ class ServiceConfig(Section):
         max_length=256,
         description="All devices that the service uses.",
         examples=[["gpu0"]],
+    )
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Further tags on the service's rows; they replace those of the host.",
+        examples=[{"team": "search", "product": "chat"}],
     )
     share: Share | None = Field(
         None,

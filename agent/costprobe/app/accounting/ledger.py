@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.rows import StoredRow, rendered
 from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.core.records import Point
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class StoreLedger:
         self._dropped_recorded = 0
         self._fault: str | None = None
         self._observer: Observer | None = None
+        self._labels = RowLabels()
         self._documents: dict[str, Any] = {}
         self._unsaved: set[str] = set()
         self._documents_lock = Lock()
@@ -112,13 +114,17 @@ class StoreLedger:
         """
         self._observer = observer
 
+    def label_with(self, labels: RowLabels) -> None:
+        """Set the labels that are added to rows from now on."""
+        self._labels = labels
+
     def append(self, points: Iterable[Point]) -> None:
         """Store points, or queue them in memory until the store accepts them.
 
         Raises:
             ValueError: A point without a measurement or with a time beyond 64 bits.
         """
-        rows = tuple(points)
+        rows = self._labels.added_to(tuple(points))
         self._write(rendered(rows))
         if self._observer is None:
             return
@@ -128,7 +134,7 @@ class StoreLedger:
             logger.exception("detection failed on new rows")
             return
         if derived:
-            self._write(rendered(derived))
+            self._write(rendered(self._labels.added_to(derived)))
 
     def flush(self) -> bool:
         """Retry the queued points; return True if none is left."""
