@@ -294,8 +294,8 @@ def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
     lines = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']},gpu0,e" for row in probe]
     path.write_text("\n".join(["time,latency_p50_ms,device,probe", *lines]))
     assert "latency of e on gpu0: +" in costprobe("replay", "--csv", str(path))
-    values = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']}" for row in probe]
-    path.write_text("\n".join(["time,value", *values]))
+    values = [f"{row.time_ns},h,{row.fields['latency_p50_ms']}" for row in probe]
+    path.write_text("\n".join(["time,host,value", *values]))
     assert "cost per inference of csv on csv: +" in costprobe("replay", "--csv", str(path))
 
 

@@ -14,7 +14,6 @@ from costprobe.domain.alerting.engine import AlertEngine
 
 # Name of the notifier that collects the notices of a replay.
 COLLECTOR = "replay"
-MAX_TICKS_IN_A_GAP = 2000
 
 
 @dataclass(slots=True)
@@ -49,14 +48,16 @@ def replay(
     """
     replayed = Replayed()
     every_ns = int(every_s * NS_PER_S)
-    due_ns = 0
+    due_ns = usual_ns = 0
     for time_ns, together in groupby(rows, key=attrgetter("time_ns")):
         points = list(together)
         if replayed.first_ns is None:
             replayed.first_ns = due_ns = time_ns
-        for tick_ns in _ticks(due_ns, time_ns, every_ns):
+        last_ns = replayed.last_ns or time_ns
+        for tick_ns in _ticks(due_ns, (last_ns, time_ns), max(every_ns, usual_ns)):
             _collect(replayed, engine, tick_ns)
             due_ns = tick_ns + every_ns
+        usual_ns = time_ns - last_ns
         replayed.rows += len(points)
         replayed.last_ns = time_ns
         _feed(replayed, engine, monitor, points)
@@ -75,11 +76,16 @@ def _feed(
         engine.observe_event(event)
 
 
-def _ticks(due_ns: int, until_ns: int, every_ns: int) -> Iterator[int]:
-    """Return the evaluation instants up to a time; fewer in a long gap."""
-    count = (until_ns - due_ns) // every_ns
-    step_ns = every_ns * max(1, count // MAX_TICKS_IN_A_GAP)
-    yield from range(due_ns, until_ns, step_ns)
+def _ticks(due_ns: int, gap_ns: tuple[int, int], least_ns: int) -> Iterator[int]:
+    """Return the evaluation instants between two rows.
+
+    Without a row little changes: one evaluation in the usual distance of rows suffices, and in a
+    longer gap one whenever it has grown by a tenth.
+    """
+    last_ns, until_ns = gap_ns
+    while due_ns < until_ns:
+        yield due_ns
+        due_ns += max(least_ns, (due_ns - last_ns) // 10)
 
 
 def _collect(replayed: Replayed, engine: AlertEngine, time_ns: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -56,7 +57,7 @@ MEASURED = ("device", "probe", "cost", "serving", "allocation", "budget", "agent
     "csv_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV file of rows instead: as `costprobe export --format csv` writes them, or with a"
-    " column `time` and columns named like fields and tags.",
+    " column `time` (ISO 8601, seconds or ns since 1970) and columns named like fields and tags.",
 )
 @click.option("--events", is_flag=True, help="List every drift and anomaly, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -129,18 +130,18 @@ def _history_of_store(reader: StoreReader) -> RowHistory:
 
 
 def _history_of_rows(rows: Sequence[Point]) -> RowHistory:
+    by_series: dict[tuple[str, str, str], list[Point]] = {}
+    for row in rows:
+        tags = row.tags
+        series = (row.measurement, tags.get("device", ""), tags.get("probe", ""))
+        by_series.setdefault(series, []).append(row)
+
     def history(
         measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        since_ns, until_ns = span_ns
-        found = [
-            row
-            for row in rows
-            if row.measurement == measurement
-            and (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
-            and since_ns <= row.time_ns < until_ns
-        ]
-        return found[-limit:]
+        series = by_series.get((measurement, device, probe), [])
+        since, until = (bisect_left(series, at_ns, key=attrgetter("time_ns")) for at_ns in span_ns)
+        return series[max(since, until - limit) : until]
 
     return history
 

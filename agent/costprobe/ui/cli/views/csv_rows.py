@@ -17,7 +17,9 @@ from costprobe.ui.cli.support.loaded_config import bad_input
 EXPORTED = ["time", "measurement", "tags", "field", "value"]
 # A file with only times and values is one series of cost.
 BARE = {"value": "cost_reference"}
-TAGS = {tag for measurement in SCHEMA.values() for tag in measurement.tags}
+TAGS = {tag for measurement in SCHEMA.values() for tag in measurement.tags} | {"host"}
+# Whole numbers from here on are ns since 1970: as seconds they would lie after the year 33,000.
+LEAST_NS = 10**12
 MAX_ROWS = 5_000_000
 
 
@@ -107,7 +109,9 @@ def _value(path: Path, number: int, text: str, kind: type) -> FieldValue:
 
 
 def _time_ns(path: Path, number: int, text: str) -> int:
-    """Parse seconds since 1970 or ISO 8601 (UTC without a zone) to UTC ns."""
+    """Parse seconds or ns since 1970, or ISO 8601 (UTC without a zone), to UTC ns."""
+    if text.isdecimal() and LEAST_NS <= int(text[:20]) < 2**63:
+        return int(text)
     try:
         seconds = float(text)
     except ValueError:
