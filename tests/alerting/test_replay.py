@@ -1,5 +1,7 @@
 """The instants at which a replay evaluates the rules."""
 
+from itertools import pairwise
+
 from costprobe.core.records import Point
 from costprobe.domain.alerting.replay import replay
 
@@ -39,6 +41,6 @@ def test_rules_are_evaluated_once_per_usual_gap_and_often_in_a_long_one():
     in_gap = [at for at in gap if at > regular[-1]]
     assert all(
         after - before <= max(every, (before - regular[-1]) / 10) + 10
-        for before, after in zip(in_gap, in_gap[1:], strict=False)
+        for before, after in pairwise(in_gap)
     )
     assert in_gap[-1] == regular[-1] + 100_000

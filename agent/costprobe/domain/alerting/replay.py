@@ -54,7 +54,7 @@ def replay(
         if replayed.first_ns is None:
             replayed.first_ns = due_ns = time_ns
         last_ns = replayed.last_ns or time_ns
-        for tick_ns in _ticks(due_ns, (last_ns, time_ns), max(every_ns, usual_ns)):
+        for tick_ns in _ticks(max(due_ns, last_ns), (last_ns, time_ns), max(every_ns, usual_ns)):
             _collect(replayed, engine, tick_ns)
             due_ns = tick_ns + every_ns
         usual_ns = time_ns - last_ns
