@@ -40,10 +40,10 @@ def encoded(document: Mapping[str, Any], max_bytes: int = MAX_LINE_BYTES) -> byt
     return line
 
 
-def decoded(line: bytes) -> dict[str, Any]:
+def decoded(line: bytes, max_bytes: int = MAX_LINE_BYTES) -> dict[str, Any]:
     """Return a request or an answer from its line.
 
     Raises:
-        ValueError: The line is not a JSON object, or is longer than MAX_LINE_BYTES.
+        ValueError: The line is not a JSON object, or is longer than max_bytes.
     """
-    return bounded_object(line, MAX_LINE_BYTES)
+    return bounded_object(line, max_bytes)

@@ -59,4 +59,4 @@ def _answer(place: Path, request: dict[str, Any], timeout_s: float) -> dict[str,
             if not part:
                 break
             line += part
-    return decoded(bytes(line))
+    return decoded(bytes(line), MAX_ANSWER_BYTES)
