@@ -12,9 +12,8 @@ HERE = ("host", "device")
 RUN = ("host", "device", "probe")
 NAME = "$tag_host $tag_device"
 KWH = "/ 3600000"
-PER_KWH = 'sum("carbon_g") / sum("energy_j") * 3600000'
-# Only rows that carry CO2-equivalent: others would lower the intensity.
-EMITTING = ('"carbon_g" >= 0',)
+# Of the energy whose intensity is known: other energy would lower it.
+PER_KWH = 'sum("carbon_g") / sum("carbon_energy_j") * 3600000'
 
 
 def build() -> dashboard.Dashboard:
@@ -53,18 +52,18 @@ def _figures(board: dashboard.Dashboard) -> None:
         figure(
             "CO2-equivalent per kWh",
             "massg",
-            Query(PER_KWH, "device", over=HERE, where=EMITTING, every=None).text,
+            Query(PER_KWH, "device", over=HERE, every=None).text,
             about="Grid intensity times PUE, of rows whose intensity is known.",
             span=3,
         )
     )
     board.with_panel(
         figure(
-            "Rows with CO2-equivalent",
+            "Energy with CO2-equivalent",
             "percent",
-            whole('100 * count("carbon_g") / count("energy_j")'),
-            about="Share of the rows with energy whose carbon intensity is known: the coverage of"
-            " the panels of CO2-equivalent.",
+            whole('100 * sum("carbon_energy_j") / sum("energy_j")'),
+            about="Share of the energy whose carbon intensity is known: the coverage of the panels"
+            " of CO2-equivalent.",
             span=3,
         )
     )
@@ -91,7 +90,6 @@ def _devices(board: dashboard.Dashboard) -> None:
         PER_KWH,
         "device",
         over=HERE,
-        where=EMITTING,
         by=("host",),
         alias="$tag_host",
     )

@@ -100,6 +100,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost": "Cost of the interval, including electricity if the plan does not include it.",
             "dram_energy_j": "Energy of the host's memory by RAPL, if available; not part of `energy_j`.",
             "carbon_g": "Grams of CO2-equivalent of its electricity.",
+            "carbon_energy_j": "Energy of the interval, if its emissions are known: divide `carbon_g` by it.",
         },
         {"kind": "`gpu`, `mig` or `cpu`."},
     ),

@@ -37,6 +37,7 @@ def test_totals_of_intervals_are_summed():
         "device.dram_energy_j",
         "device.cost",
         "device.carbon_g",
+        "device.carbon_energy_j",
         "device.throttle_power_s",
         "device.throttle_thermal_s",
         "probe.samples",

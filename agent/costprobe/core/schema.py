@@ -31,7 +31,7 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
             " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
-            " dram_energy_j carbon_g",
+            " dram_energy_j carbon_g carbon_energy_j",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
             strings="energy_method energy_scope carbon_method",
             bools="energy_suspect price_stale",

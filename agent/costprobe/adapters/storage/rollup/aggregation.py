@@ -28,6 +28,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
                 "dram_energy_j",
                 "cost",
                 "carbon_g",
+                "carbon_energy_j",
                 "throttle_power_s",
                 "throttle_thermal_s",
             }

@@ -46,7 +46,11 @@ def device_point(
     """
     fields: dict[str, FieldValue | None] = dict(reading.fields)
     if emitted is not None:
-        fields |= {"carbon_g": emitted.g, "carbon_method": emitted.method}
+        fields |= {
+            "carbon_g": emitted.g,
+            "carbon_energy_j": reading.fields.get("energy_j"),
+            "carbon_method": emitted.method,
+        }
     terms = None if charge is None else charge.terms
     if charge is not None and terms is not None:
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
