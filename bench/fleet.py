@@ -4,6 +4,7 @@
     python bench/fleet.py --short        # about a minute
     python bench/fleet.py --keep         # also write the tables of docs/sizing.md
     python bench/fleet.py --json FILE    # also write the figures as JSON
+    python bench/fleet.py --counts       # only write the table of a host's rows and their series
 
 Everything is on loopback and bounded in time and rows. If the time ends before each series of
 10,000 hosts has a row, the table states how many hosts had all of theirs.
@@ -113,8 +114,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Load of a fleet on a database.")
     parser.add_argument("--short", action="store_true", help="about a minute")
     parser.add_argument("--keep", action="store_true", help="write the tables of docs/sizing.md")
+    parser.add_argument(
+        "--counts", action="store_true", help="only count a host's rows, for docs/sizing.md"
+    )
     add_json(parser)
     arguments = parser.parse_args()
+    if arguments.counts:
+        fleet_page.keep_counts(fleet_rows.captured())
+        return 0
     # Thousands of workers log that their simulated server is unreachable.
     logging.disable(logging.CRITICAL)
     rows, results, stamps, arrivals = run(SHORT if arguments.short else LONG)

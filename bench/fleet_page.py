@@ -20,6 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "sizing.md"
 Arrivals = Mapping[tuple[str, bool], float]
 FLUSH_S = 10.0
 DAY_S = 86_400
+SERIES_ROW = "| series | "
 FLEET = 10_000
 ARRIVALS_MAX = 1.5
 BUSY = (
@@ -212,9 +213,7 @@ def sizing_table(rows: Rows, results: Sequence[Result]) -> str:
         short: [r for r in results if r.short == short and r.begun == r.hosts]
         for short in dict.fromkeys(r.short for r in results)
     }
-    lines.append(
-        f"| series | {rows.series * FLEET:,} | {rows.fields * FLEET:,} | counted in a host's rows |"
-    )
+    lines.append(series_row(rows))
     if not all(complete.values()):
         # The smallest fleet did not have all series in time: it must not be extrapolated.
         return "\n".join([*lines, "", TOO_SHORT])
@@ -283,13 +282,33 @@ def keep(
     rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
 ) -> None:
     """Write the tables between the page's markers."""
-    text = PAGE.read_text()
-    for name, table in (
+    _write(
         ("host", host_table(rows)),
         ("measured", measured_table(rows, results)),
         ("arrivals", arrivals_table(stamps, arrivals)),
         ("sizing", sizing_table(rows, results)),
-    ):
+    )
+
+
+def keep_counts(rows: Rows) -> None:
+    """Write what follows from the rows of a host alone: their table, and the series of a fleet."""
+    _write(("host", host_table(rows)))
+    lines = PAGE.read_text().splitlines(keepends=True)
+    counted = "".join(
+        f"{series_row(rows)}\n" if line.startswith(SERIES_ROW) else line for line in lines
+    )
+    PAGE.write_text(counted)
+
+
+def series_row(rows: Rows) -> str:
+    """Format the series of 10,000 hosts."""
+    series, fields = rows.series * FLEET, rows.fields * FLEET
+    return f"{SERIES_ROW}{series:,} | {fields:,} | counted in a host's rows |"
+
+
+def _write(*tables: tuple[str, str]) -> None:
+    text = PAGE.read_text()
+    for name, table in tables:
         before, begin, rest = text.partition(f"<!-- {name}: begin -->")
         _, end, after = rest.partition(f"<!-- {name}: end -->")
         if not begin or not end:

@@ -5,6 +5,8 @@ retention, until its size is constant. Then measures the bytes per row of each t
 them with the number of rows that the defaults keep after a year.
 
 Usage: python bench/store_size.py [DAYS]
+
+DAYS is at least 4: hours are rolled up after three.
 """
 
 import random
@@ -258,6 +260,10 @@ def main() -> int:
         }
     )
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    least_days = shorter.rollup_1m_retention_s / DAY_S + 1
+    if not days >= least_days:
+        print(f"DAYS: {days:g} is too short for rolled-up hours; write at least {least_days:g}")
+        return 2
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "costprobe.db"
         started_s = time.perf_counter()

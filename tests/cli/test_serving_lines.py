@@ -97,7 +97,7 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
     assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
     assert "1,234 requests, 2 failed, 500,000 tokens in" in text
     assert (
-        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by weights, 60% of it idle"
+        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60% of it idle"
         in text
     )
     assert (

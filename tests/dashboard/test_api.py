@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.schema import make_point
 from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned, served_rows
 from fakes.command import called
 from fakes.number_names import is_vocabulary, numbers_of
@@ -66,6 +67,26 @@ def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
         assert series["times_ms"] == sorted(series["times_ms"])
         for low, value, high in zip(series["lows"], series["values"], series["highs"], strict=True):
             assert low <= value <= high
+
+
+def test_downsampled_cost_of_a_service_is_a_ratio_of_sums(page, store, clock):
+    now_ns = clock.time_ns()
+    tags = {"device": "gpu0", "service": "s", "basis": "serving", "currency": "EUR"}
+    # A busy window, one with few inferences, and an idle one, in turn.
+    counts = [(1000.0, 10.0, 0.0)[i % 3] for i in range(600)]
+    rows = []
+    for i, inferences in enumerate(counts):
+        fields = {"cost_total": 5.0, "inferences": inferences}
+        if inferences:
+            fields["cost_per_inference"] = 5.0 / inferences
+        rows.append(make_point("cost", tags, fields, now_ns - (600 - i) * 60 * 10**9))
+    store.append(rows)
+    found = page.json("/api/trend?field=cost.cost_per_inference&since=10h&points=20&service=s")
+    (series,) = found["series"]
+    assert len(series["values"]) == 20
+    # Thirty windows each: ten of each kind.
+    assert series["values"][3:-3] == pytest.approx([15.0 / 1010] * 14, rel=0.1)
+    assert (min(series["lows"]), max(series["highs"])) == (0.005, 0.5)
 
 
 def test_trend_above_the_row_limit_is_marked_as_sampled(kept_page, kept_store):

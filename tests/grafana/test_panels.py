@@ -305,7 +305,10 @@ def ledger():
         yield make_point("cost", tags, fields, time_ns)
         shares = {"busy_share": (0.9, 0.0, 0.3)[index], "window_s": (300.0, 300.0, 600.0)[index]}
         yield make_point("serving", {"host": "h", "service": "chat"}, shares, time_ns)
-        drawn = {"energy_j": 3.6e6, **({"carbon_g": 400.0, "carbon_energy_j": 3.6e6} if index == 0 else {})}
+        drawn = {
+            "energy_j": 3.6e6,
+            **({"carbon_g": 400.0, "carbon_energy_j": 3.6e6} if index == 0 else {}),
+        }
         yield make_point("device", {"host": "h", "device": "gpu0"}, drawn, time_ns)
 
 

@@ -166,6 +166,28 @@ class StoreReader:
                 results.append(values)
         return results
 
+    def rows(
+        self,
+        measurement: str,
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None = None,
+        *,
+        sample: int | None = None,
+    ) -> Iterator[Iterator[Point]]:
+        """Iterate over the series, and over the points of each, as `points` returns them.
+
+        Args:
+            measurement: Name of the series family.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: Tags that a series must have.
+            sample: Most rows to read, as of `values`.
+        """
+        wanted = self.series(measurement, tags)
+        for series, _, found in self._sample(wanted, since_ns, until_ns, sample):
+            yield (self._point(series, row) for row in found)
+
     def last(
         self, measurement: str, until_ns: int, tags: Mapping[str, str] | None = None
     ) -> list[Point]:

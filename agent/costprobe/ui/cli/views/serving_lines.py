@@ -9,7 +9,7 @@ from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
 
 HALF = 0.5
-_SPLITS = {"measured": "device time", "weights": "weights"}
+_SPLITS = {"measured": "device time", "weights": "token weights"}
 
 
 def service_lines(service: dict[str, Any]) -> list[str]:

@@ -57,7 +57,7 @@ function splitOf(fields) {
 }
 
 const WORDS = { hardware: "hardware", energy: "electricity" };
-const SPLITS = { measured: "device time", weights: "weights" };
+const SPLITS = { measured: "device time", weights: "token weights" };
 
 function energyText(fields, value) {
   const method = String(fields.energy_method ?? "").replaceAll("_", " ");
