@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
 from costprobe.adapters.serving.processes import busy_by_service
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.device_bill import DeviceBill
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
@@ -24,35 +25,6 @@ from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
 
 END_OF_TIME_NS = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceBill:
-    """Cost of a group's devices in a window.
-
-    Attributes:
-        allocations: Cost allocation of each device, by name.
-        plans: Kinds of the price plans in force for each device, by name.
-        currencies: ISO 4217 codes of each device, by name.
-        busy_shares: Share of the window in which each device was busy, if known.
-        emitted: Emissions of each device, if known.
-        drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
-        energy_shares: Each service's share of it, by the name of the device.
-    """
-
-    allocations: Mapping[str, Allocation]
-    plans: Mapping[str, str] = field(default_factory=dict)
-    currencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    busy_shares: Mapping[str, float] = field(default_factory=dict)
-    emitted: Mapping[str, Emission | None] = field(default_factory=dict)
-    drawn: Mapping[str, Energy | None] = field(default_factory=dict)
-    energy_shares: Mapping[str, EnergyShares] = field(default_factory=dict)
-
-    def currency_of(self, devices: Sequence[str]) -> str:
-        """Return the currency of devices; empty where nothing is priced."""
-        return next(
-            (currency for name in devices for currency in self.currencies.get(name, ())), ""
-        )
 
 
 class DeviceCosts:

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
 
-from costprobe.app.accounting.serving_devices import END_OF_TIME_NS, DeviceBill, DeviceCosts
+from costprobe.app.accounting.device_bill import DeviceBill
+from costprobe.app.accounting.serving_devices import END_OF_TIME_NS, DeviceCosts
 from costprobe.app.accounting.serving_service import ServedService
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.records import NS_PER_S, Point
