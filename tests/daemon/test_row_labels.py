@@ -67,7 +67,7 @@ def test_a_rule_may_match_a_label_of_its_rows_and_no_other():
     rule = '[[rule]]\nname = "slow"\nkind = "threshold"\nmeasurement = "probe"\n'
     rule += 'field = "latency_p50_ms"\nabove = 5\nmatch = {{ {label} = "x" }}\n'
     assert parse(CONFIG + rule.format(label="product"), Path("c.toml")).rule
-    for text in (CONFIG + rule.format(label="produkt"), rule.format(label="product")):
+    for text in (CONFIG + rule.format(label="stage"), rule.format(label="product")):
         with pytest.raises(ConfigError, match="rule"):
             parse(text, Path("c.toml"))
     with pytest.raises(ConfigError, match="is a tag of costprobe"):

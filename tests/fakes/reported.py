@@ -106,6 +106,7 @@ def served(until_ns, hours):
         yield Point("cost", paid, fields, at_ns)
         for part in ("busy", "idle"):
             use = {"host": "gpu-host-1", "device": "gpu0", "service": "shop", "part": part}
+            use["team"] = "retail"
             yield Point("allocation", {**use, "currency": "EUR"}, {"cost": 1.8}, at_ns)
 
 

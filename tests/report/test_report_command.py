@@ -9,6 +9,10 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.app.budgeting.spend_reading import Usual
+from costprobe.ui.report.spend import HOUR_NS as HOUR
+from costprobe.ui.report.spend import Period, spent
 from fakes.command import called
 from fakes.reported import month
 
@@ -58,6 +62,38 @@ def test_spend_adds_up_and_keeps_its_currency(found):
     assert days == pytest.approx(float(spend["cost"]), abs=1e-6)
     uses = {(use["service"], use["part"]): float(use["cost"]) for use in spend["by_use"]}
     assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
+
+
+def test_spend_by_a_label_adds_up_in_every_format(costprobe):
+    arguments = ("report", "--by", "team")
+    found = json.loads(costprobe(*arguments, "--json"))
+    (spend,) = found["spend"]
+    parts = {part["value"]: Decimal(part["cost"]) for part in spend["by_label"]}
+    assert found["label"] == "team"
+    assert float(parts["retail"]) == pytest.approx(2592, abs=8)
+    assert sum(parts.values()) == Decimal(spend["cost"])
+    rows = list(csv.DictReader(io.StringIO(costprobe(*arguments, "--format", "csv"))))
+    assert parts["retail"] in {
+        Decimal(row["value"]) for row in rows if row["name"] == "team=retail"
+    }
+    assert "| retail |" in costprobe(*arguments, "--format", "md")
+    assert "By team, in EUR" in costprobe(*arguments, "--format", "html")
+    # A label that no row has leaves everything without a value.
+    (spend,) = json.loads(costprobe("report", "--by", "floor", "--json"))["spend"]
+    assert [(part["value"], part["cost"]) for part in spend["by_label"]] == [("", spend["cost"])]
+
+
+def test_spend_by_a_label_of_the_hosts_uses_the_devices():
+    """Without services nothing is allocated; a label that changed divides the cost in time."""
+    whole = Period(0, 4 * HOUR)
+    costs = []
+    for team, hours in (("a", (1, 2)), ("b", (3, 4))):
+        series = SeriesValues({"device": "gpu0", "currency": "USD", "team": team}, [], [])
+        for hour in hours:
+            series.add(hour * HOUR, 1.0)
+        costs.append(series)
+    (spend,) = spent(costs, [], whole, Usual(3600.0), lambda *_: "?", "team")
+    assert {part.name: float(part.amount) for part in spend.by_label} == {"a": 2.0, "b": 2.0}
 
 
 def test_models_trends_and_their_drift(found):

@@ -32,6 +32,7 @@ MODE = 0o644
     examples=(
         "costprobe report --out report.html  # the last 30 days as one HTML file",
         "costprobe report --since 7d --format md  # the last week as Markdown",
+        "costprobe report --by team  # spend by the label team of services and probes",
     ),
 )
 @click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
@@ -54,9 +55,16 @@ MODE = 0o644
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="TOML file of [[price]] tables: prices on offer.",
 )
+@click.option(
+    "--by",
+    "label",
+    default="",
+    metavar="LABEL",
+    help="Divide spend by this label of services, probes or hosts, such as team.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
     *,
     since_ns: int,
@@ -64,6 +72,7 @@ def command(
     form: str | None,
     file: Path | None,
     plans_file: Path | None,
+    label: str,
     as_json: bool,
 ) -> None:
     """Write a report: spend, cost per inference by model, changes and causes, savings, prices.
@@ -87,7 +96,7 @@ def command(
             )
         ]
         past = ReportSources(reader, settings.config, history, book)
-        report = report_of(past, period, now_ns, budgets)
+        report = report_of(past, period, now_ns, budgets, label)
     if not (report.spend or report.trends or report.changes or report.models):
         raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")
     text = FORMS[chosen](report)

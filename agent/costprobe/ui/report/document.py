@@ -18,6 +18,7 @@ def document(report: Report) -> dict[str, Any]:
         "since": iso(report.since_ns),
         "until": iso(report.until_ns),
         "made": iso(report.made_ns),
+        "label": report.label or None,
         "spend": [_spend(spend) for spend in report.spend],
         "energy_j": report.drawn.energy_j,
         "energy_coverage": report.drawn.energy_coverage,
@@ -62,6 +63,7 @@ def _spend(spend: Spend) -> Mapping[str, Any]:
             {"service": use.service, "part": use.part, "cost": str(use.amount)}
             for use in spend.by_use
         ],
+        "by_label": [{"value": part.name, "cost": str(part.amount)} for part in spend.by_label],
     }
 
 

@@ -52,6 +52,7 @@ def report_of(
     period: Period,
     made_ns: int,
     budgets: Iterable[tuple[BudgetStatus, str]] = (),
+    label: str = "",
 ) -> Report:
     """Build the report of a period.
 
@@ -60,6 +61,7 @@ def report_of(
         period: The period; savings are computed up to the present.
         made_ns: UTC ns of the present.
         budgets: Present budget statuses, each with a note on its forecast.
+        label: Label that spend is divided by; empty for none.
     """
     reader, config = past.reader, past.config
     since_ns, until_ns = period
@@ -92,6 +94,7 @@ def report_of(
             period,
             usual,
             currency_at,
+            label,
         ),
         drawn=drawn_in(reader, period, usual),
         models=groups,
@@ -102,6 +105,7 @@ def report_of(
         savings=savings(past.history),
         outlooks=[outlook_of(status, note) for status, note in budgets],
         prices=_prices(past, config.electricity, until_ns),
+        label=label,
     )
 
 

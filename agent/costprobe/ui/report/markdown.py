@@ -84,6 +84,14 @@ def _spend(report: Report) -> Iterator[str]:
                     for use in spend.by_use
                 ],
             )
+        if spend.by_label:
+            yield from _table(
+                (escaped(report.label), spend.currency),
+                [
+                    (part.name or "none", money(part.amount, spend.currency))
+                    for part in spend.by_label
+                ],
+            )
         yield ""
         yield f"Coverage: {share(spend.coverage)} of the time of these devices."
         if moved := spend_change(spend):

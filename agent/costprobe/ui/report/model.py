@@ -66,6 +66,8 @@ class Spend:
         by_device: Cost per device, the largest first; they add up to the total.
         by_day: Cost per day, in UTC.
         by_use: Allocated cost, the largest first; empty if no service is configured.
+        by_label: Cost per value of the report's label, the largest first, with the empty name for
+            cost without it; they add up to the total. Empty for a report without a label.
     """
 
     currency: str
@@ -78,6 +80,7 @@ class Spend:
     by_device: Sequence[Amount]
     by_day: Sequence[Bucket]
     by_use: Sequence[Use]
+    by_label: Sequence[Amount] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +239,7 @@ class Report:
         savings: The supplies of each workload, the largest saving first.
         outlooks: Budget forecasts.
         prices: Prices in force.
+        label: Label that spend is divided by; empty for none.
     """
 
     host: str
@@ -252,3 +256,4 @@ class Report:
     savings: Sequence[Answer]
     outlooks: Sequence[Outlook]
     prices: Sequence[Price]
+    label: str = ""

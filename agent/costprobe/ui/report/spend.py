@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -48,6 +49,7 @@ def spent(
     period: Period,
     usual: Usual,
     currency_at: CurrencyAt,
+    label: str = "",
 ) -> list[Spend]:
     """Return the cost of a period, compared with the preceding one, one entry per currency.
 
@@ -57,16 +59,61 @@ def spent(
         period: The period.
         usual: Length of rows if there are too few to derive it.
         currency_at: Currency of a device's price at a UTC ns, for rows without one.
+        label: Tag that the cost is divided by; empty for none.
     """
-    costs = list(costs)
+    costs, allocations = list(costs), list(allocations)
     now, before = (
         span_spend(costs, TimeSpan(*span), usual, currency_at) for span in (period, period.before)
     )
     uses = _uses(allocations)
-    return [
+    spends = [
         _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
         for currency, spend in sorted(now.items())
     ]
+    if not label:
+        return spends
+    labelled = {
+        value: span_spend(
+            (series for series in costs if series.tags.get(label) == value),
+            TimeSpan(*period),
+            usual,
+            currency_at,
+        )
+        for value in {series.tags.get(label, "") for series in costs}
+    }
+    of_devices = [
+        (currency, value, device.cost)
+        for value, by_currency in labelled.items()
+        for currency, part in by_currency.items()
+        for device in part.by_device.values()
+    ]
+    of_services = [
+        (series.tags.get("currency", "?"), series.tags.get(label, ""), math.fsum(series.values))
+        for series in allocations
+    ]
+    return [replace(spend, by_label=_by_label(spend, of_devices, of_services)) for spend in spends]
+
+
+def _by_label(
+    spend: Spend,
+    of_devices: Sequence[tuple[str, str, float]],
+    of_services: Sequence[tuple[str, str, float]],
+) -> list[Amount]:
+    """Divide a cost by the values of a label: as it was allocated, else by the label of the devices.
+
+    Args:
+        spend: The cost in one currency.
+        of_devices: Currency, value of the label, and cost of the rows of `device`.
+        of_services: The same of the rows of `allocation`.
+    """
+    allocated = [part for part in of_services if part[0] == spend.currency]
+    amounts: dict[str, float] = defaultdict(float)
+    for currency, value, cost in allocated or of_devices:
+        if currency == spend.currency and value:
+            amounts[value] += cost
+    parts = [Amount(value, rounded(cost)) for value, cost in amounts.items()]
+    parts.append(Amount("", spend.total - total_of([part.amount for part in parts])))
+    return sorted((p for p in parts if p.amount), key=lambda part: (-part.amount, part.name))
 
 
 def _spend(

@@ -134,6 +134,9 @@ def _spend(report: Report) -> Iterator[Row]:
                 str(use.amount),
                 spend.currency,
             )
+        for part in spend.by_label:
+            what = f"{report.label}={part.name or 'none'}"
+            yield "spend", "", what, "cost", str(part.amount), spend.currency
 
 
 def _models(report: Report) -> Iterator[Row]:
