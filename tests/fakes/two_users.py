@@ -47,6 +47,7 @@ def _run(command, *, env=None, **others):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HOME": "/root", **(env or {})},
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=120,
         check=False,
         cwd="/",

@@ -1,6 +1,6 @@
 """Root's rights are given up before a path of another user is used.
 
-Whoever may write a folder decides what the names in it mean. Root that follows such a path can be led
+A user who may write a folder decides what the names in it mean. Root that follows such a path can be led
 to any file; SQLite, for example, deletes the files that a crafted journal names.
 """
 

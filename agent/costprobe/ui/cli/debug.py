@@ -10,7 +10,7 @@ import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import click
 
@@ -34,6 +34,7 @@ def command() -> None:
     examples=(
         "costprobe debug bundle --list  # what a bundle would contain",
         "costprobe debug bundle bundle.tar.gz  # write it, to attach to an issue",
+        "costprobe debug bundle -  # write it to standard output, such as a pipe",
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
@@ -46,27 +47,33 @@ def command() -> None:
 def bundle(
     config: str | None, *, file: Path | None, only_list: bool, force: bool, as_json: bool
 ) -> None:
-    """Write the data needed to diagnose a fault to FILE (.tar.gz), without secrets.
+    """Write the data needed to diagnose a fault to FILE (.tar.gz; "-": standard output), without secrets.
 
     Tokens, passwords, users and paths of addresses, arguments of commands and the environment are
     excluded. The contents are listed before the file is written; review it before you share it.
     """
     host = _host(config)
     target = file or Path(_default_name(host.time_ns))
-    if target.exists() and not force and not only_list:
+    to_stdout = str(target) == "-" and not only_list
+    if to_stdout and as_json:
+        raise bad_input("--json prints to standard output, too; name a file")
+    if not to_stdout and target.exists() and not force and not only_list:
         raise bad_input(f"{target}: already exists; name another, or replace it with --force")
     learn_secrets(None if isinstance(host.config, str) else host.config, os.environ)
     members = list(gathered(sources(host), REDACTOR))
     for source, content in [] if as_json else members:
-        click.echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}")
+        line = f"{source.name:14} {_size(len(content)):>10}  {source.holds}"
+        click.echo(line, err=to_stdout)
     try:
-        if not only_list:
+        if to_stdout:
+            _archive(members, host.time_ns, click.get_binary_stream("stdout"))
+        elif not only_list:
             _write(target, members, host.time_ns, replace=force)
     except OSError as error:
         raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
     if as_json:
         click.echo(json.dumps(_document(None if only_list else target, members)))
-    elif not only_list:
+    elif not only_list and not to_stdout:
         click.echo(f"{target}: written, readable by you only; check it before you send it")
 
 
@@ -112,11 +119,16 @@ def _write(
         target.unlink(missing_ok=True)
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for source, content in members:
-                entry = tarfile.TarInfo(f"costprobe-debug/{source.name}")
-                entry.size, entry.mode, entry.mtime = len(content), FILE_MODE, time_ns // 10**9
-                archive.addfile(entry, io.BytesIO(content))
+        with os.fdopen(handle, "wb") as file:
+            _archive(members, time_ns, file)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
+
+
+def _archive(members: Sequence[tuple[BundleFile, bytes]], time_ns: int, file: IO[bytes]) -> None:
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for source, content in members:
+            entry = tarfile.TarInfo(f"costprobe-debug/{source.name}")
+            entry.size, entry.mode, entry.mtime = len(content), FILE_MODE, time_ns // 10**9
+            archive.addfile(entry, io.BytesIO(content))
