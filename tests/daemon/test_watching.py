@@ -3,13 +3,16 @@
 import random
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.sensors.supervisor.events import of_removal
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.watching.faults import present_faults
+from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
@@ -170,6 +173,34 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
     assert all(row.tags["kind"] == "drift" for row in ledger.points)
     second.tick([])
     assert states(store) == ["firing"]
+
+
+def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
+    """The stored state is older: resuming from it would notify of the same incident again."""
+    incidents = IncidentStore(store)
+    parts = (CONFIG, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    before = Watching(*parts, incidents=incidents)
+    before.tick([])
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    before.tick([LOST])
+    assert [notice.alert.state for notice in before.unstored()] == ["firing"]
+    before.close()
+    after = Watching(*parts, incidents=incidents)
+    assert [alert["state"] for alert in after.alerts()["alerts"]] == ["firing"]
+    after.tick([LOST])
+    assert list(after.unstored()) == []
+    other.execute("ROLLBACK")
+    other.close()
+    after.tick([])
+    assert states(store) == ["resolved"]
+    kinds = [row.tags["state"] for row in _alert_rows(store)]
+    assert kinds == ["firing", "resolved"]
+
+
+def _alert_rows(store):
+    with closing(StoreReader.open(store.path)) as reader:
+        return list(reader.points("alert", 0, 2**62))
 
 
 def device_status(state):

@@ -20,6 +20,7 @@ from costprobe.app.configuration import Config
 from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
 from costprobe.app.measuring.probe_jobs import Listeners
 from costprobe.app.watching.faults import disk_of, present_faults
+from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.control_protocol import control_path
@@ -95,6 +96,7 @@ class Daemon:
         self._store, damage = open_store(store_path, clock)
         self._early_events: deque[Event] = deque([damage] if damage else (), MAX_EARLY_EVENTS)
         self._ledger = StoreLedger(self._store)
+        self._incidents = IncidentStore(self._store)
         self._retention = Retention(self._store, self._ledger, clock)
         self._sensor = self._new_sensor()
         self._devices: tuple[Device, ...] = ()
@@ -220,7 +222,13 @@ class Daemon:
     def _build(self) -> None:
         """Build the parts of the configuration in force, and add the daemon's own jobs."""
         shared = SharedParts(
-            self._store, self._ledger, self._sensor, self._clock, self._steps, self._listeners
+            self._store,
+            self._ledger,
+            self._incidents,
+            self._sensor,
+            self._clock,
+            self._steps,
+            self._listeners,
         )
         runtime = Runtime(self._config, self._devices, shared, self._store_path.parent)
         self._runtime = runtime
@@ -376,9 +384,7 @@ class Daemon:
             self._runtime.close()
         self._store_status(state="stopped")
         self._ledger.flush()
-        self._unstored_points = self._ledger.unstored_points
-        if self._runtime is not None:
-            self._unstored_points += self._runtime.watching.unstored_points
+        self._unstored_points = self._ledger.unstored_points + self._incidents.waiting_points
         self._runtime = None
         try:
             self._store.close()

@@ -31,6 +31,7 @@ from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, Listeners, P
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
 from costprobe.app.secret_places import learn_secrets
+from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
@@ -71,6 +72,7 @@ class SharedParts:
     Attributes:
         store: The store that this process writes; the outbox of the sinks.
         ledger: Rows and documents, queued in memory while the store rejects writes.
+        incidents: Incidents, likewise.
         sensor: The sensor child's supervisor.
         clock: The host's clocks.
         steps: Detects steps of the wall clock.
@@ -79,6 +81,7 @@ class SharedParts:
 
     store: Store
     ledger: StoreLedger
+    incidents: IncidentStore
     sensor: SensorSupervisor
     clock: Clock
     steps: ClockMonitor
@@ -107,7 +110,13 @@ class Runtime:
         cpus = os.cpu_count() or 1
         book = PriceBook(config.price, config.electricity, devices, cpus, self.spots.current)
         self.watching = Watching(
-            config, parts.store, parts.ledger, parts.clock, self.tags, parts.steps
+            config,
+            parts.store,
+            parts.ledger,
+            parts.clock,
+            self.tags,
+            parts.steps,
+            incidents=parts.incidents,
         )
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(RowLabels(config.probe, config.service))

@@ -20,7 +20,8 @@ MAX_WAITING = 10_000
 class IncidentStore:
     """Stores what evaluations of the rules produce; while the store fails, it waits in memory.
 
-    What waits is bounded; the oldest is dropped first, and dropped notices are counted.
+    What waits is bounded; the oldest is dropped first, and dropped notices are counted. It is kept
+    across reloads.
 
     Args:
         store: The store.
@@ -30,6 +31,7 @@ class IncidentStore:
         self._store = store
         self._points: list[Point] = []
         self._notices: list[Notice] = []
+        self._states: Mapping[str, Any] = {}
         self._dropped_notices = 0
         self._committed_ns = 0
         self._fault: str | None = None
@@ -71,12 +73,16 @@ class IncidentStore:
         except StoreError as error:
             if self._fault is None:
                 logger.error("incidents wait in memory: %s", error)  # noqa: TRY400 - no traceback: the text has the cause
-            self._fault = str(error)
+            self._fault, self._states = str(error), states
             return False
-        self._fault = None
+        self._fault, self._states = None, {}
         self._committed_ns = now_ns
         self._points, self._notices = [], []
         return bool(notices)
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
+        """Return the newest state of a name, also while it cannot be stored; None if there is none."""
+        return self._states.get(name) or self._store.state(name)
 
     def unstored(self) -> Sequence[Notice]:
         """Return and remove the notices that could not be stored."""

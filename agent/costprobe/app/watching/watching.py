@@ -52,6 +52,7 @@ class Watching:
         clock: The host's clocks.
         tags: Host and static labels, on every row.
         steps: Detects steps of the wall clock.
+        incidents: What a previous configuration could not store; None for nothing.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class Watching:
         clock: Clock,
         tags: Mapping[str, str],
         steps: ClockMonitor,
+        *,
+        incidents: IncidentStore | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -86,7 +89,7 @@ class Watching:
                 and labels.get("budget") in budgets
             ),
         )
-        self._incidents = IncidentStore(store)
+        self._incidents = incidents or IncidentStore(store)
         self._resume()
         self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
@@ -126,11 +129,6 @@ class Watching:
         """
         with self._lock:
             return self._incidents.unstored()
-
-    @property
-    def unstored_points(self) -> int:
-        """Number of rows of incidents that are not stored."""
-        return self._incidents.waiting_points
 
     def close(self) -> None:
         """Store the detectors' states for the next start; a failing store is logged."""
@@ -195,7 +193,7 @@ class Watching:
 
     def _resume(self) -> None:
         """Continue from the stored state; damaged state is discarded."""
-        stored = self._store.state(ENGINE_STATE)
+        stored = self._incidents.state(ENGINE_STATE)
         if isinstance(stored, dict):
             try:
                 self._engine.restore(stored)
