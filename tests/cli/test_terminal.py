@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
-from costprobe.ui.cli.views.colour import colour_of, paint
+from costprobe.ui.cli.support.colour import colour_of, paint
 from costprobe.ui.cli.views.top_snapshot import now_snapshot
 from costprobe.ui.cli.views.top_view import TopView
 from fakes.clock import FakeClock

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
 # Characters that begin a formula in a spreadsheet.
 _FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
 
@@ -12,7 +14,7 @@ def one_line(text: str) -> str:
     """Return a text as one printable line.
 
     Control characters, line breaks, and invisible characters that change the direction of text
-    become spaces; several spaces become one only beside such a character.
+    become one space together with the white space beside them.
 
     Args:
         text: Text from outside: of a module, a server, a silence, the store.
@@ -20,7 +22,7 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     shown = "".join(mark if mark.isprintable() else "\0" for mark in text)
-    return " ".join(part.strip() for part in shown.split("\0") if part.strip())
+    return _HOLE.sub(" ", shown).rstrip()
 
 
 def csv_cell(text: str) -> str:
@@ -29,7 +31,7 @@ def csv_cell(text: str) -> str:
     Such a text gets an apostrophe in front; numbers stay as they are.
     """
     line = one_line(text)
-    is_formula = text.startswith(_FORMULA_MARKS) or line.startswith(_FORMULA_MARKS)
+    is_formula = text.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
     return f"'{line}" if is_formula and not _is_number(line) else line
 
 

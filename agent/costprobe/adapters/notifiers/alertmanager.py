@@ -19,7 +19,7 @@ from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.notifiers.notifier import Notifier
-from costprobe.adapters.notifiers.wording import one_line, rfc3339, symptom_lines
+from costprobe.adapters.notifiers.wording import rfc3339, shortened, symptom_lines
 from costprobe.core.config.fields import IS_URL, Duration, Name, key, url_matching
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
@@ -215,8 +215,8 @@ def labels_of(alert: Alert, severity: str, revision: int) -> dict[str, str]:
     labels: dict[str, str] = {}
     # An unchanged name has precedence over a name that becomes equal to it.
     for name, value in sorted(alert.labels.items(), key=lambda item: _valid(item[0]) != item[0]):
-        labels.setdefault(_valid(name), one_line(value, MAX_LABEL_CHARS))
-    labels |= {"alertname": one_line(alert.name, MAX_LABEL_CHARS), "severity": severity}
+        labels.setdefault(_valid(name), shortened(value, MAX_LABEL_CHARS))
+    labels |= {"alertname": shortened(alert.name, MAX_LABEL_CHARS), "severity": severity}
     if revision:
         labels["update"] = str(revision)
     return {name: value for name, value in labels.items() if value}
@@ -229,9 +229,9 @@ def _valid(name: str) -> str:
 
 def _annotations(alert: Alert) -> Mapping[str, str]:
     texts = {
-        "summary": one_line(alert.summary),
+        "summary": shortened(alert.summary),
         "description": "\n".join(symptom_lines(alert)),
-        "cause": one_line(alert.cause),
+        "cause": shortened(alert.cause),
         "id": alert.id,
         "flapping": "flapping: further ends are not sent" * alert.is_flapping,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from costprobe.core.incident import Alert
+from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 
 # An incident may group hundreds of series; a message lists at most this many.
@@ -19,9 +20,9 @@ def rfc3339(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(whole_s, UTC):%Y-%m-%dT%H:%M:%S}.{rest_ns:09d}Z"
 
 
-def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
-    """Return a text without line breaks, truncated to `max_chars`."""
-    line = " ".join(text.split())
+def shortened(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """Return a text as one printable line of at most `max_chars`."""
+    line = " ".join(one_line(text).split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
@@ -30,12 +31,12 @@ def title_of(alert: Alert) -> str:
     kind = "TEST" if alert.is_test else alert.state.upper()
     rise = f" (was {alert.raised_from})" if alert.raised_from else ""
     update = f" (update {alert.revision})" if alert.revision and alert.state == "firing" else ""
-    return one_line(f"[{kind}] {alert.name} {alert.severity}{rise}{update}", MAX_TITLE_CHARS)
+    return shortened(f"[{kind}] {alert.name} {alert.severity}{rise}{update}", MAX_TITLE_CHARS)
 
 
 def symptom_lines(alert: Alert) -> list[str]:
     """Return one line per affected series: the oldest MAX_SYMPTOMS and the number of others."""
-    lines = [one_line(symptom.text) for symptom in alert.symptoms[:MAX_SYMPTOMS]]
+    lines = [shortened(symptom.text) for symptom in alert.symptoms[:MAX_SYMPTOMS]]
     left_out = len(alert.symptoms) - len(lines)
     return [*lines, f"and {left_out} more"] if left_out else lines
 
@@ -46,9 +47,9 @@ def text_of(alert: Alert) -> str:
     times = [f"since {rfc3339(alert.since_ns)}"]
     if alert.ended_ns is not None:
         times.append(f"until {rfc3339(alert.ended_ns)}")
-    lines = [one_line(alert.summary), *(f"- {line}" for line in symptom_lines(alert))]
+    lines = [shortened(alert.summary), *(f"- {line}" for line in symptom_lines(alert))]
     if alert.cause:
-        lines.append(f"Cause: {one_line(alert.cause)}")
+        lines.append(f"Cause: {shortened(alert.cause)}")
     if alert.is_flapping:
         lines.append("Flapping: further ends are not sent.")
-    return "\n".join([*lines, "", one_line(labels), f"{' '.join(times)} · {alert.id}"])
+    return "\n".join([*lines, "", shortened(labels), f"{' '.join(times)} · {alert.id}"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,15 +18,13 @@ from costprobe.adapters.system.journald import (
 )
 from costprobe.adapters.system.log_rate_limit import LogEntry, RepeatLimit
 from costprobe.adapters.system.redaction import REDACTOR, secrets_of
+from costprobe.core.printable import one_line
 
 MESSAGE_CHARS_MAX: Final = 8192
 # Redacted before truncation: otherwise a secret could be cut in two and missed.
 REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
 REPEATS_EVERY_S: Final = 60.0
 _PACKAGE: Final = "costprobe."
-# All control characters except the line feed: an escape sequence of a server's response must not
-# reach a terminal.
-_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def line_time(stream: TextIO, time_s: float) -> str:
@@ -155,12 +152,17 @@ class Log(logging.Handler):
             time_s=record.created,
             level=record.levelno,
             part=record.name.removeprefix(_PACKAGE),
-            text=_bounded(_CONTROL.sub(" ", self._redactor(text[:REDACTED_CHARS_MAX]))),
+            text=_bounded(_printable(self._redactor(text[:REDACTED_CHARS_MAX]))),
             file=record.pathname,
             line=record.lineno,
             function=record.funcName or "",
             thread=record.threadName or "",
         )
+
+
+def _printable(text: str) -> str:
+    """Return a text whose lines are printable; the further ones are indented when written."""
+    return "\n".join(map(one_line, text.split("\n")))
 
 
 def _bounded(text: str) -> str:

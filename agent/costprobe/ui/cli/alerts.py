@@ -10,14 +10,16 @@ from typing import Any
 
 import click
 
+from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.silence import silence_line
+from costprobe.ui.cli.support.colour import SEVERITIES, paint
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import NOTIFIERS
+from costprobe.ui.cli.support.output import echo, echo_coloured
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.cli.views.colour import SEVERITIES, paint
 from costprobe.ui.incidents import incidents_of
 from costprobe.ui.text import ago, local
 
@@ -50,9 +52,9 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
         return
     document = _current(LoadedConfig(ctx.obj))
     if as_json:
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
     else:
-        click.echo("\n".join(_lines(document)))
+        echo_coloured(_lines(document))
     if exit_code:
         sys.exit(_exit_code(document))
 
@@ -75,7 +77,7 @@ def _current(settings: LoadedConfig) -> dict[str, Any]:
         )
     stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
-    click.echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
+    echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
     return {**stored, "age_s": age_s, "source": "store"}
 
 
@@ -97,9 +99,9 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     with reader_of(LoadedConfig(config)) as reader:
         incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
     for incident in incidents:
-        click.echo(json.dumps(incident) if as_json else _history_line(incident))
+        echo(json.dumps(incident) if as_json else _history_line(incident))
     if not incidents and not as_json:
-        click.echo("no incident in that time")
+        echo("no incident in that time")
 
 
 @command.command(
@@ -119,9 +121,9 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
             {"notifier": name, "sent": not reason, "error": reason or None}
             for name, reason in answers.items()
         ]
-        click.echo(json.dumps(results))
+        echo(json.dumps(results))
     for name, reason in () if as_json else answers.items():
-        click.echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
+        echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)
 
 
@@ -145,13 +147,18 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         role = SEVERITIES.get(alert["severity"], "note") if is_notified else "faint"
         head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
         lines.append(
-            f"{paint(head, role)} {alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}"
+            f"{paint(head, role)} "
+            + one_line(f"{alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}")
         )
-        lines.append(f"         {alert['summary']}")
+        lines.append(one_line(f"         {alert['summary']}"))
         if len(alert["symptoms"]) > 1:
-            lines += [f"         - {symptom['text']}" for symptom in alert["symptoms"]]
+            lines += [one_line(f"         - {symptom['text']}") for symptom in alert["symptoms"]]
     if document["silences"]:
-        lines += ["", "silences", *(silence_line(s, now_ns) for s in document["silences"])]
+        lines += [
+            "",
+            "silences",
+            *(one_line(silence_line(s, now_ns)) for s in document["silences"]),
+        ]
     return lines
 
 

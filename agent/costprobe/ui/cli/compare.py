@@ -13,13 +13,15 @@ import click
 
 from costprobe.app.configuration import Config
 from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.printable import one_line
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
 from costprobe.ui.cli.support.timespan import Moment, Timespan
-from costprobe.ui.cli.views.colour import paint
 from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.text import local, per_million_tokens
 
@@ -106,17 +108,17 @@ def command(  # noqa: PLR0913 - an option each
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
     if as_json:
-        click.echo(json.dumps(_document(groups, left_out)))
+        echo(json.dumps(_document(groups, left_out)))
         return
     limits = _question(p99_ms, quality)
     draws = sys.stdout.isatty() if plot is None else plot
-    parts = ["\n".join(_shown(group, limits, plot=draws)) for group in groups]
+    for number, group in enumerate(groups):
+        echo_coloured([*([""] if number else []), *_shown(group, limits, plot=draws)])
     if left_out:
         lines = [
             f"{candidate_out.candidate.name}: {candidate_out.reason}" for candidate_out in left_out
         ]
-        parts.append("\n".join(["excluded", *(f"  {line}" for line in lines)]))
-    click.echo("\n\n".join(parts))
+        echo_lines(["", "excluded", *(f"  {line}" for line in lines)])
 
 
 def _candidates(
@@ -190,13 +192,15 @@ def _question(p99_ms: float | None, quality: float | None) -> str:
 
 def _shown(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
     yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
-    yield from _table(group)
+    yield from map(one_line, _table(group))
     yield "* on the Pareto front: no other is at least as good in every value and better in one"
     for placed in group.placed:
         if placed.dominated_by is not None:
-            yield f"{placed.candidate.name}: {placed.dominated_by} is at least as good in every value"
+            yield one_line(
+                f"{placed.candidate.name}: {placed.dominated_by} is at least as good in every value"
+            )
     for placed in group.placed:
-        yield from _remarks(placed.candidate)
+        yield from map(one_line, _remarks(placed.candidate))
     if plot:
         yield from plotted(group)
     yield from _verdict(group, limits)

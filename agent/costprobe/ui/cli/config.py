@@ -18,6 +18,7 @@ from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
@@ -42,7 +43,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
         raise bad_input(f"{path}: already exists; replace it with --force")
     text = host_sample(discovered_devices(), os.cpu_count() or 1)
     if str(path) == "-":
-        click.echo(json.dumps({"path": None, "text": text}) if as_json else text, nl=as_json)
+        echo_lines([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
         return
     act_as_owner_of(path)
     try:
@@ -56,9 +57,9 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
             f"{path}: cannot be written ({error.strerror}); name another path"
         ) from error
     if as_json:
-        click.echo(json.dumps({"path": str(path), "text": text}))
+        echo(json.dumps({"path": str(path), "text": text}))
         return
-    click.echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
+    echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
 
 
 @command.command(
@@ -72,7 +73,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         settings = LoadedConfig(config)
     except BadInputError as error:
         if as_json and isinstance(error.__cause__, ConfigError):
-            click.echo(json.dumps(_bad(error.__cause__)))
+            echo(json.dumps(_bad(error.__cause__)))
         raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init")
@@ -80,17 +81,17 @@ def check(config: str | None, *, as_json: bool) -> None:
     if problems:
         refused = ConfigError(settings.path, problems)
         if as_json:
-            click.echo(json.dumps(_bad(refused)))
+            echo(json.dumps(_bad(refused)))
         raise bad_input(str(refused))
     checked = _good(settings, [*notes, *device_notes(settings.config)])
     if as_json:
-        click.echo(json.dumps(checked))
+        echo(json.dumps(checked))
         return
     alerting = f"{counted(checked['rules'], 'rule')}, {counted(checked['notifiers'], 'notifier')}"
     counts = f"{counted(checked['probes'], 'probe')}, {counted(checked['prices'], 'price plan')}, {alerting}"
-    click.echo(f"{settings.path}: good ({counts})")
+    echo(f"{settings.path}: good ({counts})")
     for note in checked["notes"]:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
 
 
 def _good(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def show(config: str | None, *, as_json: bool) -> None:
     if as_json:
         path = None if settings.path is None else str(settings.path)
         document = {"path": path, "store": str(settings.store_path), "config": tables}
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
         return
-    click.echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
-    click.echo(tomli_w.dumps(tables), nl=False)
+    echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
+    echo_lines(tomli_w.dumps(tables).splitlines())

@@ -9,6 +9,7 @@ import click
 from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.output import echo
 
 NEEDED = ("starlette", "uvicorn")
 INSTALL = "pip install 'costprobe[dashboard]'"
@@ -66,8 +67,8 @@ def command(
         listening, address = bound(parse_listen(listen, allow_remote=allow_remote))
     except ListenError as error:
         raise bad_input(f"--listen: {error}") from error
-    click.echo(f"store: {settings.store_path}")
-    click.echo(f"page:  {address.url}  (Ctrl-C ends it)")
+    echo(f"store: {settings.store_path}")
+    echo(f"page:  {address.url}  (Ctrl-C ends it)")
     clock = SystemClock()
     budgets = DashboardBudgets(clock, settings.path, settings.config)
     serve(dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets), listening)

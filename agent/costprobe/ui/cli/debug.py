@@ -20,6 +20,7 @@ from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.ui.cli.support.bundle import BundleFile, Host, gathered, sources
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.output import echo
 
 FILE_MODE: Final = 0o600
 KIB: Final = 1 << 10
@@ -63,7 +64,7 @@ def bundle(
     members = list(gathered(sources(host), REDACTOR))
     for source, content in [] if as_json else members:
         line = f"{source.name:14} {_size(len(content)):>10}  {source.holds}"
-        click.echo(line, err=to_stdout)
+        echo(line, err=to_stdout)
     try:
         if to_stdout:
             _archive(members, host.time_ns, click.get_binary_stream("stdout"))
@@ -72,9 +73,9 @@ def bundle(
     except OSError as error:
         raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
     if as_json:
-        click.echo(json.dumps(_document(None if only_list else target, members)))
+        echo(json.dumps(_document(None if only_list else target, members)))
     elif not only_list and not to_stdout:
-        click.echo(f"{target}: written, readable by you only; check it before you send it")
+        echo(f"{target}: written, readable by you only; check it before you send it")
 
 
 def _host(config: str | None) -> Host:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.checks import (
     Check,
     host_checks,
@@ -18,10 +19,11 @@ from costprobe.ui.cli.support.checks import (
     store_checks,
 )
 from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
+from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
 from costprobe.ui.cli.support.serving_checks import service_checks
-from costprobe.ui.cli.views.colour import Role, paint
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
 _ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
@@ -39,11 +41,11 @@ def command(config: str | None, *, as_json: bool) -> None:
     for check in _checks(LoadedConfig(config)):
         checks.append(check)
         if not as_json:
-            fix = f"\n          fix: {check.fix}" if check.fix else ""
             mark = paint(_MARKS[check.state], _ROLES[check.state])
-            click.echo(f"{mark}  {check.name}: {check.detail}{fix}")
+            echo_coloured([f"{mark}  {one_line(f'{check.name}: {check.detail}')}"])
+            echo_lines([f"          fix: {check.fix}"] if check.fix else [])
     if as_json:
-        click.echo(json.dumps([check._asdict() for check in checks]))
+        echo(json.dumps([check._asdict() for check in checks]))
     sys.exit(any(check.state == "bad" for check in checks))
 
 

@@ -12,6 +12,7 @@ import click
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rolled import tags_with_period
+from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.schema import SCHEMA
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -68,7 +69,8 @@ def _write_lines(
 ) -> None:
     for measurement in measurements:
         for line in reader.lines(since_ns, until_ns, measurement):
-            sys.stdout.write(line + "\n")
+            # In a file exactly as it is stored; a terminal must not be controlled.
+            sys.stdout.write((one_line(line) if sys.stdout.isatty() else line) + "\n")
 
 
 def _write_csv(
@@ -82,7 +84,8 @@ def _write_csv(
                 f"{name}={value}" for name, value in sorted(tags_with_period(point).items())
             )
             for field, value in sorted(point.fields.items()):
-                writer.writerow([iso(point.time_ns), measurement, tags, field, value])
+                cell = csv_cell(value) if isinstance(value, str) else value
+                writer.writerow([iso(point.time_ns), measurement, csv_cell(tags), field, cell])
 
 
 def _write_json(

@@ -14,15 +14,17 @@ import click
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
 from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
-from costprobe.ui.cli.views.colour import Role, painted
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -61,13 +63,13 @@ def command(
             raise click.ClickException(str(error)) from error
     outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
     if as_json:
-        click.echo(json.dumps([document for *_, document in outlooks]))
+        echo(json.dumps([document for *_, document in outlooks]))
         return
-    click.echo(_table([document for *_, document in outlooks]))
+    echo_lines(_table([document for *_, document in outlooks]))
     for *_, document in outlooks:
-        click.echo("\n".join(painted(line, _PAINTED) for line in _remarks(document)))
+        echo_lines(_remarks(document), _PAINTED)
     for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
-        click.echo(_plot(status, book))
+        echo_coloured(_plot(status, book).split("\n"))
 
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
@@ -80,7 +82,7 @@ def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[Budge
     return [budget for budget in budgets if not names or budget.name in names]
 
 
-def _table(documents: Sequence[Mapping[str, Any]]) -> str:
+def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     rows: list[tuple[str, ...]] = [
         (
             "budget",
@@ -112,13 +114,13 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> str:
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
+    return [
         "  ".join(
             cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - text columns
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
-    )
+    ]
 
 
 def _remarks(document: Mapping[str, Any]) -> list[str]:
@@ -157,7 +159,7 @@ def _plot(status: BudgetStatus, book: SpendBook) -> str:
     zone = ZoneInfo(budget.timezone)
     words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
     plotext.xticks([tick / NS_PER_S for tick in ticks], words)
-    plotext.title(f"{budget.name} ({budget.currency}, {budget.timezone})")
+    plotext.title(one_line(f"{budget.name} ({budget.currency}, {budget.timezone})"))
     return str(plotext.uncolorize(plotext.build()))
 
 

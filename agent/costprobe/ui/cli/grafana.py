@@ -14,6 +14,7 @@ from costprobe.adapters.system.safe_write import replace_file
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
 from costprobe.ui.grafana.boards import boards
 from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sources_file
@@ -159,12 +160,12 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
                 f"{path}: cannot be written ({error.strerror}); choose another folder"
             ) from error
         if not quiet:
-            click.echo(f"{path}: written")
+            echo(f"{path}: written")
 
 
 def _conclude(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
     """Print the remaining steps."""
     if as_json:
-        click.echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))
+        echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))
     else:
-        click.echo("\n".join(words))
+        echo_lines(words)

@@ -22,6 +22,7 @@ from costprobe.core.units import parse_duration_s
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
@@ -114,7 +115,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     needs_token = isinstance(sink, InfluxV2Config) and path is None
     notes = ["no token for the sink; set its file with --secret-file"] if needs_token else []
     if as_json:
-        click.echo(json.dumps(_document(sink, steps, notes, apply=apply)))
+        echo(json.dumps(_document(sink, steps, notes, apply=apply)))
     else:
         _conclude(steps, notes, apply=apply)
 
@@ -146,9 +147,9 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
         except OSError as error:
             raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
         if not as_json:
-            click.echo(f"{path}: written")
+            echo(f"{path}: written")
     if as_json:
-        click.echo(json.dumps({"files": [str(folder / f"{task}.flux") for task in texts]}))
+        echo(json.dumps({"files": [str(folder / f"{task}.flux") for task in texts]}))
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def _run(step: SetupStep, *, apply: bool, quiet: bool) -> None:
         step.create()
     if not quiet:
         note = f" ({step.note})" if step.note else ""
-        click.echo(f"{_state(step, apply=apply)}: {step.what}{note}")
+        echo(f"{_state(step, apply=apply)}: {step.what}{note}")
 
 
 def _state(step: SetupStep, *, apply: bool) -> str:
@@ -224,13 +225,13 @@ def _document(
 def _conclude(steps: list[SetupStep], notes: list[str], *, apply: bool) -> None:
     missing = sum(step.create is not None for step in steps)
     for note in notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
     if not missing:
-        click.echo("nothing is missing")
+        echo("nothing is missing")
     elif not apply:
-        click.echo(f"{missing} to create; nothing was changed. To create them: --apply")
+        echo(f"{missing} to create; nothing was changed. To create them: --apply")
     else:
-        click.echo(f"{missing} created; check with: costprobe doctor")
+        echo(f"{missing} created; check with: costprobe doctor")
 
 
 def _token(path: Path) -> str:

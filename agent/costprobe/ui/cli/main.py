@@ -15,9 +15,10 @@ from click.shell_completion import CompletionItem
 
 from costprobe import __version__
 from costprobe.adapters.system.core_dumps import forbid_core_dumps
+from costprobe.core.printable import one_line
+from costprobe.ui.cli.support.colour import colour_of
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
-from costprobe.ui.cli.views.colour import colour_of
 
 # Key of the context: the user whose rights the command has instead of root's.
 STORE_USER = "costprobe.store_user"
@@ -156,6 +157,8 @@ class LazyGroup(ExampleGroup):
             sys.stdout.flush()
         except click.ClickException as error:
             explain(error.message, ctx.meta.get(STORE_USER))
+            # A message may quote a server, a module or the store.
+            vars(error)["message"] = "\n".join(map(one_line, error.message.split("\n")))
             raise
         except OSError as error:
             if error.errno == errno.EPIPE:

@@ -21,6 +21,7 @@ from costprobe.domain.pricing.tariff import (
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import iso, local
@@ -59,9 +60,9 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
         for device in devices
     ]
     if as_json:
-        click.echo(json.dumps({"time": iso(time_ns), "devices": prices}))
+        echo(json.dumps({"time": iso(time_ns), "devices": prices}))
         return
-    click.echo("\n".join(line for entry in prices for line in _lines(entry)))
+    echo_lines(line for entry in prices for line in _lines(entry))
 
 
 @command.command(
@@ -76,15 +77,15 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
         rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
     if as_json:
         entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]
-        click.echo(json.dumps(entries))
+        echo(json.dumps(entries))
     elif not rows:
-        click.echo(f"no price change since {local(since_ns)}")
+        echo(f"no price change since {local(since_ns)}")
     else:
         for row in rows:
             fields = row.fields
             change = f"{fields.get('before', '?')} -> {fields.get('after', '?')}"
             device = row.tags.get("device", "")
-            click.echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
+            echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
 
 
 def _priced(

@@ -27,6 +27,7 @@ from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
+from costprobe.ui.cli.support.output import echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
@@ -82,7 +83,7 @@ def command(
         with _bench(settings, probe, device) as bench:
             curve = _measured_curve(bench, probe)
         sweeps.keep(settings, curve)
-    click.echo(json.dumps(curve.document()) if as_json else sweeps.shown(curve))
+    echo_lines([json.dumps(curve.document())] if as_json else sweeps.shown(curve))
 
 
 def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:

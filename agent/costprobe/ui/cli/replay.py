@@ -28,6 +28,7 @@ from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.replay import COLLECTOR, Replayed, replay
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.overrides import overridden
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.csv_rows import rows_of_csv
@@ -91,9 +92,9 @@ def command(
                 changed, _stored(reader, since_ns, until_ns), _history_of_store(reader)
             )
     if as_json:
-        click.echo(json.dumps(_document(replayed)))
+        echo(json.dumps(_document(replayed)))
     else:
-        click.echo("\n".join(_lines(replayed, with_events=events)))
+        echo_lines(_lines(replayed, with_events=events))
 
 
 def _replayed(config: Config, rows: Iterator[Point], history: RowHistory) -> Replayed:

@@ -15,6 +15,7 @@ import click
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.plan_files import plans_of
 from costprobe.ui.cli.support.price_books import price_book
 from costprobe.ui.cli.support.savings_history import history_of
@@ -104,7 +105,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         sys.stdout.write(text)
     else:
         _write(file, text)
-        click.echo(f"{file}: {len(text.encode()):,} bytes", err=True)
+        echo(f"{file}: {len(text.encode()):,} bytes", err=True)
 
 
 def _form_of(file: Path | None) -> str:

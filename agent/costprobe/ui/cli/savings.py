@@ -13,6 +13,7 @@ from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.plan_files import plans_of, reservations_of
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
@@ -83,9 +84,10 @@ def command(
     if not answers:
         raise click.ClickException("no workload matches --service and --model")
     if as_json:
-        click.echo(json.dumps([document(answer) for answer in answers]))
+        echo(json.dumps([document(answer) for answer in answers]))
     else:
-        click.echo("\n\n".join("\n".join(_lines(answer)) for answer in answers))
+        for number, answer in enumerate(answers):
+            echo_lines([*([""] if number else []), *_lines(answer)])
 
 
 def _lines(answer: Answer) -> Iterator[str]:

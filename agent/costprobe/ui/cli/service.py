@@ -15,6 +15,7 @@ from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import bad_input
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.service_files import CONFIG, DASHBOARD, FILES, SERVICE, USER, VENV
 from costprobe.ui.cli.support.service_steps import StepError, Steps
 from costprobe.ui.cli.support.service_venv import install_packages, make_venv
@@ -82,9 +83,9 @@ def install(
         ) from error
     if as_json:
         document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
         return
-    click.echo(f"installed; the configuration is {root / CONFIG}")
+    echo(f"installed; the configuration is {root / CONFIG}")
 
 
 @command.command(
@@ -118,13 +119,11 @@ def uninstall(root: Path, *, purge: bool, as_json: bool) -> None:
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
     if as_json:
-        click.echo(json.dumps({"root": str(root), "steps": printed, "kept": remaining}))
+        echo(json.dumps({"root": str(root), "steps": printed, "kept": remaining}))
         return
     for line in remaining:
-        click.echo(line)
-    click.echo(
-        "uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too"
-    )
+        echo(line)
+    echo("uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too")
 
 
 def _printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
@@ -136,7 +135,7 @@ def _printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
 
     def log(line: str) -> None:
         printed.append(line.strip())
-        click.echo(line, err=as_json)
+        echo(line, err=as_json)
 
     return printed, log
 

@@ -16,6 +16,7 @@ from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SILENCES
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.text import ago, local
 
@@ -78,10 +79,10 @@ def command(
     }
     added = ask(LoadedConfig(ctx.obj), request)
     if as_json:
-        click.echo(json.dumps(added))
+        echo(json.dumps(added))
         return
-    click.echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
-    click.echo(f"end it with: costprobe silence end {added['id']}")
+    echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
+    echo(f"end it with: costprobe silence end {added['id']}")
 
 
 @command.command(
@@ -94,12 +95,12 @@ def list_(config: str | None, *, as_json: bool) -> None:
     """List current and future silences."""
     silences = ask(LoadedConfig(config), {"do": "silences"})
     if as_json:
-        click.echo(json.dumps(silences))
+        echo(json.dumps(silences))
         return
     if not silences:
-        click.echo("no silence is active")
+        echo("no silence is active")
     for silence in silences:
-        click.echo(silence_line(silence, time.time_ns()))
+        echo(silence_line(silence, time.time_ns()))
 
 
 @command.command(
@@ -113,9 +114,9 @@ def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
     """End a silence now."""
     ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
     if as_json:
-        click.echo(json.dumps(ended))
+        echo(json.dumps(ended))
         return
-    click.echo(f"silence {ended['id']} has ended: {_matched(ended)}")
+    echo(f"silence {ended['id']} has ended: {_matched(ended)}")
 
 
 def silence_line(silence: dict[str, Any], now_ns: int) -> str:

@@ -16,7 +16,7 @@ from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import SINKS
-from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.text import ago, iso, local
 
 
@@ -37,12 +37,12 @@ def status(config: str | None, *, as_json: bool) -> None:
         now = status.get("sinks", {})
         entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in reader.sinks()]
     if as_json:
-        click.echo(json.dumps(entries))
+        echo(json.dumps(entries))
     elif not entries:
-        click.echo("no sink is configured: the series stay in the store; add a [[sink]]")
+        echo("no sink is configured: the series stay in the store; add a [[sink]]")
     for entry in [] if as_json else entries:
         last = "never" if entry["acked_ns"] is None else local(entry["acked_ns"])
-        click.echo(
+        echo(
             f"{entry['sink']}: {entry.get('state', 'unknown')}, {entry['sent_points_total']:,} sent,"
             f" {entry['outbox_points']:,} wait, {entry['rejected_points_total']:,} refused,"
             f" {entry['dropped_points_total']:,} dropped; last progress {last}"
@@ -50,7 +50,7 @@ def status(config: str | None, *, as_json: bool) -> None:
         if entry.get("last_error"):
             again = entry.get("retry_in_s")
             when = "" if again is None else f"; retry in {ago(again)}"
-            click.echo(paint(f"  {entry['last_error']}{when}", "bad"))
+            echo(f"  {entry['last_error']}{when}", "bad")
 
 
 @command.command(
@@ -64,9 +64,9 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     request: dict[str, Any] = {"do": "retry"}
     names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
     if as_json:
-        click.echo(json.dumps({"sinks": names}))
+        echo(json.dumps({"sinks": names}))
         return
-    click.echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
+    echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
 
 
 @command.command(
@@ -95,13 +95,13 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
             write_new(file, "".join(f"{entry['line']}\n" for entry in entries).encode())
         except FileExistsError as error:
             raise bad_input(f"{file}: already exists; choose another file") from error
-        click.echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
+        echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
     if as_json:
-        click.echo(json.dumps(entries))
+        echo(json.dumps(entries))
     elif not entries and file is None:
-        click.echo("no point was rejected")
+        echo("no point was rejected")
     for entry in entries if not as_json and file is None else []:
-        click.echo(f"{entry['time']}  {entry['sink']}  {entry['reason']}\n    {entry['line']}")
+        echo_lines([f"{entry['time']}  {entry['sink']}  {entry['reason']}", f"    {entry['line']}"])
 
 
 def _entry(sink: SinkStatus) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
-from costprobe.ui.cli.views.colour import Role, painted
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.incidents import is_running
@@ -55,9 +56,9 @@ def command(config: str | None, *, as_json: bool) -> None:
     if status is None:
         raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
     if as_json:
-        click.echo(json.dumps(status))
+        echo(json.dumps(status))
     else:
-        click.echo("\n".join(painted(line, _PAINTED) for line in lines_of(status)))
+        echo_lines(lines_of(status), _PAINTED)
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
@@ -71,7 +72,7 @@ def _stored(place: Place) -> dict[str, Any] | None:
         raise
     except click.ClickException as error:
         place.check()
-        click.echo(error.message, err=True)
+        echo(error.message, err=True)
         return None
     stored = states.get("status")
     if stored is None:

@@ -16,7 +16,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import iso
 
 MIB = 1 << 20
@@ -48,27 +48,27 @@ def check(config: str | None, *, as_json: bool) -> None:
         with reader_of(settings) as reader:
             waiting = {sink.sink: sink.backlog.points for sink in reader.sinks()}
     if as_json:
-        click.echo(json.dumps({"path": str(path), **asdict(health), "outbox_points": waiting}))
+        echo(json.dumps({"path": str(path), **asdict(health), "outbox_points": waiting}))
     else:
-        click.echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
+        echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
         if not health.problems:
             times = [
                 iso(time_ns)
                 for time_ns in (health.oldest_ns, health.newest_ns)
                 if time_ns is not None
             ]
-            click.echo(
+            echo(
                 f"{counted(health.points, 'row')} of {health.series:,} series {' to '.join(times)}"
             )
             if health.rolled:
-                click.echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
+                echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
             for sink, points in waiting.items():
-                click.echo(f"sink {sink}: {points:,} points waiting")
-            click.echo(paint("whole", "good"))
+                echo(f"sink {sink}: {points:,} points waiting")
+            echo("whole", "good")
         for problem in health.problems:
-            click.echo(paint(f"damaged: {problem}", "bad"))
+            echo(f"damaged: {problem}", "bad")
     if health.problems:
-        click.echo("restart the daemon: it quarantines a damaged store", err=True)
+        echo("restart the daemon: it quarantines a damaged store", err=True)
         raise SystemExit(1)
 
 
@@ -93,9 +93,9 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"file": str(file), "size_bytes": size_bytes}))
+        echo(json.dumps({"file": str(file), "size_bytes": size_bytes}))
         return
-    click.echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
+    echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
 
 
 @command.command(
@@ -122,11 +122,11 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
             ) from error
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"path": str(path), **asdict(done)}))
+        echo(json.dumps({"path": str(path), **asdict(done)}))
         return
-    click.echo(
+    echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
         f" {done.aggregated:,} rows aggregated, {done.removed:,} removed"
     )
     if done.dropped:
-        click.echo(f"{done.dropped:,} of them had not been sent to every sink", err=True)
+        echo(f"{done.dropped:,} of them had not been sent to every sink", err=True)

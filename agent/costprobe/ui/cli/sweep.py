@@ -230,7 +230,7 @@ def _point_of(row: Point) -> CurvePoint:
     return CurvePoint(batch=int(row.tags["batch"]), **values)
 
 
-def shown(curve: SweepCurve) -> str:
+def shown(curve: SweepCurve) -> list[str]:
     """Return the curve as a table and a plot, with the cheapest batch size."""
     heads = ("batch", "p50 ms", "p90 ms", "inf/s", "J/inf", "method", "per 1,000", "peak MiB")
     rows = [heads, *(_cells(point, curve.currency) for point in curve.points)]
@@ -245,8 +245,8 @@ def shown(curve: SweepCurve) -> str:
         lines.append("  ".join(cells) + ("  <- cheapest" if is_cheapest else ""))
     lines.append(_verdict(curve))
     if len(curve.points) > 1:
-        lines.append(_plot(curve))
-    return "\n".join(lines)
+        lines += _plot(curve).split("\n")
+    return lines
 
 
 def _cells(point: CurvePoint, currency: str) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 import click
 
+from costprobe.ui.cli.support.colour import is_coloured
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.views.colour import is_coloured
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.views.top_snapshot import now_snapshot
 
 
@@ -56,7 +57,7 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
     )  # fmt: skip
     with reader_of(LoadedConfig(config)) as reader:
         if as_json:
-            click.echo(json.dumps(now_snapshot(reader)))
+            echo(json.dumps(now_snapshot(reader)))
             return
         is_live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
         if once or not is_live:

@@ -18,6 +18,7 @@ from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
 from costprobe.core.money_text import PER_THOUSAND, is_amount, is_each, money
+from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.budgets.periods import HOUR_NS
@@ -31,6 +32,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_PROBES,
     STORED_SERVICES,
 )
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
@@ -112,21 +114,21 @@ def command(
             _change(reader, measurement, field, series, since_ns, until_ns) for series in all_series
         ]
     if as_json:
-        click.echo(json.dumps(_document(measurement, field, all_series)))
+        echo(json.dumps(_document(measurement, field, all_series)))
     elif as_csv:
         _write_csv(field, all_series)
     elif not all_series:
-        click.echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
+        echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
-        click.echo(_table(measurement, field, all_series, changes))
+        echo_lines(_table(measurement, field, all_series, changes))
         if any(_is_served(measurement, field, series) for series in all_series):
-            click.echo(_compared(since_ns, until_ns))
+            echo(_compared(since_ns, until_ns))
         if any(series.is_sampled for series in all_series):
-            click.echo(_sampling(all_series))
+            echo(_sampling(all_series))
         for words, group in _comparable(all_series).items() if plot else ():
             unit = ", per 1,000" if is_each(measurement, field) else ""
             scaled = _scaled(measurement, field, group)
-            click.echo(_plot(f"{field} {words}".rstrip() + unit, scaled))
+            echo_coloured(_plot(f"{field} {words}".rstrip() + unit, scaled).split("\n"))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -205,9 +207,9 @@ def _document(measurement: str, field: str, all_series: Sequence[SeriesValues]) 
 def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
     tags = sorted({tag for series in all_series for tag in series.tags})
     writer = csv.writer(sys.stdout)
-    writer.writerow(["time", *tags, field])
+    writer.writerow(["time", *map(csv_cell, tags), field])
     for series in all_series:
-        tag_values = [series.tags.get(tag, "") for tag in tags]
+        tag_values = [csv_cell(series.tags.get(tag, "")) for tag in tags]
         for time_ns, value in zip(series.times_ns, series.values, strict=True):
             writer.writerow([iso(time_ns), *tag_values, value])
 
@@ -227,7 +229,7 @@ def _table(
     field: str,
     all_series: Sequence[SeriesValues],
     changes: Sequence[float | None],
-) -> str:
+) -> list[str]:
     title = "series, per 1,000" if is_each(measurement, field) else "series"
     is_money = is_amount(measurement, field)
     rows: list[tuple[str, ...]] = [
@@ -249,13 +251,13 @@ def _table(
         )
         rows.append((_name(series), str(len(values)), first, last, change, median, least, most))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
+    return [
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
-    )
+    ]
 
 
 def _comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
@@ -274,7 +276,9 @@ def _plot(title: str, all_series: Sequence[SeriesValues]) -> str:
         PlotCurve(series.times_ns, series.values, marker, colour)
         for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True)
     ]
-    picture = time_plot(title, drawn, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16])
+    picture = time_plot(
+        one_line(title), drawn, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16]
+    )
     return f"{picture}\n{legend([_name(series) for series in shown])}"
 
 

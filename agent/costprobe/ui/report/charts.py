@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from costprobe.core.printable import one_line
 from costprobe.ui.report.model import Bucket
 from costprobe.ui.report.words import day, minute
 
@@ -221,4 +222,4 @@ def _make_xml_safe(svg: ET.Element) -> None:
     """Replace control characters in texts from outside."""
     for element in svg.iter():
         if element.text:
-            element.text = "".join(mark if mark.isprintable() else " " for mark in element.text)
+            element.text = one_line(element.text)

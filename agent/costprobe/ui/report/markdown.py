@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import (
     BASES,
@@ -37,7 +38,7 @@ def markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Escape Markdown and HTML in a text, and put it on one line."""
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+    return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
 
 
 def _lines(report: Report) -> Iterator[str]:

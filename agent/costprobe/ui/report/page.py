@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from costprobe import __version__
 from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.model import Report, ReportedChange, Trend
@@ -55,7 +56,7 @@ def page(report: Report) -> str:
 def _printable(value: Any) -> Any:  # noqa: ANN401 - what a template puts out
     """Replace control characters in texts."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return "".join(mark if mark.isprintable() else " " for mark in value)
+        return one_line(value)
     return value
 
 

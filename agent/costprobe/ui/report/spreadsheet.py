@@ -7,13 +7,12 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
+from costprobe.core.printable import csv_cell
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text
 from costprobe.ui.text import iso
 
 HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
-# Characters that begin a formula in a spreadsheet.
-_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 # Figures of a model by the names of the series, with their units; "" is the currency.
 _MODEL_FIGURES: Final = {
@@ -37,13 +36,9 @@ def spreadsheet(report: Report) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(HEADS)
     for section, time, name, quantity, value, unit in _rows(report):
-        writer.writerow((section, time, harmless(name), quantity, value, unit))
+        cells = (section, time, name, quantity, value, unit)
+        writer.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
     return buffer.getvalue()
-
-
-def harmless(text: str) -> str:
-    """Neutralize a text that a spreadsheet would evaluate as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA_MARKS) else text
 
 
 def _rows(report: Report) -> Iterator[Row]:
@@ -76,7 +71,7 @@ def _moves(report: Report) -> Iterator[Row]:
                 trend.currency,
             )
     for change in report.changes:
-        text = harmless(f"{change.title}; {cause_text(change)}")
+        text = f"{change.title}; {cause_text(change)}"
         yield f"change: {change.kind}", iso(change.time_ns), change.subject, "text", text, ""
         if change.change_pct is not None:
             since = iso(change.since_ns)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from costprobe.core.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
+from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.place import HasStore, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")
@@ -41,7 +42,7 @@ def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_
             reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
             continue
         if "error" in answer:
-            raise bad_input(str(answer["error"]))
+            raise bad_input(one_line(str(answer["error"])))
         return answer["answer"]
     raise NoDaemonError(
         f"no daemon answers ({'; '.join(reasons)}); check that it is running: costprobe status"

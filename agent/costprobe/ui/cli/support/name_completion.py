@@ -22,7 +22,9 @@ def _offering(names: _Names) -> Offer:
             sorted_names = sorted(set(names(ctx.find_root().params.get("config_path"))))
         except Exception:  # noqa: BLE001 - see the docstring
             return []
-        return [name for name in sorted_names if name.startswith(incomplete)][:MAX_OFFERED]
+        offered = [name for name in sorted_names if name.startswith(incomplete)]
+        # A shell would act on a line break or an escape sequence.
+        return [name for name in offered if name.isprintable()][:MAX_OFFERED]
 
     return offer
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import click
-
 from costprobe.adapters.feeds.source import SourceError
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
@@ -25,6 +23,7 @@ from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import Spots
 from costprobe.domain.pricing.timed import TimedValues
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.output import echo
 
 
 def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
@@ -69,11 +68,11 @@ def _known(kind: FeedKind, source: SourceConfig, states: dict[str, tuple[Any, in
         try:
             return TimedValues.from_document(document)
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            click.echo(f"{kind.title}: the stored values are damaged", err=True)
+            echo(f"{kind.title}: the stored values are damaged", err=True)
     now_ns = time.time_ns()
     try:
         news = read_values(kind, source, now_ns)
     except SourceError as error:
-        click.echo(f"{kind.title}: {error}", err=True)
+        echo(f"{kind.title}: {error}", err=True)
         return TimedValues()
     return TimedValues().updated(news, kind.valid_until_ns(news, now_ns))

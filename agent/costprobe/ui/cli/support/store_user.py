@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store, store_of
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
 if TYPE_CHECKING:  # imported for root alone: most commands must start fast
@@ -78,7 +77,7 @@ def explain(message: str, account: Account | None) -> None:
     """Print the reason of an error beside it if root's rights are what is missing."""
     if account is not None and "ermission denied" in message:
         name = account.name or f"user {account.uid}"
-        click.echo(
+        echo(
             f"note: root's commands run as {name}, to whom the store belongs: use files and folders of"
             f" {name}, or redirect standard output",
             err=True,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 
 from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.printable import one_line
 from costprobe.domain.costing.comparison.compare import Group
-from costprobe.ui.cli.views.colour import paint
+from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.views.plots import LETTERS, drawn
 
 PLOT_ROWS = 16
@@ -39,7 +40,7 @@ def plotted(group: Group) -> list[str]:
         is_front = placed.dominated_by is None
         colour = {"color": "green"} if is_front else {}
         plotext.scatter([latency_ms], [cost], marker=letter, **colour)
-        words = f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}"
+        words = one_line(f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}")
         names.append(paint(words, "good") if is_front else words)
     plotext.xlabel(axis)
     plotext.title(f"{group.currency} per 1,000")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from costprobe.adapters.storage.rollup.rolled import ROLLUP_TAG
 from costprobe.core.moments import parse_date_ns
+from costprobe.core.printable import from_csv_cell
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.ui.cli.support.loaded_config import bad_input
@@ -57,7 +58,9 @@ def _exported(
         values = rows.setdefault((line["time"], measurement, line["tags"]), {})
         values[field] = _value(path, number, line["value"], kind)
     for (time, measurement, tags), values in rows.items():
-        tags_by_name = dict(part.partition("=")[::2] for part in tags.split(" ") if part)
+        tags_by_name = dict(
+            part.partition("=")[::2] for part in from_csv_cell(tags).split(" ") if part
+        )
         # Rows of a minute are close enough to the measurements; between hourly rows all
         # series would count as absent.
         if tags_by_name.pop(ROLLUP_TAG, None) != "1h":
@@ -82,7 +85,7 @@ def _wide(
     for number, line in lines:
         time_ns = _time_ns(path, number, line["time"])
         tags = {"device": "csv", "probe": "csv"}
-        tags |= {tag: line[tag] for tag in TAGS if line.get(tag)}
+        tags |= {tag: from_csv_cell(line[tag]) for tag in TAGS if line.get(tag)}
         rows: dict[str, dict[str, FieldValue]] = {}
         for column, measurement in fields.items():
             field = BARE.get(column, column)
@@ -96,7 +99,7 @@ def _wide(
 
 def _value(path: Path, number: int, text: str, kind: type) -> FieldValue:
     if kind is str:
-        return text
+        return from_csv_cell(text)
     if kind is bool:
         return text.strip().lower() in {"true", "t", "1"}
     try:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from costprobe.ui.cli.views.colour import is_coloured
+from costprobe.core.printable import one_line
+from costprobe.ui.cli.support.colour import is_coloured
 
 # Names that plotext and click share.
 _COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan")
@@ -39,7 +40,7 @@ def legend(names: Sequence[str]) -> str:
     lines = []
     for name, (marker, colour) in zip(names, curves(len(names)), strict=True):
         line = "──" if marker == BRAILLE else marker * 2
-        lines.append(f"{line if colour is None else click.style(line, fg=colour)} {name}")
+        lines.append(f"{line if colour is None else click.style(line, fg=colour)} {one_line(name)}")
     return "\n".join(lines)
 
 

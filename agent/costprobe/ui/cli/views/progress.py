@@ -9,6 +9,8 @@ from threading import Lock
 import click
 
 from costprobe.adapters.probing.outcome import ProbeProgress
+from costprobe.core.printable import one_line
+from costprobe.ui.cli.support.output import echo
 
 BAR_WIDTH = 30
 
@@ -29,7 +31,7 @@ class ProgressBar:
         full = int(BAR_WIDTH * progress.done)
         bar = "#" * full + "-" * (BAR_WIDTH - full)
         with self._lock:
-            text = f"{title} [{bar}] {progress.phase} {progress.note}"
+            text = one_line(f"{title} [{bar}] {progress.phase} {progress.note}")
             click.echo(f"\r\033[K{text}", err=True, nl=False)
             self._shown = True
 
@@ -39,5 +41,5 @@ class ProgressBar:
             if self._shown:
                 click.echo("\r\033[K", err=True, nl=False)
                 self._shown = False
-            click.echo(text)
+            echo(one_line(text))
             sys.stdout.flush()

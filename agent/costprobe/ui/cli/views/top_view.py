@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.printable import one_line
 from costprobe.ui.text import ago
 
 MAX_LINES = 5
@@ -67,15 +68,15 @@ def _head(snapshot: Mapping[str, Any]) -> Text:
     age = f"seen {ago(snapshot['age_s'])} ago"
     if snapshot["running"]:
         words = f"costprobe on {snapshot['host']}: {snapshot['state']}, {age}"
-        return Text(printable(words), style="bold")
+        return Text(one_line(words), style="bold")
     words = f"costprobe on {snapshot['host']}: NOT RUNNING, {age} as {snapshot['state']}"
-    return Text(printable(words), style="bold red")
+    return Text(one_line(words), style="bold red")
 
 
 def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
     faults, alerts = snapshot["faults"], snapshot["alerts"]
     for text in faults[:MAX_LINES]:
-        yield Text(printable(f"FAULT {text}"), style="bold red")
+        yield Text(one_line(f"FAULT {text}"), style="bold red")
     if len(faults) > MAX_LINES:
         yield Text(f"and {len(faults) - MAX_LINES} more faults: costprobe status", style="red")
     shown = [alert for alert in alerts if not alert["silenced"]]
@@ -84,11 +85,11 @@ def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
     yield Text(words + (f", {silenced} silenced" if silenced else ""), "" if shown else "green")
     for alert in shown[:MAX_LINES]:
         line = f"{alert['severity']}: {alert['summary']}"
-        yield Text(printable(line), style=_STYLES.get(alert["severity"], "yellow"))
+        yield Text(one_line(line), style=_STYLES.get(alert["severity"], "yellow"))
 
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
-    cells = {column: [printable(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
+    cells = {column: [one_line(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
     wide = {column: max(map(len, [column.title, *cells[column]])) for column in columns}
     shown_columns = list(columns)
     while (
@@ -107,11 +108,6 @@ def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: in
         # As Text, so that no content is interpreted as markup.
         table.add_row(*(Text(cells[column][index]) for column in shown_columns))
     return table
-
-
-def printable(text: str) -> str:
-    """Replace characters that are not printable, which could control the terminal."""
-    return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 def _text(key: str) -> Callable[[Row], str]:

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 
 import click
 
+from costprobe.core.printable import one_line
+
 Role = Literal["good", "note", "bad", "faint", "strong"]
 
 _STYLES: Final[Mapping[Role, Mapping[str, Any]]] = {
@@ -41,8 +43,8 @@ def is_coloured() -> bool:
 
 
 def paint(text: str, role: Role) -> str:
-    """Return a text in a role's colour; click.echo strips it if colours are off."""
-    return click.style(text, **_STYLES[role])
+    """Return a printable text in a role's colour; click.echo strips it if colours are off."""
+    return click.style(one_line(text), **_STYLES[role])
 
 
 def painted(line: str, words: Iterable[tuple[str, Role]]) -> str:

@@ -1,0 +1,213 @@
+"""No text of the store, a server or a silence controls the terminal or forges a line of output."""
+
+import ast
+import csv
+import io
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import costprobe
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.printable import csv_cell, from_csv_cell, one_line
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from costprobe.ui.cli.main import COMMANDS, main
+from fakes.cases import check_all
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\nFORGED line\n\x00\u200b\u2028\x7f\x1b[31mx"
+FORMULA = "=HYPERLINK(1)"
+# Replaced in the file by ESCAPES, which a writer would clean.
+MARK = "HOSTILE"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LAST_HOURS = 3
+# Each with words of its output: otherwise the test would be empty.
+SHOWN = {
+    ("status",): "HYPERLINK",
+    ("alerts",): "FORGED",
+    ("alerts", "history"): "",
+    ("trend", "--since", "1d", "--plot"): "FORGED",
+    ("trend", "--since", "1d", "--csv"): "FORGED",
+    ("compare", "--since", "1d", "--plot"): "FORGED",
+    ("export", "--format", "csv"): "FORGED",
+    ("export", "--format", "json"): "FORGED",
+    ("report", "--since", "1d", "--format", "md"): "FORGED",
+    ("report", "--since", "1d", "--format", "csv"): "FORGED",
+    ("report", "--since", "1d", "--format", "html"): "FORGED",
+    ("price", "history", "--since", "1d"): "FORGED",
+    ("sink", "status"): "",
+    ("sink", "rejected"): "",
+    ("advise",): "",
+    ("store", "check"): "",
+    ("top", "--once"): "FORGED",
+    ("config", "show"): "",
+}
+
+
+def rows(time_ns):
+    tags = {"host": f"{FORMULA}{MARK}", "device": f"gpu0{MARK}", "currency": "EUR"}
+    probed = {**tags, "probe": f"{FORMULA}{MARK}", "basis": "probe", "plan": f"owned{MARK}"}
+    cost = {"cost_per_inference": 1e-6, "cost_reference": 1e-6}
+    event = {"title": f"{FORMULA}{MARK}", "detail": MARK, "before": MARK, "after": MARK}
+    yield make_point("cost", probed, cost, time_ns)
+    yield make_point(
+        "probe", {**tags, "probe": FORMULA, "batch": "1"}, {"latency_p50_ms": 3.5}, time_ns
+    )
+    yield make_point("device", {**tags, "model": MARK, "kind": "gpu"}, {"cost": 0.01}, time_ns)
+    for kind in ("price", "fault"):
+        yield make_point("event", {**tags, "kind": kind, "severity": "warning"}, event, time_ns)
+
+
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory):
+    """A store whose texts are hostile; returns the configuration file."""
+    folder = tmp_path_factory.mktemp("hostile")
+    clock = SystemClock()
+    store = Store.open(folder / "costprobe.db", clock)
+    now_ns = clock.time_ns()
+    for minute in range(LAST_HOURS * 60, 0, -10):
+        store.append(list(rows(now_ns - minute * 60 * NS_PER_S)))
+    name = f"x{ESCAPES}"
+    alert = {"id": "a", "name": name, "state": "firing", "severity": "warning", "cause": name}
+    more = {"labels": {"device": name}, "summary": name, "symptoms": [{"text": name}] * 2}
+    silence = {"id": name, "match": {"device": name}, "starts_ns": 0, "ends_ns": now_ns * 2}
+    store.put_state(
+        "alerts",
+        {
+            "alerts": [{**alert, **more, "since_ns": now_ns, "is_flapping": False}],
+            "silenced": [],
+            "silences": [{**silence, "comment": name, "author": name}],
+        },
+    )
+    store.put_state("status", status(FORMULA + ESCAPES))
+    store.close()
+    with closing(sqlite3.connect(folder / "costprobe.db")) as connection, connection:
+        written = json.dumps(ESCAPES)[1:-1]
+        connection.execute("UPDATE series SET tags = replace(tags, ?, ?)", (MARK, written))
+        raw = ESCAPES.replace("\0", "")
+        connection.execute("UPDATE points SET fields = replace(fields, ?, ?)", (MARK, raw))
+    path = folder / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{folder / "costprobe.db"}"\n')
+    return path
+
+
+def status(name):
+    sink = {"state": name, "retry_in_s": 1.0, "last_error": name}
+    return {
+        "state": "running",
+        "version": name,
+        "pid": 1,
+        "host": name,
+        "started_ns": 1,
+        "config": name,
+        "config_fault": name,
+        "devices": [{"name": name, "kind": "gpu", "model": name}],
+        "sensor": {"state": name, "devices": {}, "last_fault": name},
+        "store": {"path": name, "fault": name},
+        "probes": [],
+        "jobs": {},
+        "sinks": {name: sink},
+        "notifiers": {},
+        "alerting": {},
+        "spot_prices": {},
+        "control": {"path": name, "fault": name},
+    }
+
+
+def output_of(configured, arguments):
+    result = CliRunner().invoke(main, ["-c", str(configured), *arguments], color=True)
+    assert not result.exception or isinstance(result.exception, SystemExit), result.exception
+    return result.output
+
+
+def test_output_of_commands_is_printable(configured):
+    def is_printable(arguments, words):
+        text = output_of(configured, arguments)
+        assert words in text, text[:300]
+        odd = {mark for mark in COLOUR.sub("", text) if not mark.isprintable()} - {"\n"}
+        # CSV of the terminal ends lines by \r\n.
+        assert odd <= ({"\r"} if {"csv", "--csv"} & {*arguments} else set()), odd
+        assert not [line for line in text.splitlines() if line.strip().startswith("FORGED")]
+
+    check_all(is_printable, SHOWN.items())
+
+
+def test_csv_contains_no_formula(configured):
+    for arguments in SHOWN:
+        if not {"csv", "--csv"} & {*arguments}:
+            continue
+        cells = [
+            cell
+            for row in csv.reader(io.StringIO(output_of(configured, arguments)))
+            for cell in row
+        ]
+        assert [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))] == []
+        assert "'=HYPERLINK(1)" in "".join(cells)
+
+
+def test_cells_are_neutralized_and_numbers_stay():
+    def is_safe(text, cell):
+        assert csv_cell(text) == cell
+        assert from_csv_cell(csv_cell(text)) == one_line(text)
+
+    cases = {
+        "=1+1": "'=1+1",
+        "+1-1": "'+1-1",
+        "-1+cmd|'/c calc'!A0": "'-1+cmd|'/c calc'!A0",
+        "@SUM(1)": "'@SUM(1)",
+        "-0.5": "-0.5",
+        "+1e-05": "+1e-05",
+        "-inf": "'-inf",
+        "a=b": "a=b",
+        "'quoted'": "'quoted'",
+        "": "",
+    }
+    check_all(is_safe, cases.items())
+    for text in ("\t=1", "\r=1", "\n=1", "\u200b=1", " =1", "\uff1d1+1"):
+        assert csv_cell(text).startswith("'")
+
+
+def test_filter_keeps_indentation_and_joins_lines():
+    cases = {
+        "  a  b": "  a  b",
+        "  a\nb": "  a b",
+        "  \x1b[1ma": "   [1ma",
+        "a \u202e\r\n b": "a b",
+        "a\n": "a",
+        "\n": "",
+        "é ☃ 日本": "é ☃ 日本",
+    }
+    assert {text: one_line(text) for text in cases} == cases
+
+
+def test_only_the_filter_prints():
+    """Commands print through `support/output.py`, or say here why not."""
+    folder = Path(costprobe.__file__).parent / "ui"
+    calls = {"click.echo", "click.secho", "print", "sys.stdout.write", "sys.stderr.write"}
+    found = {}
+    for path in folder.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        names = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+        if names & calls:
+            found[str(path.relative_to(folder))] = names & calls
+    assert found == {
+        "cli/support/output.py": {"click.echo"},
+        # The bar's control sequences; its text is filtered.
+        "cli/views/progress.py": {"click.echo"},
+        # A script that click generates.
+        "cli/completion.py": {"click.echo"},
+        # Documents whose cells are filtered, and the exact stored lines into a file.
+        "cli/report.py": {"sys.stdout.write"},
+        "cli/export.py": {"sys.stdout.write"},
+    }
+    assert COMMANDS
+
+
+def test_json_is_printable_in_every_command():
+    """json.dumps escapes all that is not ASCII."""
+    assert json.dumps(ESCAPES).replace("\x7f", "").isprintable()
