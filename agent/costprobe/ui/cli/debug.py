@@ -6,6 +6,7 @@ import io
 import json
 import os
 import socket
+import sys
 import tarfile
 import time
 from collections.abc import Sequence
@@ -63,11 +64,10 @@ def bundle(
     learn_secrets(None if isinstance(host.config, str) else host.config, os.environ)
     members = list(gathered(sources(host), REDACTOR))
     for source, content in [] if as_json else members:
-        line = f"{source.name:14} {_size(len(content)):>10}  {source.holds}"
-        echo(line, err=to_stdout)
+        echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}", err=to_stdout)
     try:
         if to_stdout:
-            _archive(members, host.time_ns, click.get_binary_stream("stdout"))
+            _archive(members, host.time_ns, sys.stdout.buffer)
         elif not only_list:
             _write(target, members, host.time_ns, replace=force)
     except OSError as error:
