@@ -15,6 +15,7 @@ WINDOW = '[[maintenance]]\nname = "n"\nstart = "01:00"\nend = "02:00"\n'
 HOT = '[[rule]]\nname = "a"\nkind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 1\n'
 DRIFT = '[[rule]]\nname = "d"\nkind = "drift"\n'
 PAGER = '[[notifier]]\nname = "n"\nkind = "webhook"\nurl = "https://h/"\n'
+ENDS = '[[maintenance]]\nname = "{}"\nstart = "{}"\nend = "{}"\n'
 HOURS = """
 [electricity]
 tariff_per_kwh = 1
@@ -44,8 +45,23 @@ def test_options_without_effect_are_errors():
             (f'{HOT}match = {{ probe = "x" }}', "rule[0].match.probe", "known here: currency"),
             (f'{HOT}group_by = ["hosst"]', "rule[0].group_by.hosst", 'mean "host"?'),
             (f'{PAGER}match = {{ sevrity = "x" }}', "notifier[0].match.sevrity", "severity"),
+            (f'{PAGER}match = {{ severity = "crit" }}', "notifier[0].match.severity", "critical"),
             (f'{WINDOW}match = {{ rack = "x" }}', "maintenance[0].match.rack", "known here"),
             (f"{WINDOW}days = []", "maintenance[0].days", "1 or more"),
+            (WINDOW + WINDOW.replace('"n"', '"m"'), "maintenance[1]: has no effect", "[0]"),
+            (
+                WINDOW + WINDOW.replace('"n"', '"m"').replace("01:00", "23:00"),
+                "maintenance[0]: has no effect",
+                "maintenance[1]",
+            ),
+            (
+                WINDOW
+                + ENDS.format("b", "01:30", "03:00")
+                + WINDOW.replace('"n"', '"m"').replace("02:00", "02:30")
+                + 'match = { host = "x" }',
+                "maintenance[2]: has no effect",
+                "maintenance[0] and maintenance[1]",
+            ),
             (f'{BUDGET}service = "x"', "budget[0].service", "add it as [[service]]"),
             (HOURS.format("", "10:00", "12:00"), "electricity.hours[1].days", "1 or more"),
             (HOURS.format('"mon"', "23:00", "01:00"), "electricity: hours[1]", "remove them"),
@@ -64,6 +80,18 @@ def test_labels_that_a_series_or_incident_has_are_accepted():
     parse(f'{HOT}labels = {{ team = "ml" }}\n{PAGER}match = {{ team = "ml", device = "g*" }}', FILE)
     parse(f'{DRIFT}match = {{ probe = "chat*", metric = "cost" }}\ngroup_by = ["probe"]', FILE)
     parse(HOURS.format('"mon"', "05:00", "07:00"), FILE)
+    parse(f'{PAGER}match = {{ severity = "crit*" }}', FILE)
+
+
+def test_maintenance_windows_with_hours_or_incidents_of_their_own_are_accepted():
+    for other in (
+        ENDS.format("m", "01:30", "02:30"),
+        ENDS.format("m", "01:00", "02:00") + 'timezone = "Asia/Tokyo"\n',
+        # The wider one is for other incidents only.
+        ENDS.format("m", "00:00", "04:00") + 'match = { host = "x" }\n',
+        ENDS.format("m", "22:00", "01:00"),
+    ):
+        parse(WINDOW + other, FILE)
 
 
 def test_spot_prices_in_another_currency_are_refused(tmp_path):

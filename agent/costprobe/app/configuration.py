@@ -22,6 +22,7 @@ from costprobe.app.configuration_checks import (
     budget_problems,
     currency_problems,
     label_problems,
+    maintenance_problems,
     notifier_problems,
     plan_problems,
     workload_problems,
@@ -92,6 +93,7 @@ class Config(RootSection):
         yield from workload_problems(self.workload, self.probe, self.service)
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
+        yield from maintenance_problems(self.maintenance)
         yield from label_problems(
             self.host,
             self.rule,

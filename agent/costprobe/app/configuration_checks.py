@@ -12,7 +12,9 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.config.suggest import nearest
 from costprobe.core.host import HostConfig
 from costprobe.core.schema import SCHEMA
+from costprobe.core.weekly_hours import minutes_of
 from costprobe.domain.advice.settings import WorkloadConfig
+from costprobe.domain.alerting.matching import SEVERITIES, matches
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.budget import BudgetRuleConfig
 from costprobe.domain.alerting.rules.registry import RULES
@@ -110,6 +112,34 @@ def notifier_problems(
                 yield f"rule[{index}].notify: unknown notifier {name!r}; {fix}"
 
 
+def maintenance_problems(windows: Sequence[MaintenanceConfig]) -> Iterator[str]:
+    """Check that each maintenance window has a minute in which no other silences its incidents."""
+    effective = {
+        index: minutes_of(window.days, window.start, window.end)
+        for index, window in enumerate(windows)
+        if window.days and window.start and window.end
+    }
+    covers: dict[int, list[int]] = {}
+    # Of equal windows the last one is without effect.
+    for index in reversed(effective):
+        window = windows[index]
+        wider = [
+            other
+            for other in effective
+            if other not in {index, *covers}
+            and windows[other].timezone == window.timezone
+            and (windows[other].match or {}).items() <= (window.match or {}).items()
+        ]
+        if effective[index] <= set().union(*(effective[other] for other in wider)):
+            covers[index] = [other for other in wider if effective[other] & effective[index]]
+    for index in sorted(covers):
+        others = " and ".join(f"maintenance[{other}]" for other in covers[index])
+        yield (
+            f"maintenance[{index}]: has no effect, because its incidents are silenced in all of its"
+            f" hours by {others}; remove it, or change its hours or its match"
+        )
+
+
 def label_problems(
     host: HostConfig | None,
     rules: Sequence[RuleConfig],
@@ -133,6 +163,12 @@ def label_problems(
     tables += [(f"maintenance[{index}]", table.match) for index, table in enumerate(maintenance)]
     for key, match in tables:
         yield from _unknown(f"{key}.match", match, of_incidents)
+        severity = (match or {}).get("severity", "*")
+        if not any(matches({"severity": severity}, {"severity": known}) for known in SEVERITIES):
+            yield (
+                f"{key}.match.severity: {severity!r} matches none; write one of"
+                f" {', '.join(SEVERITIES)}"
+            )
 
 
 def _tags_of(rule: RuleConfig) -> set[str]:

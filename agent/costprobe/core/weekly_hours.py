@@ -35,10 +35,7 @@ class WeeklyHoursConfig(Section):
 
     def minutes(self) -> set[int]:
         """Return the minutes of the week, from Monday's midnight, that these hours contain."""
-        start, end = _minute_of_day(self.start), _minute_of_day(self.end)
-        end += DAY_MINUTES if end <= start else 0
-        first = (DAY_MINUTES * WEEKDAYS.index(day) for day in self.days)
-        return {minute % WEEK_MINUTES for day in first for minute in range(day + start, day + end)}
+        return minutes_of(self.days, self.start, self.end)
 
     def contains(self, time_ns: int, timezone: str) -> bool:
         """Return whether an instant lies in these hours.
@@ -48,6 +45,22 @@ class WeeklyHoursConfig(Section):
             timezone: IANA name.
         """
         return is_within(self.days, self.start, self.end, timezone, time_ns)
+
+
+def minutes_of(days: Collection[Weekday], start: str, end: str) -> set[int]:
+    """Return the minutes of the week, from Monday's midnight, that a weekly window contains.
+
+    Args:
+        days: Days on which the window starts.
+        start: "HH:MM".
+        end: Likewise, or "24:00"; at or before start it is on the next day.
+    """
+    start_minute, end_minute = _minute_of_day(start), _minute_of_day(end)
+    end_minute += DAY_MINUTES if end_minute <= start_minute else 0
+    first = (DAY_MINUTES * WEEKDAYS.index(day) for day in days)
+    return {
+        (day + minute) % WEEK_MINUTES for day in first for minute in range(start_minute, end_minute)
+    }
 
 
 def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
