@@ -1,5 +1,6 @@
 """Appended points are stored completely, once per identity, from any thread."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -109,6 +110,17 @@ def test_deleted_file_is_detected_before_a_write(store, path):
     path.with_suffix(".away").rename(path)
     store.append([point(2)])
     assert len(lines_of(store)) == 2
+
+
+def test_truncated_file_is_detected_before_a_write(store, path):
+    """While the log has all pages SQLite would continue, and other connections see an empty store."""
+    store.append([point(1)])
+    content = path.read_bytes()
+    os.truncate(path, 0)
+    with pytest.raises(StoreError, match="truncated while open") as caught:
+        store.append([point(2)])
+    assert caught.value.fault == "corrupt"
+    path.write_bytes(content)
 
 
 def test_states_are_stored_with_their_time(store, path, clock):

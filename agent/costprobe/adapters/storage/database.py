@@ -41,11 +41,7 @@ class Database:
             StoreError: The transaction failed and was rolled back.
         """
         with self._lock, translated(operation, self.path):
-            # SQLite would continue to write to a deleted file.
-            if not self.path.exists() or self.path.stat().st_ino != self._inode:
-                raise StoreError(
-                    operation, self.path, "internal", "the file was deleted or replaced while open"
-                )
+            self._check_file(operation)
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -55,6 +51,23 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def _check_file(self, operation: str) -> None:
+        """Check that the path still names the open file: SQLite would write to a deleted one.
+
+        Raises:
+            StoreError: It was deleted, replaced or truncated.
+        """
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            status = None
+        if status is None or status.st_ino != self._inode:
+            problem = "the file was deleted or replaced while open"
+            raise StoreError(operation, self.path, "internal", problem)
+        if status.st_size == 0:
+            problem = "the file was truncated while open"
+            raise StoreError(operation, self.path, "corrupt", problem)
 
     @contextmanager
     def reading(self, operation: str) -> Iterator[sqlite3.Connection]:
