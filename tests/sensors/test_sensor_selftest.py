@@ -193,20 +193,20 @@ def test_selftest_is_postponed_for_an_hour_at_most():
     test.begin(EnergyReading(0, 0.0), polls=True)
     test.back_off(10 * S)
     moving = [(i * S, 250.0 + 37 * i % 100) for i in range(3700)]
-    assert test.is_hopeless(moving[:60])
-    assert test.is_hopeless(moving[:3600])
-    assert not test.is_hopeless(moving)
-    assert not test.is_hopeless([(i * S, 250.0) for i in range(60)])
-    assert not test.is_hopeless([])
+    assert test.would_fail(moving[:60])
+    assert test.would_fail(moving[:3600])
+    assert not test.would_fail(moving)
+    assert not test.would_fail([(i * S, 250.0) for i in range(60)])
+    assert not test.would_fail([])
 
 
 def test_single_steady_interval_starts_no_selftest():
     test = SelfTest(0, 10.0)
     moving = [(i * S, 250.0 + 37 * i % 100) for i in range(50)]
     still = [(i * S, 250.0) for i in range(50, 100)]
-    assert test.is_hopeless([*moving, *still[:12]])
-    assert not test.is_hopeless([*moving, *still])
-    assert not test.is_hopeless([*moving[:2], *still[:12]])
+    assert test.would_fail([*moving, *still[:12]])
+    assert not test.would_fail([*moving, *still])
+    assert not test.would_fail([*moving[:2], *still[:12]])
 
 
 def test_selftest_can_be_disabled_and_needs_a_counter(tmp_path):

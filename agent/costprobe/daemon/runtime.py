@@ -173,9 +173,11 @@ class Runtime:
         for served in self._serving.jobs() if self._serving else ():
             self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
         for plan in self.spots.plans:
-            self._follow(f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name))
+            self._watch_source(
+                f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name)
+            )
         if self.carbon.source is not None:
-            self._follow("carbon intensity", self.carbon.source, self.carbon.refresh)
+            self._watch_source("carbon intensity", self.carbon.source, self.carbon.refresh)
 
     @property
     def ledger(self) -> StoreLedger:
@@ -187,7 +189,7 @@ class Runtime:
         """Path of the store."""
         return self._parts.store.path
 
-    def _follow(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
+    def _watch_source(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
         # A file is read often: it is cheap, and a change by the operator takes effect early.
         every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
         self.schedule.add(name, every_s, refresh, at_once=True)

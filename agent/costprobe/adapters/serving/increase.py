@@ -97,7 +97,7 @@ class CounterHistory:
         for measure, counted in reading.measures.items():
             counting.add(measure, counted, last.measures.get(measure), restarted=restarted)
         if not restarted:
-            counting.problems += _vanished(reading, last, self._gone)
+            counting.problems += _disappeared(reading, last, self._gone)
         problems = tuple(dict.fromkeys(counting.problems))
         return CounterStep(counting.increases, problems, restarted or resets == "some")
 
@@ -136,11 +136,11 @@ class _Counting:
         known = before.series if before and before.counter == counted.counter else {}
         for labels, value in counted.series.items():
             key = (measure, counted.counter, labels)
-            grown = self._grown(key, value, known.get(labels))
+            grown = self._increase(key, value, known.get(labels))
             place = (measure, value.model)
             self.increases[place] = self.increases.get(place, 0.0) + grown
 
-    def _grown(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
+    def _increase(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
         if before is not None:
             if self.is_new_process or _was_reset(value, before):
                 return value.value
@@ -229,7 +229,7 @@ def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
     return counted.counter != before.counter and bool(before.series)
 
 
-def _vanished(
+def _disappeared(
     reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
 ) -> list[str]:
     """Return the series that disappeared without a restart, whose values are kept."""

@@ -142,7 +142,7 @@ class ServedService:
         if (
             rolling is None or rolling.newest_ns > time_ns
         ):  # restarts after the wall clock was set back
-            rolling = self._rolling[currency] = self._remembered(currency, time_ns)
+            rolling = self._rolling[currency] = self._stored_windows(currency, time_ns)
         if cost.total is not None:
             length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
             inferred = cost.total.counts.inferred or 0.0
@@ -176,7 +176,7 @@ class ServedService:
             "last": self._last,
         }
 
-    def _remembered(self, currency: str, time_ns: int) -> RollingRatio:
+    def _stored_windows(self, currency: str, time_ns: int) -> RollingRatio:
         """Return the rolling windows, filled from the stored rows."""
         rolling = RollingRatio()
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S

@@ -86,7 +86,7 @@ class TimedFeed:
         self._on_event = on_event
         self._lock = Lock()
         self._error: str | None = None
-        self._known = self._remembered()
+        self._known = self._stored_values()
         # Staleness from before the restart was reported by the previous process.
         self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
 
@@ -132,7 +132,7 @@ class TimedFeed:
             title = f"{self.kind.title}: its source works again"
             self._on_event(Event("fault", "info", title, now_ns))
 
-    def _remembered(self) -> TimedValues:
+    def _stored_values(self) -> TimedValues:
         document = self._ledger.state(self.kind.state)
         if not isinstance(document, dict):
             return TimedValues()

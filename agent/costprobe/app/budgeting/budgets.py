@@ -67,7 +67,7 @@ class BudgetTracker:
         self._on_event = on_event
         self._stop = stop
         self._books: dict[int, SpendBook] = {}
-        self._watches = self._remembered()
+        self._watches = self._stored_watches()
         self._lock = Lock()
         self._documents: list[dict[str, Any]] = []
 
@@ -121,7 +121,7 @@ class BudgetTracker:
             book = self._books[phase_ns] = restored_book(stored, phase_ns, hours)
         return book
 
-    def _remembered(self) -> dict[str, BudgetWatch]:
+    def _stored_watches(self) -> dict[str, BudgetWatch]:
         """Return the stored watch of each budget; a changed budget starts a new one."""
         stored = self._ledger.state(WATCHES_STATE)
         watches = {}

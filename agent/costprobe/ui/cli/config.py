@@ -73,7 +73,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         settings = LoadedConfig(config)
     except BadInputError as error:
         if as_json and isinstance(error.__cause__, ConfigError):
-            echo(json.dumps(_bad(error.__cause__)))
+            echo(json.dumps(_error_document(error.__cause__)))
         raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init")
@@ -81,9 +81,9 @@ def check(config: str | None, *, as_json: bool) -> None:
     if problems:
         refused = ConfigError(settings.path, problems)
         if as_json:
-            echo(json.dumps(_bad(refused)))
+            echo(json.dumps(_error_document(refused)))
         raise bad_input(str(refused))
-    checked = _good(settings, [*notes, *device_notes(settings.config)])
+    checked = _valid_document(settings, [*notes, *device_notes(settings.config)])
     if as_json:
         echo(json.dumps(checked))
         return
@@ -94,7 +94,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         echo(f"note: {note}")
 
 
-def _good(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
+def _valid_document(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
     config = settings.config
     if not config.probe:
         notes.append("no [[probe]]: only the devices' telemetry is measured")
@@ -112,7 +112,7 @@ def _good(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _bad(error: ConfigError) -> dict[str, Any]:
+def _error_document(error: ConfigError) -> dict[str, Any]:
     return {"path": str(error.path), "good": False, "problems": list(error.problems)}
 
 

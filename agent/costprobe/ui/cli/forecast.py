@@ -140,7 +140,7 @@ def _plot(status: BudgetStatus, book: SpendBook) -> str:
     import plotext  # noqa: PLC0415 - only a plot pays for it
 
     period, budget = status.period, status.budget
-    times_s, spent = _so_far(status, book)
+    times_s, spent = _cumulative_spend(status, book)
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
     plotext.clear_figure()
     plotext.theme("clear")
@@ -163,7 +163,7 @@ def _plot(status: BudgetStatus, book: SpendBook) -> str:
     return str(plotext.uncolorize(plotext.build()))
 
 
-def _so_far(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
+def _cumulative_spend(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
     """Return the cumulative spend at each hour of the period up to now; UTC in s."""
     start_ns = status.period.start_ns
     payers = [

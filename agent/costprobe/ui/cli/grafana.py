@@ -39,7 +39,7 @@ def export(folder: Path, *, as_json: bool) -> None:
     """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
     _write({folder / name: text for name, text in boards().items()}, quiet=as_json)
     words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
-    _conclude(sorted(folder / name for name in boards()), words, as_json=as_json)
+    _print_next_steps(sorted(folder / name for name in boards()), words, as_json=as_json)
 
 
 @command.command(
@@ -123,7 +123,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
         words.append(
             "note: without --secret-file Grafana queries without a token, which 2.x rejects"
         )
-    _conclude(sorted(files), words, as_json=as_json)
+    _print_next_steps(sorted(files), words, as_json=as_json)
 
 
 def _check(
@@ -163,7 +163,7 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
             echo(f"{path}: written")
 
 
-def _conclude(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
+def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
     """Print the remaining steps."""
     if as_json:
         echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))

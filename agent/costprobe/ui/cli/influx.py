@@ -117,7 +117,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     if as_json:
         echo(json.dumps(_document(sink, steps, notes, apply=apply)))
     else:
-        _conclude(steps, notes, apply=apply)
+        _print_steps(steps, notes, apply=apply)
 
 
 @command.command(
@@ -222,7 +222,7 @@ def _document(
     }
 
 
-def _conclude(steps: list[SetupStep], notes: list[str], *, apply: bool) -> None:
+def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> None:
     missing = sum(step.create is not None for step in steps)
     for note in notes:
         echo(f"note: {note}")

@@ -81,7 +81,7 @@ def dashboard(
     def route(path: str, answer: Answer) -> Route:
         def endpoint(request: Request) -> Response:
             pairs = request.query_params.multi_items()
-            with _turn(reads), _reader(store) as reader:
+            with _read_slot(reads), _reader(store) as reader:
                 answered = answer(reader, pairs, clock.time_ns())
             return JSONResponse(answered, headers={"cache-control": "no-store"})
 
@@ -171,7 +171,7 @@ def _reader(store: Path) -> Iterator[StoreReader]:
 
 
 @contextmanager
-def _turn(reads: BoundedSemaphore) -> Iterator[None]:
+def _read_slot(reads: BoundedSemaphore) -> Iterator[None]:
     if not reads.acquire(timeout=READ_WAIT_S):
         raise BusyError
     try:

@@ -96,7 +96,7 @@ def line_chart(
         path.append(f"{'L' if joined else 'M'}{point}")
         last_ns = bucket.time_ns
     ET.SubElement(svg, "path", {"class": "line", "d": " ".join(path)})
-    for bucket in _alone(buckets, step_ns):
+    for bucket in _isolated_steps(buckets, step_ns):
         x, y = frame.x(bucket.time_ns + middle), frame.y(bucket.value)
         ET.SubElement(
             svg, "circle", {"class": "dot", "cx": f"{x:.1f}", "cy": f"{y:.1f}", "r": "2.5"}
@@ -204,7 +204,7 @@ def _draw_mark(svg: ET.Element, frame: ChartFrame, mark: Mark) -> None:
     ET.SubElement(group, "text", label).text = str(mark.number)
 
 
-def _alone(buckets: Sequence[Bucket], step_ns: int) -> list[Bucket]:
+def _isolated_steps(buckets: Sequence[Bucket], step_ns: int) -> list[Bucket]:
     """Return the isolated steps: a line of one point is invisible."""
     joined = set()
     for index, (bucket, other) in enumerate(pairwise(buckets)):

@@ -92,12 +92,14 @@ def _marks(report: Report, trend: Trend, numbers: dict[int, int]) -> list[Mark]:
     marks = [
         Mark(numbers[id(change)], change.since_ns, change.kind, change.title)
         for change in report.changes
-        if change.kind in _MARKED and change.since_ns >= report.since_ns and _is_of(change, trend)
+        if change.kind in _MARKED
+        and change.since_ns >= report.since_ns
+        and _concerns(change, trend)
     ]
     return marks[:MAX_MARKS]
 
 
-def _is_of(change: ReportedChange, trend: Trend) -> bool:
+def _concerns(change: ReportedChange, trend: Trend) -> bool:
     """Return whether an event concerns this model or its device."""
     label = f"{trend.subject} on {trend.device}" if trend.device else trend.subject
     return change.subject in (label, trend.subject, trend.device)

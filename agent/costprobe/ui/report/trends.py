@@ -56,7 +56,7 @@ def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
         if (
             key[0] == "serving"
             and not key[3]
-            and any(_is_of(model_key, key) for model_key in model_keys)
+            and any(_is_same_service(model_key, key) for model_key in model_keys)
         ):
             continue  # the row of several models together
         trend = _trend(key, rows, period)
@@ -79,7 +79,7 @@ def _key(row: Point) -> Key:
     )
 
 
-def _is_of(model_key: Key, key: Key) -> bool:
+def _is_same_service(model_key: Key, key: Key) -> bool:
     return (model_key[0], model_key[2], model_key[4]) == (key[0], key[2], key[4])
 
 

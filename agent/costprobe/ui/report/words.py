@@ -104,7 +104,9 @@ def headline(report: Report) -> list[str]:
     for spend in report.spend:
         moved = spend_change(spend)
         lines.append(f"{money(spend.total, spend.currency)} spent{f' ({moved})' if moved else ''}.")
-    lines += [sentence for trend in _movers(report) if (sentence := _moved(trend))]
+    lines += [
+        sentence for trend in _largest_change(report) if (sentence := _change_sentence(trend))
+    ]
     drifts = [change for change in report.changes if change.kind == "drift"]
     if drifts:
         lines.append(f"Last drift: {drifts[0].title}.")
@@ -130,14 +132,14 @@ def headline(report: Report) -> list[str]:
     return lines or ["There are no measurements in this period."]
 
 
-def _movers(report: Report) -> list[Trend]:
+def _largest_change(report: Report) -> list[Trend]:
     """Return the trend with the largest change."""
     comparable = [trend for trend in report.trends if trend.before]
     comparable.sort(key=lambda trend: -abs(trend.now / (trend.before or trend.now) - 1))
     return comparable[:1]
 
 
-def _moved(trend: Trend) -> str:
+def _change_sentence(trend: Trend) -> str:
     if not trend.before or abs(trend.now / trend.before - 1) < 0.01:  # noqa: PLR2004 - a percent
         return ""
     return (

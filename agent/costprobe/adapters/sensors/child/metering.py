@@ -185,7 +185,7 @@ class Metering:
             test.add(self._clock.monotonic_ns(), watts)
             return
         polls = not self._samples_suffice
-        if not test.is_running and polls and test.is_hopeless(self.history.powers):
+        if not test.is_running and polls and test.would_fail(self.history.powers):
             test.postpone(self._clock.monotonic_ns())
             return
         reading = self.read_counter()

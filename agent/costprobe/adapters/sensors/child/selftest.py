@@ -162,7 +162,7 @@ class SelfTest:
             self.back_off(reading.t_ns)
         return verdict
 
-    def is_hopeless(self, powers: Sequence[tuple[int, float]]) -> bool:
+    def would_fail(self, powers: Sequence[tuple[int, float]]) -> bool:
         """Whether a comparison that starts now would fail, judged by the regular readings.
 
         That is if power changed in most intervals of the last minute that are as long as a test: a

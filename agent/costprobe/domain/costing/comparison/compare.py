@@ -173,7 +173,7 @@ def compared(
         else:
             groups.setdefault((candidate.currency, candidate.basis), []).append(candidate)
     rated = [
-        Group(key[0], key[1], _placed(group), cheapest(group, p99_ms, quality))
+        Group(key[0], key[1], _with_front(group), cheapest(group, p99_ms, quality))
         for key, group in sorted(groups.items())
     ]
     return rated, left_out
@@ -230,7 +230,7 @@ def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
     ]
 
 
-def _placed(group: Sequence[Candidate]) -> tuple[Placed, ...]:
+def _with_front(group: Sequence[Candidate]) -> tuple[Placed, ...]:
     ordered = sorted(group, key=lambda candidate: (losses(candidate)[0], candidate.name))
     dominator_indices = dominators([losses(candidate) for candidate in ordered])
     return tuple(

@@ -13,7 +13,7 @@ Offer = Callable[[click.Context, click.Parameter, str], list[str]]
 _Names = Callable[[str | None], Iterable[str]]
 
 
-def _offering(names: _Names) -> Offer:
+def _complete_names(names: _Names) -> Offer:
     """Complete a value; return nothing on any error, because completion must not print it."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -59,7 +59,7 @@ def _probes(path: str | None) -> Iterator[str]:
     yield from _of_config("probe")(path)
 
 
-def _either(*kinds: _Names) -> _Names:
+def _names_of_any(*kinds: _Names) -> _Names:
     return lambda path: [name for kind in kinds for name in kind(path)]
 
 
@@ -83,13 +83,13 @@ def _fields(path: str | None) -> Iterator[str]:
                 yield field
 
 
-STORED_DEVICES = _offering(_of_tag("device"))
-STORED_PROBES = _offering(_of_tag("probe"))
-STORED_SERVICES = _offering(_of_tag("service"))
-STORED_MODELS = _offering(_either(_of_tag("probe"), _of_tag("service")))
-PROBES = _offering(_probes)
-BUDGETS = _offering(_of_config("budget"))
-SINKS = _offering(_of_config("sink"))
-NOTIFIERS = _offering(_of_config("notifier"))
-SILENCES = _offering(_silences)
-FIELDS = _offering(_fields)
+STORED_DEVICES = _complete_names(_of_tag("device"))
+STORED_PROBES = _complete_names(_of_tag("probe"))
+STORED_SERVICES = _complete_names(_of_tag("service"))
+STORED_MODELS = _complete_names(_names_of_any(_of_tag("probe"), _of_tag("service")))
+PROBES = _complete_names(_probes)
+BUDGETS = _complete_names(_of_config("budget"))
+SINKS = _complete_names(_of_config("sink"))
+NOTIFIERS = _complete_names(_of_config("notifier"))
+SILENCES = _complete_names(_silences)
+FIELDS = _complete_names(_fields)

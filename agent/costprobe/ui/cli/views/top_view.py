@@ -49,7 +49,7 @@ class TopView:
         del console
         snapshot = self._found
         yield _head(snapshot)
-        yield from _wrong(snapshot)
+        yield from _faults_and_alerts(snapshot)
         for title, columns, rows in (
             ("Devices", DEVICE, snapshot["devices"]),
             ("Cost per 1,000 inferences", COST, snapshot["costs"]),
@@ -73,7 +73,7 @@ def _head(snapshot: Mapping[str, Any]) -> Text:
     return Text(one_line(words), style="bold red")
 
 
-def _wrong(snapshot: Mapping[str, Any]) -> Iterator[Text]:
+def _faults_and_alerts(snapshot: Mapping[str, Any]) -> Iterator[Text]:
     faults, alerts = snapshot["faults"], snapshot["alerts"]
     for text in faults[:MAX_LINES]:
         yield Text(one_line(f"FAULT {text}"), style="bold red")
