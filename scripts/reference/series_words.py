@@ -15,6 +15,7 @@ TAGS: Mapping[str, str] = {
     "probe": "Name of the `[[probe]]`.",
     "service": "Name of the `[[service]]`.",
     "batch": "Items per forward pass.",
+    "threads": "Threads of a CPU.",
     "served_model": "Model name reported by the server, if it serves several. Rows without it are the"
     " whole service's; the rows of its models add up to them.",
     "basis": "`probe`: an inference on an otherwise idle device. `serving`: the whole cost of the devices, idle time included.",
@@ -293,6 +294,8 @@ MEASUREMENTS: Mapping[str, Words] = {
         {
             "cost_per_inference": "Cost of one inference at this batch size.",
             "peak_memory_bytes": "Peak device memory of a pass.",
+            "latency_rel_err": "Relative standard error of the latency.",
+            "contended": "Whether others used the device.",
             "cheapest": "Whether it is the cheapest batch size that meets `latency_bound`.",
         },
     ),

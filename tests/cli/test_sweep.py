@@ -19,8 +19,11 @@ def point(batch, latency_ms, cost=None, **more):
     return CurvePoint(
         **{
             "batch": batch,
+            "threads": None,
             "latency_p50_ms": latency_ms,
             "latency_p90_ms": None,
+            "latency_rel_err": 0.01,
+            "contended": None,
             "throughput_per_s": batch / latency_ms * 1000,
             "energy_per_inference_j": None,
             "energy_method": None,
@@ -58,6 +61,25 @@ def test_without_a_price_the_highest_throughput_wins():
     assert "batch 8 has the most throughput" in shown(curve)
 
 
+def test_on_a_cpu_threads_and_batch_are_compared_and_noisy_points_are_marked():
+    points = (
+        point(1, 10.0, 3e-6, threads=1),
+        point(8, 40.0, 2e-6, threads=1),
+        point(1, 8.0, 4e-6, threads=2),
+        point(8, 30.0, 1e-6, threads=2, contended=True),
+        point(16, 35.0, 1.5e-6, threads=2, latency_rel_err=0.2),
+    )
+    curve = replace(CURVE, device="cpu", points=points)
+    assert (curve.cheapest.batch, curve.cheapest.threads) == (8, 1)
+    text = shown(curve)
+    assert "batch 8 on 1 thread costs least" in text
+    assert text.count("noisy: measured beside other work") == 2
+    rows = rows_of(curve)
+    assert [row.tags["threads"] for row in rows] == ["1", "1", "2", "2", "2"]
+    all_noisy = replace(curve, points=points[3:])
+    assert all_noisy.cheapest.batch == 8
+
+
 def test_sweep_rows_share_a_timestamp_and_mark_the_cheapest():
     rows = rows_of(CURVE)
     assert [row.tags["batch"] for row in rows] == ["1", "8", "16"]
@@ -82,7 +104,7 @@ def test_points_have_the_energy_and_cost_of_their_runs():
     rate = Rate("on_demand", "USD", Decimal("3.6"), electricity_included=True, source="test")
     prices = Prices(Terms(rate, 0.0), None, None)
     reports = [account_run(run, prices, ProbeState(), {}, 10 * NS_PER_S).report for run in runs]
-    curve = curve_of(reports, {1: 1 << 20}, ProbeConfig(name="ranker"), {})
+    curve = curve_of(reports, {(None, 1): 1 << 20}, ProbeConfig(name="ranker"), {})
     one, eight = curve.points
     assert (one.batch, one.peak_memory_bytes, eight.peak_memory_bytes) == (1, 1 << 20, None)
     assert (one.energy_per_inference_j, one.energy_method, one.energy_rel_err) == (
@@ -123,7 +145,7 @@ def test_sweep_is_measured_shown_and_stored(config):
         assert found["peak_memory_bytes"] > 0
     assert measured["cheapest_batch"] in (1, 2)
     text = costprobe(config, "probe", "ranker", "--sweep", "--stored")
-    assert f"batch {measured['cheapest_batch']} costs least within 10000 ms" in text
+    assert f"batch {measured['cheapest_batch']} on 1 thread costs least within 10000 ms" in text
     assert "<- cheapest" in text
     assert "p50 ms (left)" in text
     stored = json.loads(printed(config, "probe", "ranker", "--sweep", "--stored", "--json"))

@@ -128,13 +128,13 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "sweep": Measurement(
-        tags=("device", "probe", "batch", "currency"),
+        tags=("device", "probe", "batch", "threads", "currency"),
         fields=_typed(
-            floats="latency_p50_ms latency_p90_ms throughput_per_s energy_per_inference_j"
-            " energy_rel_err cost_per_inference",
+            floats="latency_p50_ms latency_p90_ms latency_rel_err throughput_per_s"
+            " energy_per_inference_j energy_rel_err cost_per_inference",
             ints="peak_memory_bytes",
             strings="energy_method fingerprint",
-            bools="cheapest",
+            bools="cheapest contended",
         ),
     ),
 }

@@ -136,7 +136,9 @@ def _history(
     for row in usable:
         batches.setdefault(int(row.tags["batch"]), []).append(row)
     figures: dict[int, BatchFigures] = {}
-    for row in _last_sweep(curve, usable[-1].fields.get("fingerprint")):
+    # Of several numbers of threads the one with the highest throughput is taken last.
+    sweep = _last_sweep(curve, usable[-1].fields.get("fingerprint"))
+    for row in sorted(sweep, key=lambda row: number(row, "throughput_per_s") or 0.0):
         batch = int(row.tags["batch"])
         _take(figures, _figures(batch, "sweep", [row]))
     for batch, batch_rows in batches.items():

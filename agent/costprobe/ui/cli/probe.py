@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -87,15 +88,31 @@ def command(
 
 
 def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
-    """Search the batch size, then measure every batch size of the search in full."""
-    alone = {"keep_alive": True, "batch": "auto", "energy": False}
-    curve = bench.run(probe.model_copy(update=alone), search_anew=True)
-    peaks = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in curve.curve}
-    reports = [
-        bench.measured(probe.model_copy(update={"keep_alive": True, "batch": batch}))
-        for batch in sorted(peaks or {curve.result.batch: 0})
-    ]
+    """Search the batch size, then measure every batch size of the search in full.
+
+    On a CPU without configured threads it does so for 1, 2, 4, ... threads up to all processors.
+    """
+    peaks: dict[tuple[int | None, int], int] = {}
+    reports = []
+    for threads in _thread_counts(bench, probe):
+        own = {"keep_alive": True, "threads": threads}
+        search = {**own, "batch": "auto", "energy": False}
+        curve = bench.run(probe.model_copy(update=search), search_anew=True)
+        found = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in curve.curve}
+        peaks |= {(curve.result.threads, batch): peak for batch, peak in found.items()}
+        reports += [
+            bench.measured(probe.model_copy(update={**own, "batch": batch}))
+            for batch in sorted(found or {curve.result.batch: 0})
+        ]
     return sweeps.curve_of(reports, peaks, probe, bench.tags)
+
+
+def _thread_counts(bench: Bench, probe: ProbeConfig) -> Sequence[int | None]:
+    if probe.threads is not None or not bench.is_on_cpu:
+        return [probe.threads]
+    processors = len(os.sched_getaffinity(0))
+    doubled = (1 << exponent for exponent in range(processors.bit_length()))
+    return sorted({processors, *(count for count in doubled if count < processors)})
 
 
 class Bench:
@@ -114,6 +131,11 @@ class Bench:
         self._measurer = measurer
         self._accounts = accounts
         self._target = target
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the device is the host's CPUs."""
+        return any(device.is_host for device in self._target.devices)
 
     def run(self, probe: AnyProbe, *, search_anew: bool = False) -> MeasuredRun:
         """Run once and return the measurement.

@@ -1,9 +1,9 @@
-"""A sweep over batch sizes: the curve of latency, throughput, energy and cost."""
+"""A sweep over batch sizes, on a CPU of threads too: latency, throughput, energy and cost of each."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
+from costprobe.core.units import counted
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -26,16 +27,21 @@ MIB = 1 << 20
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 100
 END_OF_TIME_NS = 2**63 - 1
+# A latency with a larger relative standard error is noisy.
+NOISY_REL_ERR = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One batch size of a sweep; None where unknown.
+    """One batch size, and number of threads, of a sweep; None where unknown.
 
     Attributes:
         batch: Items per pass.
+        threads: Threads of a CPU; None on other devices.
         latency_p50_ms: Median latency of a pass.
         latency_p90_ms: 90th percentile of it.
+        latency_rel_err: Relative standard error of the latency.
+        contended: Whether others used the device.
         throughput_per_s: Items per second.
         energy_per_inference_j: Gross joules per item.
         energy_method: Method of the energy measurement.
@@ -45,14 +51,22 @@ class CurvePoint:
     """
 
     batch: int
+    threads: int | None
     latency_p50_ms: float
     latency_p90_ms: float | None
+    latency_rel_err: float | None
+    contended: bool | None
     throughput_per_s: float
     energy_per_inference_j: float | None
     energy_method: str | None
     energy_rel_err: float | None
     cost_per_inference: float | None
     peak_memory_bytes: int | None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether others used the device, or the latency is not known to 5 %."""
+        return bool(self.contended) or (self.latency_rel_err or 0.0) > NOISY_REL_ERR
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,7 @@ class SweepCurve:
         fingerprint: Fingerprint of software and model.
         time_ns: UTC in ns of its end.
         latency_bound_ms: The probe's bound; None if it has none.
-        points: In order of the batch.
+        points: In order of threads and batch.
         tags: Host and static labels.
     """
 
@@ -81,7 +95,9 @@ class SweepCurve:
 
     @property
     def cheapest(self) -> CurvePoint | None:
-        """Cheapest batch size within the latency bound, the smaller of equals; None if there is none.
+        """Cheapest point within the latency bound, the smaller of equals; None if there is none.
+
+        A noisy point counts only if all are noisy.
 
         Without a price it is the one with the highest throughput, which on one device is also the
         cheapest, except for electricity.
@@ -90,6 +106,7 @@ class SweepCurve:
         within = [
             point for point in self.points if bound_ms is None or point.latency_p50_ms <= bound_ms
         ]
+        within = [point for point in within if not point.is_noisy] or within
         priced = [point for point in within if point.cost_per_inference is not None]
         if len(priced) == len(within):
             return min(within, key=lambda p: (p.cost_per_inference, p.batch), default=None)
@@ -101,24 +118,28 @@ class SweepCurve:
         return {
             **{key: value for key, value in asdict(self).items() if key != "tags"},
             "cheapest_batch": None if cheapest is None else cheapest.batch,
+            "cheapest_threads": None if cheapest is None else cheapest.threads,
         }
 
 
 def curve_of(
     reports: Sequence[ProbeReport],
-    peaks: Mapping[int, int],
+    peaks: Mapping[tuple[int | None, int], int],
     probe: ProbeConfig,
     tags: Mapping[str, str],
 ) -> SweepCurve:
     """Return the curve of a sweep's runs.
 
     Args:
-        reports: One for each batch, at least one.
-        peaks: Peak memory in bytes by batch.
+        reports: One for each batch and number of threads, at least one.
+        peaks: Peak memory in bytes by threads and batch.
         probe: The probe.
         tags: Host and static labels.
     """
-    points = [_point_of_run(report, peaks.get(report.result.batch)) for report in reports]
+    points = [
+        _point_of_run(report, peaks.get((report.result.threads, report.result.batch)))
+        for report in reports
+    ]
     last = reports[-1]
     bound_s = probe.latency_bound_s
     return SweepCurve(
@@ -128,7 +149,7 @@ def curve_of(
         fingerprint=last.result.fingerprint,
         time_ns=last.time_ns,
         latency_bound_ms=None if bound_s is None else bound_s * 1000,
-        points=tuple(sorted(points, key=lambda point: point.batch)),
+        points=_in_order(points),
         tags=tags,
     )
 
@@ -137,8 +158,11 @@ def _point_of_run(report: ProbeReport, peak_memory_bytes: int | None) -> CurvePo
     result, energy, cost = report.result, report.energy, report.cost
     return CurvePoint(
         batch=result.batch,
+        threads=result.threads,
         latency_p50_ms=result.latency_ms["p50"],
         latency_p90_ms=result.latency_ms.get("p90"),
+        latency_rel_err=result.latency_rel_err,
+        contended=result.contended,
         throughput_per_s=result.throughput_per_s,
         energy_per_inference_j=None if energy is None else energy.per_inference_j,
         energy_method=None if energy is None else energy.method,
@@ -149,7 +173,7 @@ def _point_of_run(report: ProbeReport, peak_memory_bytes: int | None) -> CurvePo
 
 
 def rows_of(curve: SweepCurve) -> list[Point]:
-    """Return the rows of `sweep`, one for each batch size, with one timestamp."""
+    """Return the rows of `sweep`, one for each point, with one timestamp."""
     cheapest = curve.cheapest
     rows = []
     for point in curve.points:
@@ -158,8 +182,10 @@ def rows_of(curve: SweepCurve) -> list[Point]:
             "device": curve.device,
             "probe": curve.probe,
             "batch": str(fields.pop("batch")),
+            "threads": "" if point.threads is None else str(point.threads),
             "currency": curve.currency,
         }
+        del fields["threads"]
         fields |= {"fingerprint": curve.fingerprint, "cheapest": point == cheapest}
         rows.append(make_point("sweep", {**curve.tags, **tags}, fields, curve.time_ns))
     return rows
@@ -219,30 +245,48 @@ def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> Sw
         fingerprint=str(rows[0].fields.get("fingerprint", "")),
         time_ns=last_ns,
         latency_bound_ms=None if bound_s is None else bound_s * 1000,
-        points=tuple(sorted((_point_of(row) for row in rows), key=lambda point: point.batch)),
+        points=_in_order(_point_of(row) for row in rows),
         tags={},
     )
 
 
 def _point_of(row: Point) -> CurvePoint:
-    names = [name for name in CurvePoint.__slots__ if name != "batch"]
+    names = [name for name in CurvePoint.__slots__ if name not in ("batch", "threads")]
     values: dict[str, Any] = {name: row.fields.get(name) for name in names}
-    return CurvePoint(batch=int(row.tags["batch"]), **values)
+    threads = row.tags.get("threads", "")
+    return CurvePoint(
+        batch=int(row.tags["batch"]), threads=int(threads) if threads else None, **values
+    )
+
+
+def _in_order(points: Iterable[CurvePoint]) -> tuple[CurvePoint, ...]:
+    return tuple(sorted(points, key=lambda point: (point.threads or 0, point.batch)))
 
 
 def shown(curve: SweepCurve) -> list[str]:
     """Return the curve as a table and a plot, with the cheapest batch size."""
-    heads = ("batch", "p50 ms", "p90 ms", "inf/s", "J/inf", "method", "per 1,000", "peak MiB")
+    heads = (
+        "threads",
+        "batch",
+        "p50 ms",
+        "p90 ms",
+        "inf/s",
+        "J/inf",
+        "method",
+        "per 1,000",
+        "peak MiB",
+    )
     rows = [heads, *(_cells(point, curve.currency) for point in curve.points)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    cheapest = curve.cheapest
+    marks = {
+        _cells(point, curve.currency)[:2]: _mark(point, curve.cheapest) for point in curve.points
+    }
     lines = [
         f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}"
     ]
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        is_cheapest = cheapest is not None and row[0] == str(cheapest.batch)
-        lines.append("  ".join(cells) + ("  <- cheapest" if is_cheapest else ""))
+        lines.append("  ".join(cells) + marks.get(row[:2], ""))
     lines.append(_verdict(curve))
     if len(curve.points) > 1:
         lines += _plot(curve).split("\n")
@@ -255,6 +299,7 @@ def _cells(point: CurvePoint, currency: str) -> tuple[str, ...]:
         energy = f"{point.energy_per_inference_j:.3g} ±{point.energy_rel_err or 0:.0%}"
     cost = point.cost_per_inference
     return (
+        "-" if point.threads is None else str(point.threads),
         str(point.batch),
         f"{point.latency_p50_ms:.3f}",
         "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
@@ -266,6 +311,11 @@ def _cells(point: CurvePoint, currency: str) -> tuple[str, ...]:
     )
 
 
+def _mark(point: CurvePoint, cheapest: CurvePoint | None) -> str:
+    words = "  <- cheapest" if point == cheapest else ""
+    return f"{words}  noisy: measured beside other work" if point.is_noisy else words
+
+
 def _verdict(curve: SweepCurve) -> str:
     bound_ms, cheapest = curve.latency_bound_ms, curve.cheapest
     within = "" if bound_ms is None else f" within {bound_ms:g} ms"
@@ -273,16 +323,22 @@ def _verdict(curve: SweepCurve) -> str:
         fastest = curve.points[0]
         return f"no batch is{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
     reason = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
-    return f"batch {cheapest.batch} {reason}{within}"
+    threads = "" if cheapest.threads is None else f" on {counted(cheapest.threads, 'thread')}"
+    return f"batch {cheapest.batch}{threads} {reason}{within}"
 
 
 def _plot(curve: SweepCurve) -> str:
-    """Plot latency and cost, or throughput without a cost, over the batch size."""
+    """Plot latency and cost, or throughput without a cost, over the batch size.
+
+    On a CPU it is the curve of the number of threads with the cheapest point.
+    """
     import plotext  # noqa: PLC0415 - only a plot pays for it
 
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    batches = [point.batch for point in curve.points]
-    costs = [point.cost_per_inference for point in curve.points]
+    best = curve.cheapest or curve.points[0]
+    points = [point for point in curve.points if point.threads == best.threads]
+    batches = [point.batch for point in points]
+    costs = [point.cost_per_inference for point in points]
     has_cost = all(cost is not None for cost in costs)
     plotext.clear_figure()
     plotext.theme("clear")
@@ -291,10 +347,10 @@ def _plot(curve: SweepCurve) -> str:
     right = (
         [(cost or 0.0) * PER_THOUSAND for cost in costs]
         if has_cost
-        else [point.throughput_per_s for point in curve.points]
+        else [point.throughput_per_s for point in points]
     )
     label = f"{curve.currency} per 1,000 (right)" if has_cost else "inf/s (right)"
-    latencies = [point.latency_p50_ms for point in curve.points]
+    latencies = [point.latency_p50_ms for point in points]
     plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
     plotext.plot(batches, right, label=label, marker="dot", yside="right")
     plotext.xticks(batches, [str(batch) for batch in batches])

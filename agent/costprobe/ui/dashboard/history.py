@@ -13,6 +13,7 @@ from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, cost_rows
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
+from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.thinning import ThinnedAnswer
@@ -127,19 +128,24 @@ def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
 
 
 def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
-    points = []
+    """Return a curve; of several numbers of threads of a CPU the fastest of each batch size."""
+    points: dict[int, dict[str, Any]] = {}
+    speeds: dict[int, float] = {}
     tags: Mapping[str, str] = {}
     for row in rows:
         batch = row.tags.get("batch", "")
         if batch.isascii() and batch.isdigit():
             tags = row.tags
             fields = {name: json_value(value) for name, value in row.fields.items()}
-            points.append({"batch": int(batch), **fields})
+            speed = number(row, "throughput_per_s") or 0.0
+            if speed >= speeds.get(int(batch), 0.0):
+                speeds[int(batch)] = speed
+                points[int(batch)] = {"batch": int(batch), **fields}
     return {
-        "tags": {name: value for name, value in tags.items() if name != "batch"},
+        "tags": {name: value for name, value in tags.items() if name not in ("batch", "threads")},
         "time_ms": time_ns // NS_PER_MS,
         "age_s": max(0.0, (now_ns - time_ns) / NS_PER_S),
-        "points": sorted(points, key=lambda point: point["batch"]),
+        "points": [points[batch] for batch in sorted(points)],
     }
 
 
