@@ -36,6 +36,7 @@ BOUNDED_BY = {
     "currency": "the configuration's prices",
     "probe": "the configuration's probes",
     "batch": "the powers of two up to a probe's largest batch, and a sweep's, refined ones among them",
+    "threads": "the powers of two up to the processors of the host, and their number",
     "cold": "a literal",
     "compile": "a literal",
     "cuda_graph": "a literal",
