@@ -13,6 +13,7 @@ from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.checks import (
     Check,
     host_checks,
+    module_checks,
     notifier_checks,
     sensor_checks,
     sink_checks,
@@ -57,6 +58,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)
     yield from store_checks(settings.store_path)
+    yield from module_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)
     yield from notifier_checks(settings.config.notifier)
     yield from host_checks()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,13 +16,17 @@ from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink_check import check_sink
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import Device
+from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import counted
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.costing.shared_modules import shared_modules
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 MIN_FREE_BYTES = 1 << 30
+HOUR_NS = 3600 * NS_PER_S
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
 
@@ -108,6 +114,22 @@ def store_checks(store: Path) -> Iterator[Check]:
         yield Check("store", "bad", detail, "free some space, or set store.path to another disk")
     else:
         yield Check("store", "good", detail, "")
+
+
+def module_checks(store: Path) -> Iterator[Check]:
+    """Check that no two devices report the energy of one module."""
+    if not store.exists():
+        return
+    now_ns = time.time_ns()
+    try:
+        with closing(StoreReader.open(store)) as reader:
+            rows = list(reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0))
+    except StoreError:
+        return  # reported by other commands
+    for one, other in shared_modules(rows):
+        detail = "both report the energy of one module: sums over devices count it twice"
+        fix = "use the energy of one of them; see docs/measurement.md"
+        yield Check(f"devices {one} and {other}", "note", detail, fix)
 
 
 def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
