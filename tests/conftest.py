@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share: the real databases, one of each per run."""
 
+import json
 import os
 import sys
 import time
@@ -119,3 +120,16 @@ def wait_until(condition, timeout_s=60.0):
 @pytest.fixture(name="wait_until")
 def wait_until_fixture():
     return wait_until
+
+
+@pytest.fixture
+def figures():
+    """Record the result of each case as a JSON line, in long runs only."""
+    path = os.environ.get("COSTPROBE_SOAK_FIGURES")
+
+    def keep(case, **values):
+        if path is not None:
+            with Path(path).open("a") as file:
+                file.write(json.dumps({"case": case, **values}) + "\n")
+
+    return keep

@@ -167,7 +167,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_total_energy": "Part of `cost_total` for electricity.",
             "cost_tokens_in": "Part of `cost_total` for input tokens.",
             "cost_tokens_out": "Part of `cost_total` for output tokens.",
-            "requests": "Answered requests of the window.",
+            "requests": "Answered requests of the window; for vLLM sequences, as in `serving`.",
             "inferences": "Inferences of the window.",
             "tokens_in": "Input tokens of the window.",
             "tokens_out": "Output tokens of the window.",
@@ -194,7 +194,8 @@ MEASUREMENTS: Mapping[str, Words] = {
         "Usage of a service in a window, and of each of its models if there are several:"
         " [serving](../serving.md).",
         {
-            "requests": "Answered requests.",
+            "requests": "Answered requests. vLLM counts sequences: a call with `n = 4` counts 4, one with a"
+            " list of 3 prompts counts 3.",
             "errors": "Failed requests.",
             "inferences": "Inferences, if a request may contain several.",
             "tokens_in": "Input tokens.",

@@ -1,8 +1,4 @@
-"""Fixtures of the fault tests: a daemon, and the recorded figures of a run."""
-
-import json
-import os
-from pathlib import Path
+"""Fixtures of the fault tests: a daemon, and its host."""
 
 import pytest
 from fakes.daemon import DaemonProcess
@@ -36,16 +32,3 @@ def gpus_of(tmp_path):
         return fake
 
     return make
-
-
-@pytest.fixture
-def figures():
-    """Record the result of each case as a JSON line, in long runs only."""
-    path = os.environ.get("COSTPROBE_SOAK_FIGURES")
-
-    def keep(case, **values):
-        if path is not None:
-            with Path(path).open("a") as file:
-                file.write(json.dumps({"case": case, **values}) + "\n")
-
-    return keep

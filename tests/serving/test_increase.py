@@ -16,8 +16,10 @@ def reading(started_s=None, counter="requests_total", created=(), **values):
     return CounterReading({"requests": MeasureSeries(counter, series)}, (), started_s)
 
 
-def steps(*readings, counts_begin_at_zero=True):
-    history = CounterHistory(counts_begin_at_zero=counts_begin_at_zero)
+def steps(*readings, counts_begin_at_zero=True, reset_together="none"):
+    history = CounterHistory(
+        counts_begin_at_zero=counts_begin_at_zero, reset_together=reset_together
+    )
     return [history.take(one, utc_s=100.0 * i) for i, one in enumerate(readings)]
 
 
@@ -52,6 +54,38 @@ def test_start_time_by_another_wall_clock_is_not_a_restart(started_s):
     _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
     assert (grown(step), step.problems) == ({"a": 15}, ())
     assert not step.restarted
+
+
+def test_series_that_are_only_reset_together_count_from_zero_together():
+    """Restarted, with as many requests as before or more: a model's other counter fell."""
+    first, second = reading(a=10, b=100), reading(a=90, b=30)
+    for group, expected in (
+        ("none", {"a": 80, "b": 30}),
+        ("model", {"a": 80, "b": 30}),
+        ("process", {"a": 90, "b": 30}),
+    ):
+        _, step = steps(first, second, reset_together=group)
+        assert (grown(step), step.restarted, step.problems) == (expected, True, ()), group
+
+
+def test_other_counters_of_a_reset_model_count_from_zero():
+    def with_time(requests, seconds):
+        one = {(("model", "a"),): SeriesValue(seconds, "a", None)}
+        times = {"compute_request_s": MeasureSeries("seconds_sum", one)}
+        return CounterReading({**reading(a=requests, b=5).measures, **times}, (), None)
+
+    for group, expected in (("none", 10), ("model", 17)):
+        _, step = steps(with_time(7, 2.5), with_time(17, 1.5), reset_together=group)
+        increases = step.increases
+        assert (increases["requests", "a"], increases["requests", "b"]) == (expected, 0), group
+
+
+def test_process_that_shows_its_counters_after_its_first_request_was_restarted():
+    """TorchServe's page is empty until then: 7 of now are not the 7 of before."""
+    readings = (reading(a=7, b=2), reading(), reading(a=7), reading(a=7, b=1))
+    _, empty, back, more = steps(*readings, reset_together="process")
+    assert (empty.restarted, empty.problems, grown(empty)) == (True, (), {})
+    assert (back.problems, grown(back), grown(more)) == ((), {"a": 7}, {"b": 1})
 
 
 def test_series_with_a_new_creation_time_counts_from_zero():

@@ -94,6 +94,7 @@ EXPECTED = {
     },
     "torchserve": {"mnist": {"requests": 400, "compute_request_s": 25}, "": {"errors": 3}},
     "kserve": {"sklearn-iris": {"requests": 250, "compute_request_s": 4.25}},
+    "mlserver": {"tiny": {"requests": 61, "errors": 7, "compute_request_s": 1.0392556340011652}},
     "tensorrt_llm": {
         "Qwen/Qwen3-0.6B": {
             "requests": 155,
@@ -177,6 +178,16 @@ def test_predictions_of_kserve_that_failed_are_no_answers():
         'request_postprocess_seconds_count{model_name="a"} 7\n'
     )
     assert by_model(read(text, "kserve"))["a"]["requests"] == 7
+
+
+def test_requests_that_the_queue_of_vllm_refuses_are_errors():
+    row = (
+        'vllm:admission_rejections_total{{model_name="Qwen/Qwen2.5-7B-Instruct",reason="{}"}} {}\n'
+    )
+    rows = row.format("max_num_queued_reqs", 3) + row.format("max_num_queued_tokens", 2)
+    before, after = (by_model(read(recorded("vllm") + added)) for added in ("", rows))
+    (model,) = after
+    assert after[model] == before[model] | {"errors": before[model]["errors"] + 5}
 
 
 def test_prompts_of_llamacpp_before_it_counted_the_cache():

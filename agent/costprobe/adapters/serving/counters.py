@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from costprobe.domain.costing.serving.served import Measure
 
+ResetGroup = Literal["process", "model", "none"]
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -45,6 +47,9 @@ class Engine:
         prefix: Prefix of its metric names; "" if there is none.
         counts_begin_at_zero: Whether a series is created by its first count, so that the whole
             value of a new series was counted since the last reading.
+        reset_together: Which series are only reset together: all of the process, or those of a
+            served model. One that fell then shows that the others were reset, whatever their
+            values. "none" if several processes are on one page, or if start times are.
         option: What to set at the server for its metrics; "" if they are there by default.
     """
 
@@ -54,4 +59,5 @@ class Engine:
     model_label: str = ""
     prefix: str = ""
     counts_begin_at_zero: bool = False
+    reset_together: ResetGroup = "none"
     option: str = ""

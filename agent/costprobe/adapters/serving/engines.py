@@ -28,7 +28,12 @@ def _vllm(name: str, prefix: str) -> Engine:
                 Counter(f"{prefix}request_success_total", without={"finished_reason": _UNANSWERED}),
             ),
             "errors": (
-                Counter(f"{prefix}request_success_total", only={"finished_reason": _UNANSWERED}),
+                Counter(
+                    f"{prefix}request_success_total",
+                    only={"finished_reason": _UNANSWERED},
+                    # Refused by a limit of the queue.
+                    plus=(Counter(f"{prefix}admission_rejections_total"),),
+                ),
             ),
             "tokens_in": (Counter(f"{prefix}prompt_tokens_total"),),
             "tokens_out": (Counter(f"{prefix}generation_tokens_total"),),
@@ -148,6 +153,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("requests", "tokens_in", "tokens_out"),
             prefix="tgi_",
             counts_begin_at_zero=True,
+            reset_together="process",
         ),
         Engine(
             name="triton",
@@ -165,6 +171,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model",
             prefix="nv_",
             counts_begin_at_zero=True,
+            reset_together="model",
         ),
         Engine(
             name="torchserve",
@@ -176,6 +183,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model_name",
             prefix="ts_",
             counts_begin_at_zero=True,
+            reset_together="process",
             option="metrics_mode=prometheus",
         ),
         Engine(
@@ -187,6 +195,17 @@ ENGINES: Mapping[str, Engine] = {
             },
             model_label="model_name",
             prefix="request_",
+            counts_begin_at_zero=True,
+        ),
+        Engine(
+            name="mlserver",
+            counters={
+                "requests": (Counter("model_infer_request_success_total"),),
+                "errors": (Counter("model_infer_request_failure_total"),),
+                "compute_request_s": (Counter("model_infer_request_duration_sum"),),
+            },
+            model_label="model",
+            prefix="model_infer_",
             counts_begin_at_zero=True,
         ),
         Engine(
@@ -250,6 +269,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("tokens_in", "tokens_out"),
             prefix="llamacpp:",
             counts_begin_at_zero=True,
+            reset_together="process",
             option="--metrics",
         ),
         Engine(

@@ -1,18 +1,21 @@
 """The increase of a server's counters between two readings: per series, then summed.
 
 A series whose value fell, or whose creation time moved, was reset: its whole value was counted
-since. A process or series that began before the last reading of another was read in its place:
-several processes share the address, of which each reading shows one, and nothing is counted. A series that is new counts from zero if the process restarted, if its creation time is after
-the last reading, or if the engine creates series with their first count; otherwise its first value
-is the baseline, because what it counted before is unknown. What is unknown makes a window
-incomplete and is never counted as work.
+since, and that of each series which is only reset together with it. A process or series that began
+before the last reading of another was read in its place: several processes share the address, of
+which each reading shows one, and nothing is counted. A series that is new counts from zero if the
+process restarted, if its creation time is after the last reading, or if the engine creates series
+with their first count; otherwise its first value is the baseline, because what it counted before is
+unknown. What is unknown makes a window incomplete and is never counted as work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from costprobe.adapters.serving.counters import ResetGroup
 from costprobe.adapters.serving.exposition import Labels
 from costprobe.adapters.serving.reading import CounterReading, MeasureSeries, SeriesValue
 from costprobe.domain.costing.serving.served import Measure
@@ -52,10 +55,12 @@ class CounterHistory:
 
     Args:
         counts_begin_at_zero: Whether the engine creates a series with its first count.
+        reset_together: Which of its series are only reset together.
     """
 
-    def __init__(self, *, counts_begin_at_zero: bool) -> None:
+    def __init__(self, *, counts_begin_at_zero: bool, reset_together: ResetGroup = "none") -> None:
         self._counts_begin_at_zero = counts_begin_at_zero
+        self._reset_together = reset_together
         self._last: CounterReading | None = None
         self._last_utc_s = 0.0
         self._newest_s = 0.0
@@ -85,6 +90,10 @@ class CounterHistory:
             self._doubtful_readings -= 1
             self._gone.clear()
             return CounterStep({}, (_SHARED,), restarted=False)
+        if self._reset_together == "process":
+            is_new_process = (
+                is_new_process or resets != "none" or bool(_vanished_series(reading, last))
+            )
         restarted = is_new_process or resets == "all"
         if restarted:
             self._gone.clear()
@@ -92,6 +101,9 @@ class CounterHistory:
             since_s=last_utc_s,
             is_new_process=is_new_process,
             from_zero=restarted or self._counts_begin_at_zero,
+            reset_models=(
+                _reset_models(reading, last) if self._reset_together == "model" else frozenset()
+            ),
             gone=self._gone,
         )
         for measure, counted in reading.measures.items():
@@ -110,6 +122,7 @@ class _Counting:
         since_s: UTC in s of the reading before.
         is_new_process: Whether the process restarted, so that all counters were reset.
         from_zero: Whether the whole value of a new series was counted since the last reading.
+        reset_models: Served models of which all series were reset.
         gone: Series that disappeared before the last reading.
         increases: Counts by measure and model.
         problems: Why the counts may be incomplete.
@@ -118,6 +131,7 @@ class _Counting:
     since_s: float
     is_new_process: bool
     from_zero: bool
+    reset_models: frozenset[str]
     gone: dict[_Key, SeriesValue]
     increases: Increases = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -142,7 +156,8 @@ class _Counting:
 
     def _increase(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
         if before is not None:
-            if self.is_new_process or _was_reset(value, before):
+            is_reset = self.is_new_process or value.model in self.reset_models
+            if is_reset or _was_reset(value, before):
                 return value.value
             return value.value - before.value
         gone = self.gone.pop(key, None)
@@ -210,18 +225,31 @@ def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
     )
 
 
+def _common(
+    reading: CounterReading, last: CounterReading
+) -> Iterator[tuple[SeriesValue, SeriesValue]]:
+    """Yield the series with a count that both readings show: the value now, and the one before."""
+    for measure, before in last.measures.items():
+        counted = reading.measures.get(measure)
+        if counted is None or counted.counter != before.counter:
+            continue
+        for labels, value in before.series.items():
+            if value.value > 0 and labels in counted.series:
+                yield counted.series[labels], value
+
+
 def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["none", "some", "all"]:
     """Return whether some or all of the series with a count were reset."""
-    resets = [
-        _was_reset(counted.series[labels], value)
-        for measure, before in last.measures.items()
-        if (counted := reading.measures.get(measure)) and counted.counter == before.counter
-        for labels, value in before.series.items()
-        if value.value > 0 and labels in counted.series
-    ]
+    resets = [_was_reset(value, before) for value, before in _common(reading, last)]
     if not any(resets):
         return "none"
     return "all" if all(resets) else "some"
+
+
+def _reset_models(reading: CounterReading, last: CounterReading) -> frozenset[str]:
+    """Return the served models of which a series was reset."""
+    common = _common(reading, last)
+    return frozenset(value.model for value, before in common if _was_reset(value, before))
 
 
 def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
@@ -229,18 +257,25 @@ def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
     return counted.counter != before.counter and bool(before.series)
 
 
+def _vanished_series(reading: CounterReading, last: CounterReading) -> dict[_Key, SeriesValue]:
+    """Return the series of the last reading that are no longer exposed."""
+    return {
+        (measure, before.counter, labels): value
+        for measure, before in last.measures.items()
+        for now in (reading.measures.get(measure),)
+        if now is None or now.counter == before.counter
+        for labels, value in before.series.items()
+        if now is None or labels not in now.series
+    }
+
+
 def _disappeared(
     reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
 ) -> list[str]:
     """Return the series that disappeared without a restart, whose values are kept."""
     problems = []
-    for measure, before in last.measures.items():
-        now = reading.measures.get(measure)
-        if now is not None and now.counter != before.counter:
-            continue
-        for labels, value in before.series.items():
-            if now is None or labels not in now.series:
-                problems.append(f"a series of {before.counter} disappeared")
-                if len(gone) < MAX_GONE:
-                    gone[measure, before.counter, labels] = value
+    for key, value in _vanished_series(reading, last).items():
+        problems.append(f"a series of {key[1]} disappeared")
+        if len(gone) < MAX_GONE:
+            gone[key] = value
     return problems

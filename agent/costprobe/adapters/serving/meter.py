@@ -88,7 +88,10 @@ class ServiceMeter:
         self._utc_ns = utc_ns
         self._names = ModelNames(utc_ns, known)
         self._histories = {
-            url: CounterHistory(counts_begin_at_zero=self._engine.counts_begin_at_zero)
+            url: CounterHistory(
+                counts_begin_at_zero=self._engine.counts_begin_at_zero,
+                reset_together=self._engine.reset_together,
+            )
             for url in service.url
         }
         self._window: _Window | None = None

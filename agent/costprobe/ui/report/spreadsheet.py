@@ -10,7 +10,7 @@ from typing import Final
 from costprobe.core.printable import csv_cell
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text
-from costprobe.ui.text import iso
+from costprobe.ui.text import CHUNKS, iso
 
 HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
 
@@ -138,14 +138,16 @@ def _models(report: Report) -> Iterator[Row]:
     for group in report.models:
         for placed in group.placed:
             candidate = placed.candidate
+            by_chunks = f" ({CHUNKS})" if candidate.counts_chunks else ""
             for figure, unit in _MODEL_FIGURES.items():
                 summary = getattr(candidate, figure)
+                mark = by_chunks if "per_million_tokens" in figure else ""
                 if summary is not None:
                     yield (
                         f"model ({group.basis})",
                         "",
                         candidate.name,
-                        figure,
+                        f"{figure}{mark}",
                         summary.value,
                         unit or candidate.currency,
                     )

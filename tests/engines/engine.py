@@ -1,0 +1,68 @@
+"""What the tests need to know of an engine."""
+
+from pathlib import Path
+
+from engines.environment import environment
+from fakes.servers import free_port
+
+# Programs that the interpreters of the engines run.
+MODELS = Path(__file__).parent / "models"
+
+
+class Engine:
+    """A real engine with a tiny model of random weights.
+
+    Attributes:
+        name: Of its environment.
+        preset: `engine` of the service.
+        ready_path: Answers 200 once the engine can be used.
+    """
+
+    name = ""
+    preset = ""
+    ready_path = "/health"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.venv = environment(self.name)
+        self.python = self.venv / "bin" / "python"
+        self.port, self.metrics_port, self.grpc_port = free_port(), free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.ready_url = self.url + self.ready_path
+        self.metrics_url = f"{self.url}/metrics"
+
+    def close(self):
+        """Close what runs beside its server."""
+
+    def probe(self):
+        """Return the keys of a probe of it; None if it has no API that is probed."""
+        return
+
+    def command(self):
+        """Return its command line."""
+        raise NotImplementedError
+
+    def env(self):
+        """Return its environment variables."""
+        return {}
+
+    def warm_up(self):
+        """Make the first calls, which are slow; return the client's tally."""
+        raise NotImplementedError
+
+    def load(self):
+        """Send a known load with answers, errors and aborted calls; return the client's tally."""
+        raise NotImplementedError
+
+    def timed(self):
+        """Send one call as the probe does; return the client's tally."""
+        raise NotImplementedError
+
+    def expected(self, tally):
+        """Return what the engine should count of a tally, as the lowest and highest value."""
+        return {
+            "requests": (tally.requests, tally.requests),
+            "errors": (tally.refused, tally.refused),
+            "tokens_in": (tally.tokens_in, tally.tokens_in + tally.aborted_tokens_in),
+            "tokens_out": (tally.tokens_out, tally.tokens_out + tally.aborted_tokens_out),
+        }

@@ -1,0 +1,128 @@
+"""Real serving engines: what costprobe reads of them against a client's own count. `make soak` runs it."""
+
+import json
+import signal
+
+import pytest
+from costprobe.core.clock import SystemClock
+from engines import soak
+from engines.environment import running
+from engines.kserve import KServe
+from engines.litellm import LiteLlm
+from engines.llamacpp import LlamaCpp
+from engines.mlserver import MlServer
+from engines.torchserve import TorchServe
+from engines.triton import Triton
+from engines.vllm import Vllm
+from fakes.daemon import DaemonProcess
+from fakes.nvml import FakeNvml, require_gcc
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+# In the order in which they are run.
+ENGINES = (LlamaCpp, Vllm, LiteLlm, TorchServe, MlServer, KServe, Triton)
+# Client and probe measure the same calls; the machine's load may change between them.
+TIMES_APART = 2.0
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids=lambda engine: engine.name)
+def engine(request, tmp_path_factory):
+    """An engine; its server is started by the test."""
+    engine = request.param(tmp_path_factory.mktemp(request.param.name))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def process(engine):
+    with running(engine, engine.folder) as process:
+        engine.warm_up()
+        yield process
+
+
+@pytest.fixture
+def daemon(engine, process, tmp_path):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=1)
+    fake.gpus[0].set_power(300.0)
+    daemon = DaemonProcess(tmp_path, fake.env())
+    daemon.start(soak.service_table(engine))
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+
+
+def test_windows_count_what_the_client_sent(engine, process, daemon, figures):
+    windows = soak.Windows(daemon)
+    before = windows.settle()
+    tally = engine.load()
+    counted = soak.difference(windows.settle(), before)
+    found = soak.deviations(counted, engine.expected(tally))
+    # The engine is away for several readings; what it counted before is not counted again.
+    process.stop(signal.SIGKILL)
+    daemon.wait_for(lambda: not windows.all()[-1].fields["complete"])
+    process.start()
+    back = windows.settle()
+    restarted = soak.difference(back, before)
+    after = engine.load()
+    again = soak.difference(windows.settle(), back)
+    found += soak.deviations(again, engine.expected(after))
+    figures(
+        f"{engine.name}: windows",
+        client={
+            name: getattr(tally + after, name)
+            for name in ("calls", "requests", "refused", "aborted", "tokens_in", "tokens_out")
+        },
+        counted={name: counted[name] + again[name] for name in counted},
+        incomplete=sum(not row.fields["complete"] for row in windows.all()),
+    )
+    assert restarted == counted, "counts were invented while the engine was away"
+    assert not found
+
+
+def test_restart_between_two_readings_invents_no_counts(engine, process, figures):
+    meter = soak.meter_of(engine, SystemClock())
+    meter.scrape()
+    lost = engine.load()
+    process.stop(signal.SIGKILL)
+    process.start()
+    kept = engine.warm_up() + engine.load()
+    window = meter.close_window()
+    counted = soak.counts_of(window)
+    figures(
+        f"{engine.name}: restart between readings",
+        lost=lost.calls,
+        sent=kept.calls,
+        counted=counted,
+        restarts=window.restarts,
+    )
+    assert window.restarts == 1, window
+    assert not soak.deviations(counted, engine.expected(kept))
+
+
+def test_probe_measures_what_the_client_measures(engine, process, tmp_path, figures):
+    if engine.probe() is None:
+        pytest.skip(f"{engine.name} has no API that costprobe probes")
+    meter = soak.meter_of(engine, SystemClock())
+    _, before_ms = soak.timings(engine)
+    prober = DaemonProcess(tmp_path, {})
+    prober.write(soak.probe_table(engine))
+    meter.scrape()
+    report = json.loads(prober.run("probe", "real", "--json"))
+    counted = soak.counts_of(meter.close_window())
+    _, after_ms = soak.timings(engine)
+    fields = report["fields"]
+    figures(
+        f"{engine.name}: probe",
+        client_ms=[before_ms, after_ms],
+        probe_ms=report["latency_p50_ms"],
+        counted=counted,
+        samples=report["samples"],
+        fields=fields,
+    )
+    assert report["samples"] >= 32, report
+    assert (
+        min(before_ms, after_ms) / TIMES_APART
+        <= report["latency_p50_ms"]
+        <= max(before_ms, after_ms) * TIMES_APART
+    ), (before_ms, report["latency_p50_ms"], after_ms)

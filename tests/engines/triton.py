@@ -1,0 +1,79 @@
+"""Triton with its python backend, from the package of PyTriton."""
+
+import shutil
+
+from engines.engine import MODELS, Engine
+from engines.load import TensorClient, at_once, tensor, total
+
+GOOD, REFUSED, FAILED = [0.5] * 4, [-1.0] * 4, [-9.0] * 4
+FAILURES = 3
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+dynamic_batching { max_queue_delay_microseconds: 2000 }
+"""
+CACHED = "response_cache { enable: true }"
+
+
+class Triton(Engine):
+    """It counts answers of each model, batches of items, and failed executions."""
+
+    name = "triton"
+    preset = "triton"
+    ready_path = "/v2/health/ready"
+    more_config = ""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        (self._package,) = self.venv.glob("lib/python3*/site-packages/pytriton")
+        self._server = self._package / "tritonserver"
+        model = folder / "models" / "tiny"
+        (model / "1").mkdir(parents=True)
+        shutil.copy(MODELS / "triton_model.py", model / "1" / "model.py")
+        (model / "config.pbtxt").write_text(CONFIG + self.more_config)
+        self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        self._client = TensorClient(self.url, "tiny")
+
+    def probe(self):
+        return {"kind": "kserve", "model": "tiny", "inputs": [tensor(GOOD)]}
+
+    def command(self):
+        ports = [f"--http-port={self.port}", f"--metrics-port={self.metrics_port}"]
+        hosts = ["--http-address=127.0.0.1", "--metrics-address=127.0.0.1", "--allow-grpc=false"]
+        folders = [
+            f"--model-repository={self.folder / 'models'}",
+            f"--backend-directory={self._server / 'backends'}",
+            f"--cache-directory={self._server / 'caches'}",
+        ]
+        more = ["--cache-config=local,size=1048576", "--allow-gpu-metrics=false"]
+        return [self._server / "bin" / "tritonserver", *ports, *hosts, *folders, *more]
+
+    def env(self):
+        libraries = [self._server / "lib", self._package.parent / "nvidia_pytriton.libs"]
+        return {
+            "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+            "PATH": f"{self.venv}/bin:/usr/bin:/bin",
+        }
+
+    def warm_up(self):
+        return self._client.infer(GOOD)
+
+    def load(self):
+        client = self._client
+        tally = at_once([lambda: client.infer(GOOD)] * 60 + [lambda: client.refused(REFUSED)] * 7)
+        # Alone, because all requests of such a batch fail.
+        return tally + total(client.refused(FAILED) for _ in range(FAILURES))
+
+    def timed(self):
+        return self._client.infer(GOOD)
+
+    def expected(self, tally):
+        # Its python backend reports errors of single requests as answers.
+        answered = tally.requests + tally.refused - FAILURES
+        return {
+            "requests": (answered, answered),
+            "inferences": (answered, answered),
+            "errors": (FAILURES, FAILURES),
+        }

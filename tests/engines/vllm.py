@@ -1,0 +1,69 @@
+"""vLLM on the CPU."""
+
+import subprocess
+
+from engines.engine import MODELS, Engine
+from engines.load import OpenAiClient, Tally, at_once, total
+
+PROMPT = "Count the tokens of this prompt."
+TOKENS = 12
+MANY_TOKENS = 700
+
+
+class Vllm(Engine):
+    """It counts sequences: each of `n` answers with its prompt, and no call whose client went away."""
+
+    name = "vllm"
+    preset = "vllm"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self._model = folder / "tiny"
+        make = MODELS / "tiny_llama.py"
+        subprocess.run([self.python, make, self._model], check=True)
+        self._client = OpenAiClient(self.url, "tiny", ignore_eos=True, seed=1)
+
+    def probe(self):
+        return {"kind": "openai", "model": "tiny", "max_tokens": TOKENS, "prompt": PROMPT}
+
+    def command(self):
+        program = self.venv / "bin" / "vllm"
+        address = ["--host", "127.0.0.1", "--port", self.port, "--served-model-name", "tiny"]
+        size = ["--max-model-len", 1024, "--max-num-seqs", 16, "--dtype", "float32"]
+        return [program, "serve", self._model, *address, *size, "--enforce-eager"]
+
+    def env(self):
+        return {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+
+    def warm_up(self):
+        return self._client.streamed(PROMPT, TOKENS)
+
+    def load(self):
+        client = self._client
+        sizes = range(8)
+        tally = at_once(
+            [lambda size=size: client.chat(PROMPT + "!" * size, TOKENS) for size in sizes]
+            + [lambda size=size: client.streamed(PROMPT + "?" * size, TOKENS) for size in sizes]
+            + [lambda: client.completion([PROMPT] * 3, TOKENS)] * 2
+            + [self._several]
+            + [lambda: client.refused(model="another"), lambda: client.refused(max_tokens=9999)]
+        )
+        alone = client.chat(PROMPT, 2)
+        aborted = total(client.aborted(PROMPT, MANY_TOKENS, alone.tokens_in) for _ in range(2))
+        return tally + alone + aborted
+
+    def _several(self):
+        tally = self._client.chat(PROMPT, TOKENS, n=4)
+        # The prompt is counted with each of the four answers, and by `usage` once.
+        return tally + Tally(tokens_in=3 * tally.tokens_in)
+
+    def timed(self):
+        return self._client.streamed(PROMPT, TOKENS)
+
+    def expected(self, tally):
+        # Refused calls reach no counter.
+        return super().expected(tally) | {"errors": (0, 0)}

@@ -1,0 +1,38 @@
+"""The report as CSV."""
+
+import csv
+import io
+
+from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.compare import compared
+from costprobe.domain.costing.comparison.compare_rows import probe_candidates
+from costprobe.ui.report.model import Drawn, Report
+from costprobe.ui.report.spreadsheet import spreadsheet
+
+CHUNKS = " (chunks of the stream counted as tokens)"
+
+
+def report_of(token_source):
+    """A report of one served model, whose tokens are known from there."""
+    tags = {"probe": "chat", "device": "gpu0", "batch": "", "concurrency": "1"}
+    probes, costs = [], []
+    for time_ns in range(1, 6):
+        figures = {"latency_p50_ms": 1.0, "token_source": token_source, "samples": 64}
+        probes.append(Point("probe", tags, figures, time_ns))
+        cost = {"cost_per_inference": 1.0, "cost_per_million_tokens_out": 7.0}
+        costs.append(Point("cost", {**tags, "currency": "USD", "basis": "probe"}, cost, time_ns))
+    groups, _ = compared(probe_candidates(probes, costs, {}))
+    empty = ("spend", "left_out", "trends", "changes", "hints", "no_hints", "outlooks", "prices")
+    nothing = dict.fromkeys(empty, ())
+    return Report("h", 0, 1, 1, drawn=Drawn(*[None] * 4), models=groups, more_changes=0, **nothing)
+
+
+def test_token_prices_by_chunks_are_marked():
+    for source, mark in (("usage", ""), ("chunks", CHUNKS)):
+        rows = csv.DictReader(io.StringIO(spreadsheet(report_of(source))))
+        figures = {row["figure"]: row["value"] for row in rows if row["section"] == "model (probe)"}
+        assert figures == {
+            "cost_per_inference": "1.0",
+            "latency_p50_ms": "1.0",
+            f"cost_per_million_tokens_out{mark}": "7.0",
+        }
