@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engines.environment import environment
+from engines.environment import environment, lock
 from fakes.servers import free_port
 
 # Programs that the interpreters of the engines run.
@@ -14,12 +14,16 @@ class Engine:
 
     Attributes:
         name: Of its environment.
+        package: Its package, whose pinned version is that of the engine.
         preset: `engine` of the service.
+        shows_start: Whether its counters show when its process or they began.
         ready_path: Answers 200 once the engine can be used.
     """
 
     name = ""
+    package = ""
     preset = ""
+    shows_start = True
     ready_path = "/health"
 
     def __init__(self, folder):
@@ -30,6 +34,13 @@ class Engine:
         self.url = f"http://127.0.0.1:{self.port}"
         self.ready_url = self.url + self.ready_path
         self.metrics_url = f"{self.url}/metrics"
+
+    @classmethod
+    def version(cls):
+        """Return the package and its version, as pinned."""
+        lines = lock(cls.name).splitlines()
+        pinned = (x.removeprefix("# sources: ") for x in lines)
+        return next(x for x in pinned if x.startswith(f"{cls.package}==")).replace("==", " ")
 
     def close(self):
         """Close what runs beside its server."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from fakes.made_once import made_once
-from fakes.servers import free_port
 
 HERE = Path(__file__).parent
 INSTALL = HERE.parents[1] / "scripts" / "engines"
@@ -21,9 +20,14 @@ STOP_S = 30.0
 SHOWN_CHARS = 4000
 
 
+def lock(name):
+    """The pinned packages of an engine."""
+    return (HERE / "locks" / f"{name}.txt").read_text()
+
+
 def environment(name):
     """The folder of an engine's virtual environment; the test is skipped if it cannot be made."""
-    content = ((HERE / "locks" / f"{name}.txt").read_text(), INSTALL.read_text(), sys.version)
+    content = (lock(name), INSTALL.read_text(), sys.version)
     try:
         return made_once(f"engine-{name}", lambda folder: install(name, folder), *content)
     except subprocess.CalledProcessError as error:
@@ -125,6 +129,3 @@ def running(engine, folder):
         yield process
     finally:
         process.stop()
-
-
-__all__ = ["EngineProcess", "environment", "free_port", "running"]

@@ -10,6 +10,7 @@ class KServe(Engine):
     """It counts answers, and no errors."""
 
     name = "kserve"
+    package = "kserve"
     preset = "kserve"
     ready_path = "/v2/health/ready"
     workers = 1

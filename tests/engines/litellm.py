@@ -75,6 +75,7 @@ class LiteLlm(Engine):
     """It counts calls of clients, and the tokens of their answers."""
 
     name = "litellm"
+    package = "litellm"
     preset = "litellm"
     ready_path = "/health/liveliness"
 

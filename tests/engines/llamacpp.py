@@ -13,7 +13,9 @@ class LlamaCpp(Engine):
     """It counts tokens, and neither requests nor errors."""
 
     name = "llamacpp"
+    package = "llama-cpp-python"
     preset = "llamacpp"
+    shows_start = False
 
     def __init__(self, folder):
         super().__init__(folder)

@@ -40,6 +40,10 @@ class Tally:
     def __add__(self, other):
         return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
+    def counts(self):
+        """The counts, without the times."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "latencies_ms"}
+
 
 def total(tallies):
     """The sum of tallies."""

@@ -13,6 +13,7 @@ class MlServer(Engine):
     """It counts answers and failures of each model."""
 
     name = "mlserver"
+    package = "mlserver"
     preset = "mlserver"
     ready_path = "/v2/models/tiny/ready"
 

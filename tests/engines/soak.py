@@ -1,16 +1,19 @@
 """The comparison of what costprobe reads of a real engine with what a client counted."""
 
 import json
+import signal
 import statistics
 import time
 
 from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.meter import ServiceMeter
 from costprobe.adapters.serving.settings import ServiceConfig
+from engines.load import Tally
 from fakes.scenes import OWNED, QUICK_STATUS
 
 MEASURES = ("requests", "errors", "inferences", "tokens_in", "tokens_out")
 TIMED_CALLS = 12
+SETTLED_S = 2.0
 
 
 def service_keys(engine):
@@ -100,6 +103,16 @@ def meter_of(engine, clock):
     )
     fetch = MetricsFetcher(config, None)
     return ServiceMeter(config, fetch, clock.monotonic_ns, clock.time_ns)
+
+
+def after_restart(engine, process, meter, load=Tally):
+    """Kill the engine and start it again, send a load, and close the window; return it and the tally."""
+    process.stop(signal.SIGKILL)
+    process.start()
+    tally = engine.warm_up() + load()
+    # A finished request is counted a moment after its answer.
+    time.sleep(SETTLED_S)
+    return meter.close_window(), tally
 
 
 def counts_of(window):

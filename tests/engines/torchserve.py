@@ -23,7 +23,9 @@ class TorchServe(Engine):
     """It counts requests on arrival, also those that fail, and failures of the whole server."""
 
     name = "torchserve"
+    package = "torchserve"
     preset = "torchserve"
+    shows_start = False
     ready_path = "/ping"
 
     def __init__(self, folder):

