@@ -9,9 +9,11 @@ from engines.environment import running
 from engines.kserve import KServe
 from engines.triton import CACHED, Triton
 from fakes.daemon import DaemonProcess
+from fakes.servers import get
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 READINGS = 30
+STARTED = "process_start_time_seconds "
 
 
 class TwoWorkers(KServe):
@@ -26,9 +28,16 @@ class CachingTriton(Triton):
     more_config = CACHED
 
 
-def test_workers_on_one_port_are_refused(tmp_path, figures):
+def workers_seen(engine):
+    """The start times of the processes that answered some readings."""
+    pages = [get(engine.metrics_url).decode() for _ in range(READINGS)]
+    return {x for page in pages for x in page.splitlines() if x.startswith(STARTED)}
+
+
+def test_workers_on_one_port_are_refused(tmp_path, figures, wait_until):
     engine = TwoWorkers(tmp_path)
     with running(engine, tmp_path):
+        wait_until(lambda: len(workers_seen(engine)) == engine.workers)
         meter = soak.meter_of(engine, SystemClock())
         engine.load()
         meter.scrape()
