@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import fields
 
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import compared
@@ -22,9 +23,9 @@ def report_of(token_source):
         cost = {"cost_per_inference": 1.0, "cost_per_million_tokens_out": 7.0}
         costs.append(Point("cost", {**tags, "currency": "USD", "basis": "probe"}, cost, time_ns))
     groups, _ = compared(probe_candidates(probes, costs, {}))
-    empty = ("spend", "left_out", "trends", "changes", "hints", "no_hints", "outlooks", "prices")
-    nothing = dict.fromkeys(empty, ())
-    return Report("h", 0, 1, 1, drawn=Drawn(*[None] * 4), models=groups, more_changes=0, **nothing)
+    given = {"host": "h", "drawn": Drawn(*[None] * 4), "models": groups, "more_changes": 0}
+    nothing = {f.name: 0 if f.name.endswith("_ns") else () for f in fields(Report)}
+    return Report(**nothing | given)
 
 
 def test_token_prices_by_chunks_are_marked():
