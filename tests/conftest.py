@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.system.privileges import controller_of
 from costprobe.adapters.system.redaction import REDACTOR
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,11 @@ from hypothesis import HealthCheck, settings
 # child: a spinning thread would use the core that another test needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Root's commands take the rights of the user to whom the demo mode's folder belongs: a command in the
+# process of the tests would do so for all that follow.
+if os.geteuid() == 0 and controller_of(Path.home()) is not None:
+    os.environ["HOME"] = "/root"
 
 # The current speed of the machine is not a property of the code.
 settings.register_profile("costprobe", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,5 +1,6 @@
 """Files of the operator: a FIFO blocks nothing, and nothing is written through a link."""
 
+import importlib
 import os
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from costprobe.adapters.net.connections import tls_context
 from costprobe.adapters.system.privileges import PrivilegeError, controller_of
 from costprobe.adapters.system.safe_write import replace_file, write_new
 from costprobe.adapters.system.secret_file import read_secret
+from costprobe.app.configuration import load
+from costprobe.core.config.load import ConfigError
+from costprobe.core.config.location import store_of
 from costprobe.domain.pricing.source import SourceConfig
-from costprobe.ui.cli.main import main
+from costprobe.ui.cli.main import COMMANDS, main
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.target import parse_target
 
@@ -25,6 +29,8 @@ def test_fifos_and_devices_in_the_place_of_files_are_errors(tmp_path):
     os.mkfifo(fifo)
     link.symlink_to(fifo)
     readers = {
+        "configuration": load,
+        "path of the store": store_of,
         "secret": lambda path: read_secret(path, "token"),
         "prices": lambda path: read_source(SourceConfig(file=path)),
         "authority": tls_context,
@@ -37,7 +43,7 @@ def test_fifos_and_devices_in_the_place_of_files_are_errors(tmp_path):
         for path in (fifo, link, Path("/dev/zero"), tmp_path):
             try:
                 read(path)
-            except (OSError, ValueError, SourceError, ProbeConfigError) as error:
+            except (OSError, ValueError, ConfigError, SourceError, ProbeConfigError) as error:
                 if "regular" in str(error) or path == tmp_path:
                     continue
             accepted.append((name, path))
@@ -107,3 +113,14 @@ def test_path_is_controlled_by_the_first_owner_that_is_not_root(tmp_path):
     open_folder.chmod(0o777)
     with pytest.raises(PrivilegeError, match="everyone may replace"):
         controller_of(open_folder / "nested" / "file")
+
+
+def test_commands_that_keep_the_rights_of_root_use_no_store_and_no_code_of_the_operator():
+    used = [
+        (name, word)
+        for name, entry in COMMANDS.items()
+        if entry.keeps_root
+        for word in ("reader_of", "StoreReader", "adapters.storage", "ask(", "probing", "feeds")
+        if word in Path(importlib.import_module(entry.module).__file__).read_text()
+    ]
+    assert used == []

@@ -19,7 +19,7 @@ from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
 from costprobe.adapters.system.outside_text import outside_text
-from costprobe.adapters.system.safe_open import read_regular
+from costprobe.core.regular_file import read_regular
 from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20

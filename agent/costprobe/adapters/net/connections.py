@@ -18,7 +18,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from costprobe.adapters.net.limits import ExchangeLimits, ResponseTooLargeError
-from costprobe.adapters.system.safe_open import check_regular
+from costprobe.core.regular_file import check_regular
 
 
 class _Exchange:

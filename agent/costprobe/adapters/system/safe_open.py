@@ -1,4 +1,4 @@
-"""Opening files that others may have put in place: no FIFO or device blocks, no link is followed."""
+"""Opening files of our own, such as locks, in folders where others may have put a link."""
 
 from __future__ import annotations
 
@@ -9,29 +9,6 @@ from pathlib import Path
 from typing import Final
 
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
-
-def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Return at most `max_bytes` from the start of a regular file, or of the one that a link names.
-
-    Raises:
-        OSError: It cannot be read, or is a FIFO, a device or the like, which could block forever.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return file.read(max_bytes)
-
-
-def check_regular(path: Path | str) -> None:
-    """Check that a library may open a path: a FIFO could block it forever.
-
-    Raises:
-        OSError: It is not a regular file, or cannot be found.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def open_own(path: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from costprobe.adapters.system.redaction import REDACTOR
-from costprobe.adapters.system.safe_open import read_regular
+from costprobe.core.regular_file import read_regular
 
 MAX_SECRET_BYTES = 16 * 1024
 

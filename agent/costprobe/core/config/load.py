@@ -20,6 +20,7 @@ from costprobe.core.config.root import (
 )
 from costprobe.core.config.suggest import nearest
 from costprobe.core.config.wording import example_of, problem_words
+from costprobe.core.regular_file import read_regular
 
 Root = TypeVar("Root", bound=RootSection)
 MAX_INTEGER = 2**63 - 1
@@ -50,8 +51,7 @@ def load_file(path: Path, root: type[Root]) -> Root:
         ConfigError: The file cannot be read, is not TOML, or has errors; each is listed.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_regular(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         hint = "write one with: costprobe config init" if not path.exists() else "check its mode"
         raise ConfigError(path, [f"cannot be read ({error.strerror}); {hint}"]) from error

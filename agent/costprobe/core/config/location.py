@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from costprobe.core.bounded import bounded_toml
+from costprobe.core.regular_file import read_regular
 
 SYSTEM_PATH = Path("/etc/costprobe/costprobe.toml")
 SYSTEM_STORE = Path("/var/lib/costprobe/costprobe.db")
@@ -54,8 +55,7 @@ def _named_store(path: Path) -> Path | None:
         OSError: The file cannot be read.
         ValueError: The file is not TOML or too large, or `store.path` is not text.
     """
-    with path.open("rb") as file:
-        content = file.read(MAX_FILE_BYTES + 1)
+    content = read_regular(path, MAX_FILE_BYTES + 1)
     store = bounded_toml(content, MAX_FILE_BYTES).get("store", {})
     store_path = store.get("path", "") if isinstance(store, dict) else None
     if not isinstance(store_path, str) or "\0" in store_path:

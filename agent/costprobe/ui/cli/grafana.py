@@ -11,6 +11,7 @@ import click
 
 from costprobe.adapters.sinks.settings import HttpSinkConfig
 from costprobe.adapters.system.safe_write import replace_file
+from costprobe.core.regular_file import read_regular
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
@@ -21,6 +22,7 @@ from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sou
 from costprobe.ui.influx_setup.steps import HOURLY
 
 BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/costprobe")
+MAX_CA_BYTES = 1 << 20
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
 
@@ -145,7 +147,7 @@ def _authority(sink: HttpSinkConfig) -> str | None:
     if sink.ca_file is None:
         return None
     try:
-        return sink.ca_file.read_text()
+        return read_regular(sink.ca_file, MAX_CA_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
 

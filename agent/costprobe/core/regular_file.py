@@ -1,0 +1,31 @@
+"""Reading files that the configuration names, without waiting for the writer of a FIFO."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Return at most `max_bytes` from the start of a regular file, or of the one that a link names.
+
+    Raises:
+        OSError: It cannot be read, or is a FIFO, a device or the like, which could block forever.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read(max_bytes)
+
+
+def check_regular(path: Path | str) -> None:
+    """Check that a library may open a path: a FIFO could block it forever.
+
+    Raises:
+        OSError: It is not a regular file, or cannot be found.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
