@@ -297,6 +297,17 @@ def test_estimated_energy_is_not_monitored():
     assert any("energy" in name for name in series.monitor.documents())
 
 
+def test_small_drift_of_energy_alone_needs_a_cause():
+    reported = []
+    for joules, more in ((1.022, {}), (1.022, {"sm_clock_mhz": 1900.0}), (1.05, {})):
+        series = Series()
+        series.run(QUIET, sm_clock_mhz=1980.0, energy_per_inference_j=1.0)
+        known = {"sm_clock_mhz": 1980.0, **more}
+        series.run(40, energy_per_inference_j=joules, **known)
+        reported.append([event.cause for event in series.of("drift", "energy")])
+    assert reported == [[], ["clock"], ["unknown"]]
+
+
 def test_restored_drift_monitor_continues():
     one, other = Series(), Series()
     for series in (one, other):

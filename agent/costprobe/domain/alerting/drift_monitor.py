@@ -29,6 +29,9 @@ SETTLED_NS = 86_400 * NS_PER_S
 # then it is the normal state of the device, or a lasting neighbour, which is a drift.
 RECENT_RUNS = 8
 USUAL_RUNS = 4
+# A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
+# drift by themselves, with the temperature and between calibrations.
+ENERGY_ALONE = 1.5
 
 
 @dataclass(slots=True)
@@ -179,7 +182,7 @@ class DriftMonitor:
             if finding.kind == "anomaly":
                 series.pending = finding, anomaly_event(finding, point, key)
             elif detector is series.detector:
-                drifts.append(self._drift_event(finding, series, point, key))
+                drifts += self._drift_events(finding, series, point, key)
         events += drifts
         if not drifts and series.base is not None:
             events += self._further_shift(series, series.base, point, key)
@@ -202,9 +205,10 @@ class DriftMonitor:
         series.since_ns = point.time_ns
         return [further_shift_event(point.time_ns, log_shift, key)]
 
-    def _drift_event(
+    def _drift_events(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
-    ) -> Event:
+    ) -> list[Event]:
+        """Return the event of a drift or of its reversal; none for a small one of energy alone."""
         if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
             series.base = math.log(finding.before)
         log_shift = math.log(finding.after) - series.base
@@ -213,10 +217,22 @@ class DriftMonitor:
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
         if abs(log_shift) < self._settings.least_effect / 2:
             series.base = None
-            return reversal_event(point.time_ns, log_shift, key)
+            return [reversal_event(point.time_ns, log_shift, key)]
         levels_ns = (level_since_ns, since_ns)
         explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
-        return drift_event(finding, point, key, log_shift, since_ns, explained)
+        if explained[0] == "unknown" and self._is_energy_alone(log_shift, key):
+            series.base = None
+            return []
+        return [drift_event(finding, point, key, log_shift, since_ns, explained)]
+
+    def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
+        """Return whether a small shift of the energy has no drift of another series beside it."""
+        device, probe, metric = key
+        if metric != "energy" or abs(log_shift) >= ENERGY_ALONE * self._settings.least_effect:
+            return False
+        others: tuple[Metric, ...] = ("cost", "latency", "throughput")
+        found = (self._series.get((device, probe, other)) for other in others)
+        return all(series is None or series.base is None for series in found)
 
 
 def _confirms(anomaly: Finding, value: float) -> bool:

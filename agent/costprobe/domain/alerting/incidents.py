@@ -46,13 +46,12 @@ class Incident:
             rules: The rules in force, by name.
         """
         alert = self.alert
-        shifts = [
-            abs(symptom.value)
-            for symptom in alert.symptoms
-            if symptom.value is not None and rules[symptom.rule].kind == "drift"
-        ]
-        size = max(shifts, default=0.0)
-        is_new = bool(self.causes) and alert.cause not in {"", "unknown", *self.causes}
+        drifts = [symptom for symptom in alert.symptoms if rules[symptom.rule].kind == "drift"]
+        size = max((abs(drift.value or 0.0) for drift in drifts), default=0.0)
+        # An outlier or a threshold names a cause too, but only a drift lasts.
+        is_of_drift = any(drift.cause == alert.cause for drift in drifts)
+        is_known = alert.cause in {"", "unknown", *self.causes}
+        is_new = bool(self.causes) and is_of_drift and not is_known
         is_doubled = 0 < GROWTH * self.size <= size
         if alert.cause and alert.cause not in self.causes:
             self.causes = [*self.causes, alert.cause][-MAX_CAUSES:]

@@ -17,9 +17,9 @@ from costprobe.core.records import BOARD
 
 # Smallest differences that count, whatever the noise.
 THROTTLED_PCT = 1.0
-TEMPERATURE_C = 5.0
+TEMPERATURE_C = 3.0
 HOTTER_C = 8.0
-CLOCK_SHARE = 0.02
+CLOCK_SHARE = 0.01
 CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9

@@ -36,6 +36,7 @@ BESIDE_S = HOUR_S
 CLEAR_SHIFT = 4.0
 # Differences to a running median do not show the slow part of the noise.
 LEAST_PHI = 0.3
+LARGEST_PHI = 0.85
 # Standard error of a median over that of a mean.
 MEDIAN_ERROR = 1.25
 LEAST_NOISE = 1e-4
@@ -118,6 +119,7 @@ class FirstDay:
             return None
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
+        phi = max(phi, self._autocorrelation(noise))
         shift, errors = self._shift(_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
@@ -195,15 +197,28 @@ class FirstDay:
         return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
 
     def _pattern_free_noise(self) -> tuple[float, float]:
-        """Estimate the noise from the differences to a running median, which follows a pattern."""
+        return noise_of(self._pattern_free())
+
+    def _pattern_free(self) -> list[float]:
+        """Return the differences of the values from a running median, which follows a pattern."""
         values = [value for value in self.values if not math.isnan(value)]
         reach = max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s))
-        return noise_of(
-            [
-                value - median(values[max(0, index - reach) : index + reach + 1])
-                for index, value in enumerate(values)
-            ]
-        )
+        return [
+            value - median(values[max(0, index - reach) : index + reach + 1])
+            for index, value in enumerate(values)
+        ]
+
+    def _autocorrelation(self, noise: float) -> float:
+        """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
+
+        It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
+        on the side of fewer false alarms.
+        """
+        limit = 3 * noise
+        rest = [max(-limit, min(limit, value)) for value in self._pattern_free()]
+        square = sum(value * value for value in rest)
+        product = sum(b * a for a, b in pairwise(rest))
+        return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0
 
     def _local_split(self, shift: float, noise: float) -> int:
         """Return the index where the values on both sides differ by a shift.
@@ -309,7 +324,7 @@ def noise_of(values: Sequence[float]) -> tuple[float, float]:
     lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
     if lag1 == 0:
         return 0.0, 0.0
-    phi = min(0.85, max(0.0, (lag2 / lag1) ** 2 - 1))
+    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
     return lag1 / math.sqrt(2 * (1 - phi)), phi
 
 
