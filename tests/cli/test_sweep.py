@@ -51,7 +51,7 @@ def test_cheapest_batch_is_within_the_bound():
     assert CURVE.cheapest.batch == 8
     assert replace(CURVE, latency_bound_ms=None).cheapest.batch == 16
     assert replace(CURVE, latency_bound_ms=5.0).cheapest is None
-    assert "no batch is within 5 ms" in shown(replace(CURVE, latency_bound_ms=5.0))
+    assert "no batch is within 5 ms" in "\n".join(shown(replace(CURVE, latency_bound_ms=5.0)))
 
 
 def test_without_a_price_the_highest_throughput_wins():
@@ -71,7 +71,7 @@ def test_on_a_cpu_threads_and_batch_are_compared_and_noisy_points_are_marked():
     )
     curve = replace(CURVE, device="cpu", points=points)
     assert (curve.cheapest.batch, curve.cheapest.threads) == (8, 1)
-    text = shown(curve)
+    text = "\n".join(shown(curve))
     assert "batch 8 on 1 thread costs least" in text
     assert text.count("noisy: measured beside other work") == 2
     rows = rows_of(curve)
