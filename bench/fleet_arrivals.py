@@ -45,6 +45,9 @@ class FleetClock:
     def monotonic_ns(self) -> int:
         return int(self.now_s * NS_PER_S)
 
+    def boottime_ns(self) -> int:
+        return self.monotonic_ns()
+
 
 class WaitingLines:
     """A number of rows; their content is not stored."""

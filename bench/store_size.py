@@ -54,6 +54,9 @@ class SimulatedClock:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    def boottime_ns(self) -> int:
+        return self.monotonic_ns()
+
 
 def device_row(rng: random.Random, name: str, every_s: int, time_ns: int) -> Point:
     """Return a row of `device`: all NVML fields of a busy GPU, or the RAPL fields of a CPU."""

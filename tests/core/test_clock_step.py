@@ -74,3 +74,51 @@ def test_every_listener_is_notified_of_a_step_once():
     clock.step(5)
     monitor.check()
     assert len(seen) == 2
+
+
+def test_gap_is_detected_once_and_is_a_step_for_the_listeners():
+    """A suspended host and a stopped process: no duration includes the time."""
+
+    def suspended(monitor, clock):
+        clock.suspend(3600)
+
+    def stopped(monitor, clock):
+        monitor.expect(10)
+        clock.move(3600)
+
+    def in_time(monitor, clock):
+        monitor.expect(10)
+        clock.move(12)
+
+    def busy(monitor, clock):
+        monitor.expect(10)
+        clock.move(10)
+        monitor.woke()
+        clock.move(3600)
+
+    table = [(suspended, [(3600, True)]), (stopped, [(3600, False)]), (in_time, []), (busy, [])]
+    wrong = []
+    for happen, expected in table:
+        clock, steps = FakeClock(), []
+        monitor = ClockMonitor(clock)
+        monitor.subscribe(steps.append)
+        clock.move(60)
+        monitor.check()
+        happen(monitor, clock)
+        monitor.check()
+        monitor.woke()
+        gaps = [(gap.length_s, gap.is_suspension) for gap in monitor.gaps()]
+        steps_s = [step.by_ns / NS_PER_S for step in steps]
+        if gaps != expected or monitor.gaps() or steps_s != [length_s for length_s, _ in expected]:
+            wrong.append((happen.__name__, gaps, steps_s))
+    assert wrong == []
+
+
+def test_step_during_a_suspension_is_told_apart(caplog):
+    clock = FakeClock()
+    monitor = ClockMonitor(clock)
+    clock.suspend(3600)
+    clock.step(-100)
+    monitor.check()
+    assert "suspended for 3600 s" in caplog.text
+    assert "stepped by -100.0 s" in caplog.text

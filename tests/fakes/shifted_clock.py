@@ -37,6 +37,10 @@ def build_library() -> Path:
     return library
 
 
+class _Shifts(ctypes.Structure):
+    _fields_ = (("calendar_ns", ctypes.c_int64), ("boottime_ns", ctypes.c_int64))
+
+
 class ShiftedClock:
     """The wall clock of processes started with `env()`.
 
@@ -47,7 +51,7 @@ class ShiftedClock:
     def __init__(self, folder: Path) -> None:
         self._library = build_library()
         self._path = folder / "clock.shift"
-        self._shift_ns = layout.map_structure(self._path, ctypes.c_int64)
+        self._shifts = layout.map_structure(self._path, _Shifts)
 
     def env(self) -> dict[str, str]:
         """Environment variables that give a process this wall clock."""
@@ -55,12 +59,17 @@ class ShiftedClock:
 
     def time_ns(self) -> int:
         """UTC in ns on this wall clock."""
-        return time.time_ns() + self._shift_ns.value
+        return time.time_ns() + self._shifts.calendar_ns
 
     def step(self, duration_s: float) -> None:
         """Step by a duration in s, backwards if negative."""
-        self._shift_ns.value += int(duration_s * NS_PER_S)
+        self._shifts.calendar_ns += int(duration_s * NS_PER_S)
+
+    def suspend(self, duration_s: float) -> None:
+        """Suspend the host for a duration in s: CLOCK_MONOTONIC does not advance meanwhile."""
+        self.step(duration_s)
+        self._shifts.boottime_ns += int(duration_s * NS_PER_S)
 
     def set(self, time_ns: int) -> None:
         """Set the wall clock to a UTC time in ns."""
-        self._shift_ns.value = time_ns - time.time_ns()
+        self._shifts.calendar_ns = time_ns - time.time_ns()

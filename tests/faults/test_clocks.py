@@ -15,10 +15,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from costprobe.app.schedule import AlignedTrigger
 from costprobe.core.records import NS_PER_S
+from fakes.nvml import FakeNvml
 from fakes.processes import children_of
 from fakes.scenes import QUICK_STATUS
 from fakes.servers import free_port
 from fakes.shifted_clock import ShiftedClock
+from nvml_bench import Bench, is_reading, of
 
 FAST = QUICK_STATUS.replace('"500ms"', '"200ms"')
 HOUR_S = 3600
@@ -129,11 +131,41 @@ def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar
     for pid in family:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(SUSPENDED_S)
-    calendar.step(HOUR_S)  # only the wall clock advances while a host is suspended
+    calendar.suspend(HOUR_S)
     for pid in reversed(family):
         os.kill(pid, signal.SIGCONT)
     resumes(daemon, calendar, port)
+    gaps = daemon.wait_for(
+        lambda: [row for row in daemon.points("event") if row.fields.get("cause") == "gap"]
+    )
+    assert [row.fields["title"] for row in gaps] == [
+        f"the host was suspended for {HOUR_S} s",
+    ]
     daemon.stop()
-    # A child that missed its deadline may have been replaced, once each time.
-    assert daemon.state("status")["sensor"]["child_restarts"] <= 2
+    sensor = daemon.state("status")["sensor"]
+    assert (sensor["child_restarts"], sensor["devices"]["gpu0"]["state"]) == (0, "good")
+    # Whatever a GPU drew in that hour is in no row.
+    for row in daemon.points("device", device="gpu0"):
+        assert row.fields.get("energy_j", 0.0) < POWER_W * 60
+    assert daemon.points("alert") == []
     assert "Traceback" not in daemon.output.read_text()
+
+
+def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
+    """CLOCK_MONOTONIC stands still while a host is suspended; the GPU's counter may not."""
+    fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * NS_PER_S)
+    gpu = fake.gpus[0]
+    gpu.set_power(POWER_W)
+    with fake.in_this_process():
+        bench = Bench(fake)
+        assert is_reading(bench.run(60))
+        fake.clock.suspend(HOUR_S)
+        gpu.set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
+        after = bench.run(60)
+    readings = of(after, "reading")
+    assert readings
+    for reading in readings:
+        length_s = (reading["end_ns"] - reading["start_ns"]) / NS_PER_S
+        assert reading["fields"].get("energy_j", 0.0) <= POWER_W * length_s * 1.05
+    answers = [message["energy_j"] for message in of(after, "energy") if "energy_j" in message]
+    assert all(energy_j < POWER_W * 60 for energy_j in answers)

@@ -16,8 +16,10 @@ from costprobe.adapters.probing.outcome import (
     read_outcome,
     read_progress,
 )
-from costprobe.adapters.probing.runner import ProbeRunner
+from costprobe.adapters.probing.runner import HOST_CLOCK, ProbeRunner
+from fakes.clock import FakeClock
 from fakes.probe_requests import probe_request
+from fakes.processes import children_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +65,7 @@ def runner_of(
     keep_alive=False,
     result=None,
     stop=None,
-    now_s=time.monotonic,
+    clock=HOST_CLOCK,
 ):
     program = CHILD.format(failure=failure, result=result or RESULT)
     return ProbeRunner(
@@ -72,7 +74,7 @@ def runner_of(
         stop or threading.Event(),
         keep_alive=keep_alive,
         command=lambda python: (python, "-c", program),
-        now_s=now_s,
+        clock=clock,
     )
 
 
@@ -89,16 +91,61 @@ COMPILING = """
 
 def test_deadline_restarts_with_each_batch_that_is_compiled():
     for step_s, kind in ((15.0, None), (25.0, "deadline")):
-        now_s = [0.0]
+        clock = FakeClock()
 
-        def on_progress(progress, step_s=step_s, now_s=now_s):
+        def on_progress(progress, step_s=step_s, clock=clock):
             if progress.phase == "compile":
-                now_s[0] += step_s
+                clock.move(step_s)
 
-        runner = runner_of(COMPILING, deadline_s=20.0, now_s=lambda now_s=now_s: now_s[0])
+        runner = runner_of(COMPILING, deadline_s=20.0, clock=clock)
         outcome = run(runner, on_progress=on_progress)
         assert getattr(outcome, "kind", None) == kind, outcome
     assert "last phase compile batch 1:" in outcome.title
+
+
+class StoppedClock(FakeClock):
+    """A clock of a process that is stopped for a time while it waits for the first time."""
+
+    def __init__(self, stopped_s):
+        super().__init__()
+        self._reads = 0
+        self._stopped_s = stopped_s
+
+    def monotonic_ns(self):
+        self._reads += 1
+        if self._reads == 11:  # at the end of a wait
+            self.move(self._stopped_s)
+        return super().monotonic_ns()
+
+
+def test_stop_of_the_daemon_kills_no_probe_and_discards_its_result():
+    runner = runner_of(keep_alive=True, clock=StoppedClock(3600.0), deadline_s=20.0)
+    outcome = run(runner)
+    assert outcome.kind == "interrupted", outcome
+    assert "discarded" in outcome.title
+    children = children_of(os.getpid())
+    assert isinstance(run(runner), ProbeOutcome)
+    assert children_of(os.getpid()) == children
+    runner.close()
+
+
+def test_stop_of_the_probe_kills_it_not_and_discards_its_result():
+    stopping = """
+    if os.fork() == 0:
+        time.sleep(1.0)
+        os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    outcome = run(runner_of(stopping, deadline_s=0.9))
+    assert outcome.kind == "interrupted", outcome
+
+
+def test_suspension_of_the_host_discards_a_result():
+    clock = FakeClock()
+    outcome = run(runner_of(clock=clock), on_edge=lambda: clock.suspend(600.0))
+    assert outcome.kind == "interrupted", outcome
+    assert "stopped for 1200.0 s" in outcome.title
 
 
 def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():

@@ -27,6 +27,9 @@ class ManualClock:
     def monotonic_ns(self):
         return self.now_ns
 
+    def boottime_ns(self):
+        return self.monotonic_ns()
+
     def time_ns(self):
         return self.now_ns
 

@@ -35,10 +35,20 @@ def is_running(pid):
         return False
 
 
+class JumpingClock(SystemClock):
+    """The host's clocks after a time in which this process was stopped."""
+
+    stopped_ns = 0
+
+    def monotonic_ns(self):
+        return time.monotonic_ns() + self.stopped_ns
+
+
 class Watched:
     """A supervisor, with the readings and events that it delivered."""
 
     def __init__(self, command, settings, wait_until, margin_s):
+        self.clock = JumpingClock()
         self.readings = []
         self.events = []
         self.wait_until = wait_until
@@ -46,7 +56,7 @@ class Watched:
             command,
             sensor_settings(**{**QUICK, **settings}),
             self.events.append,
-            SystemClock(),
+            self.clock,
             restart_first_s=0.05,
             margin_s=margin_s,
         )
@@ -254,6 +264,46 @@ def test_suspended_child_continues_after_resume(watch, fake_nvml):
     assert watched.supervisor.restarts == 0
 
 
+ANSWERING = """
+import json, sys
+handshake = {"type": "handshake", "pid": 1, "driver_version": None, "nvml_version": None, "devices": []}
+sys.stdin.readline()
+print(json.dumps(handshake), flush=True)
+known = {"energy_j": 1500.0, "method": "counter", "rel_err": 0.07, "idle_power_w": 60.0}
+for line in sys.stdin:
+    question = json.loads(line)
+    if question["cmd"] == "stop":
+        break
+    answer = {"type": question["cmd"], "id": question["id"]}
+    if question["cmd"] == "activity":
+        answer |= {"contended": question["own_pids"] != [7], "throttled_pct": 2.5}
+    else:
+        answer |= known if question["device"] == "gpu0" else {"absent": "no such device"}
+    late = {**answer, "id": 999}
+    print(json.dumps(late), json.dumps(answer), sep="\\n", flush=True)
+"""
+
+SILENT_FOR_4_S = ANSWERING.replace("answer =", "time.sleep(4); answer =").replace(
+    "import json", "import time, json"
+)
+
+
+def test_stop_of_daemon_and_child_together_kills_no_child(watch):
+    """The child has sent nothing within its time, because it was stopped, too."""
+    watched = watch(script=SILENT_FOR_4_S, deadline_s=0.5, margin_s=2.5)
+    watched.supervisor.wait_for_devices(10)
+    answers = []
+    asking = threading.Thread(
+        target=lambda: answers.append(watched.supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S, 30.0))
+    )
+    asking.start()
+    time.sleep(0.2)
+    watched.clock.stopped_ns += 3600 * S
+    asking.join()
+    assert answers == [Energy(1500.0, "counter", 0.07, 60.0)]
+    assert (watched.supervisor.restarts, watched.events) == (0, [])
+
+
 def test_quarantine_persists_across_a_restart_of_the_child(watch, fake_nvml):
     fake = fake_nvml(gpus=2)
     watched = watch(fake, quarantine_first_s=600.0)
@@ -292,26 +342,6 @@ def test_reset_counter_falls_back_to_polled_energy(watch, fake_nvml):
     )
     watched.wait_until(lambda: watched.readings[-1].fields["energy_method"] == "counter")
     assert all(reading.fields["energy_j"] > 0 for reading in watched.readings)
-
-
-ANSWERING = """
-import json, sys
-handshake = {"type": "handshake", "pid": 1, "driver_version": None, "nvml_version": None, "devices": []}
-sys.stdin.readline()
-print(json.dumps(handshake), flush=True)
-known = {"energy_j": 1500.0, "method": "counter", "rel_err": 0.07, "idle_power_w": 60.0}
-for line in sys.stdin:
-    question = json.loads(line)
-    if question["cmd"] == "stop":
-        break
-    answer = {"type": question["cmd"], "id": question["id"]}
-    if question["cmd"] == "activity":
-        answer |= {"contended": question["own_pids"] != [7], "throttled_pct": 2.5}
-    else:
-        answer |= known if question["device"] == "gpu0" else {"absent": "no such device"}
-    late = {**answer, "id": 999}
-    print(json.dumps(late), json.dumps(answer), sep="\\n", flush=True)
-"""
 
 
 def test_answers_are_matched_to_requests(watch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -84,14 +85,20 @@ class Schedule:
     Args:
         workers: Threads for jobs that may run at the same time; bounded by MAX_WORKERS.
         clock: The host's clocks.
+        is_stepped: Whether `realign` is about to be called, after a step of the wall clock or a gap;
+            must take no lock.
     """
 
-    def __init__(self, workers: int, clock: Clock) -> None:
+    def __init__(
+        self, workers: int, clock: Clock, is_stepped: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._is_stepped = is_stepped
         self.records: dict[str, JobRecord] = {}
         self._clock = clock
         self._lock = Lock()
         self._triggers: dict[str, AlignedTrigger] = {}
         self._started_s: float | None = None
+        self._realigned_s = -math.inf
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(max(2, min(workers, MAX_WORKERS)))},
@@ -157,7 +164,9 @@ class Schedule:
         with self._lock:
             ended_s = self.records[name].ended_s
         since_s = self._started_s if ended_s is None else ended_s
-        return since_s is not None and self._monotonic_s() - since_s > for_s
+        if since_s is None:
+            return False
+        return self._monotonic_s() - max(since_s, self._realigned_s) > for_s
 
     def stop(self) -> None:
         """Start no further run; running jobs are ended by their owners."""
@@ -165,7 +174,8 @@ class Schedule:
             self._scheduler.shutdown(wait=False)
 
     def realign(self) -> None:
-        """Compute every next run again, after a step of the wall clock."""
+        """Compute every next run again, after a step of the wall clock or a gap."""
+        self._realigned_s = self._monotonic_s()
         now = self._now()
         for name, trigger in self._triggers.items():
             trigger.realign(now)
@@ -202,15 +212,16 @@ class Schedule:
     def _is_in_time(self, record: JobRecord) -> bool:
         """Return whether less than a period has passed since the last run, by CLOCK_MONOTONIC."""
         since_s = self._started_s if record.began_s is None else record.began_s
-        return (
-            since_s is not None and self._monotonic_s() - since_s < IN_TIME_SHARE * record.every_s
-        )
+        if since_s is None:
+            return False
+        since_s = max(since_s, self._realigned_s)
+        return self._monotonic_s() - since_s < IN_TIME_SHARE * record.every_s
 
     def _missed(self, event: JobExecutionEvent) -> None:
         name = str(event.job_id)
         with self._lock:
             record = self.records.get(name)
-            if record is None or self._is_in_time(record):
+            if record is None or self._is_in_time(record) or self._is_stepped():
                 return
             record.late += 1
         logger.warning("job %s is late: this run is skipped", name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final, Protocol
 
 NS_PER_MS: Final = 1_000_000
 
 
 class Clock(Protocol):
-    """The two clocks; an argument of every part that needs the time."""
+    """The clocks; an argument of every part that needs the time."""
 
     def monotonic_ns(self) -> int:
         """Return CLOCK_MONOTONIC in ns, the clock that the daemon and its children share."""
@@ -19,6 +20,10 @@ class Clock(Protocol):
         """Return UTC in ns since 1970: the wall clock, which an operator or NTP may step."""
         ...
 
+    def boottime_ns(self) -> int:
+        """Return CLOCK_BOOTTIME in ns: as CLOCK_MONOTONIC, but it advances while the host is suspended."""
+        ...
+
 
 class SystemClock:
     """The host's own clocks."""
@@ -26,6 +31,12 @@ class SystemClock:
     # Without a wrapper: each sample of a device reads the clock nine times.
     monotonic_ns = staticmethod(time.monotonic_ns)
     time_ns = staticmethod(time.time_ns)
+    boottime_ns = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME))
+
+
+def suspended_ns(clock: Clock) -> int:
+    """Return how long the host has been suspended since it was booted, in ns."""
+    return clock.boottime_ns() - clock.monotonic_ns()
 
 
 def utc_ns(clock: Clock, monotonic_ns: int) -> int:

@@ -32,7 +32,7 @@ from costprobe.daemon.http.http_pages import HttpPages, Sources
 from costprobe.daemon.reload import ReloadError, needs_new_sensor, refusal_event, reloaded
 from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts
 from costprobe.daemon.sd_notify import SystemdNotifier
-from costprobe.daemon.self_observation import agent_point
+from costprobe.daemon.self_observation import agent_point, gap_event
 from costprobe.daemon.store_opening import open_store
 from costprobe.daemon.watchdog import Watchdog, job_liveness
 from costprobe.domain.pricing.book import Terms
@@ -165,7 +165,10 @@ class Daemon:
             while not self._stop.is_set():
                 self._tick()
                 # Jobs start at whole multiples: waking with them wakes the host once.
-                self._woken.wait(tick_s - self._clock.time_ns() / NS_PER_S % tick_s)
+                wait_s = tick_s - self._clock.time_ns() / NS_PER_S % tick_s
+                self._steps.expect(wait_s)
+                self._woken.wait(wait_s)
+                self._steps.woke()
         finally:
             self._close()
 
@@ -187,6 +190,8 @@ class Daemon:
             self._notifier.ready(self._summary())
         self._follow_devices()
         self._steps.check()
+        for gap in self._steps.gaps():
+            self._on_event(gap_event(gap))
 
     def _follow_devices(self) -> None:
         """Rebuild the parts for changed devices, less often while they keep changing.
@@ -203,6 +208,7 @@ class Daemon:
 
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
+        self._steps.check()
         runtime = self._runtime
         parts = {
             "sensors": self._sensor.is_alive(),

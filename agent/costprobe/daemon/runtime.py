@@ -144,7 +144,7 @@ class Runtime:
         self._probe_jobs = self._jobs_of(config, devices)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
-        self.schedule = Schedule(workers, parts.clock)
+        self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
         self.delivery = SinkDelivery(
             config.sink, parts.store, parts.clock, self._stop, self.tags["host"]
         )

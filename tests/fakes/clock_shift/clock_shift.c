@@ -1,5 +1,6 @@
-/* A wall clock that a test steps: preloaded, it adds the ns in a mapped file (CLOCK_SHIFT_FILE) to
- * the calendar of a process. All other clocks stay the host's, as when NTP or an operator steps it.
+/* A wall clock that a test steps: preloaded, it adds the first number of a mapped file
+ * (CLOCK_SHIFT_FILE), in ns, to the calendar of a process, and the second one to CLOCK_BOOTTIME. All
+ * other clocks stay the host's, as when NTP or an operator steps it, or the host is suspended.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,7 +18,7 @@ __attribute__((constructor)) static void load(void) {
     const char *path = getenv("CLOCK_SHIFT_FILE");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
-    void *memory = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *memory = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (memory != MAP_FAILED) shift_ns = memory;
 }
@@ -25,8 +26,9 @@ __attribute__((constructor)) static void load(void) {
 int clock_gettime(clockid_t clock, struct timespec *t) {
     int failed = (int)syscall(SYS_clock_gettime, clock, t);
     if (failed || shift_ns == NULL) return failed;
-    if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) return 0;
-    int64_t ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec + *shift_ns;
+    int is_calendar = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (!is_calendar && clock != CLOCK_BOOTTIME) return 0;
+    int64_t ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec + shift_ns[is_calendar ? 0 : 1];
     t->tv_sec = ns / 1000000000;
     t->tv_nsec = ns % 1000000000;
     return 0;

@@ -25,6 +25,7 @@ FaultKind = Literal[
     "deadline",
     "device",
     "died",
+    "interrupted",
     "oom",
     "malformed",
     "spawn",

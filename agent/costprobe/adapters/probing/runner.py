@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event, Lock
 from typing import Any
 
 from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.interruption import Interruptions
 from costprobe.adapters.probing.outcome import (
     FaultKind,
     ProbeFault,
@@ -19,7 +19,10 @@ from costprobe.adapters.probing.outcome import (
 )
 from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.served_outcome import read_served_outcome
+from costprobe.core.clock import Clock, SystemClock
+from costprobe.core.records import NS_PER_S
 
+HOST_CLOCK = SystemClock()
 POLL_S = 0.2
 MAX_CURVE_POINTS = 64
 MAX_TITLE_CHARS = 1000
@@ -36,7 +39,7 @@ class ProbeRunner:
         keep_alive: True to reuse the child for the next run; after a fault a new one is started.
         stop: Ends a run.
         command: The worker's command line, by interpreter.
-        now_s: A monotonic clock in seconds.
+        clock: The host's clocks.
     """
 
     def __init__(
@@ -47,14 +50,15 @@ class ProbeRunner:
         *,
         keep_alive: bool = False,
         command: Callable[[str], tuple[str, ...]] = worker_command,
-        now_s: Callable[[], float] = time.monotonic,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         self._command = command(python)
         self._deadline_s = deadline_s
         self._stop = stop
         self._keep_alive = keep_alive
         self._child: ProbeChild | None = None
-        self._now_s = now_s
+        self._clock = clock
+        self._interruptions = Interruptions(clock)
         self._phase = ""
         self._ends_s = 0.0
         self._compilations = 0
@@ -84,9 +88,10 @@ class ProbeRunner:
         with self._lock:
             keep_child = False
             try:
+                self._interruptions = Interruptions(self._clock)
                 outcome = self._run(request, device, on_edge, on_progress)
                 keep_child = self._keep_alive and isinstance(outcome, ProbeOutcome)
-                return outcome
+                return self._unless_interrupted(outcome)
             finally:
                 # Also after an error of a callback: otherwise the child would continue, and the next
                 # run would receive its messages.
@@ -137,6 +142,17 @@ class ProbeRunner:
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
                 curve.append(read_batch_point(message))
 
+    def _unless_interrupted(self, outcome: ProbeOutcome | ProbeFault) -> ProbeOutcome | ProbeFault:
+        """Return the outcome; a fault in place of a result that an interruption distorts."""
+        lasted_s = self._interruptions.total_s()
+        if isinstance(outcome, ProbeFault) or not lasted_s:
+            return outcome
+        title = (
+            f"the result is discarded: the probe, this process or the host was stopped for"
+            f" {lasted_s:.1f} s meanwhile"
+        )
+        return ProbeFault("interrupted", title, ())
+
     def _note_phase(self, progress: ProbeProgress) -> None:
         """Record the phase for a fault, and restart the deadline if a batch is compiled."""
         phase = f"{progress.phase} {progress.note}".strip()
@@ -176,7 +192,8 @@ class ProbeRunner:
         while True:
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
-            left_s = self._ends_s - self._now_s()
+            began_s = self._now_s()
+            left_s = self._ends_s - began_s
             if left_s <= 0:
                 child.dump_stack()
                 title = (
@@ -184,15 +201,26 @@ class ProbeRunner:
                     " killed; if its stderr shows no hang, set a longer deadline"
                 )
                 return _fault("deadline", title, child)
+            wait_s = min(POLL_S, left_s)
             try:
-                message = child.receive(min(POLL_S, left_s))
+                message = child.receive(wait_s)
             except TimeoutError:
+                self._extend(began_s, wait_s, child.pids)
                 continue
+            self._extend(began_s, wait_s, ())
             if message is None:
                 if self._stop.is_set():
                     return ProbeFault("cancelled", "the run was ended", ())
                 return _fault("died", f"the child {child.exit_description()}", child)
             return message
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+    def _extend(self, began_s: float, wait_s: float, pids: Iterable[int]) -> None:
+        """Move the deadline by an interruption: a stopped probe does not hang."""
+        lasted_s = self._now_s() - began_s
+        self._ends_s += self._interruptions.add_wait(lasted_s, wait_s, pids)
 
     def _end_child(self) -> None:
         child, self._child = self._child, None

@@ -243,24 +243,28 @@ class ProbeJob:
             return
         time_ns = self._clock.time_ns()
         stderr_tail = " | ".join(fault.stderr_tail)
-        self._last_fault = {
-            "time_ns": time_ns,
-            "kind": fault.kind,
-            "title": fault.title,
-            "stderr_tail": list(fault.stderr_tail),
-        }
+        # An interruption is no fault of the probe: the next run follows as planned.
+        is_fault = fault.kind != "interrupted"
+        if is_fault:
+            self._last_fault = {
+                "time_ns": time_ns,
+                "kind": fault.kind,
+                "title": fault.title,
+                "stderr_tail": list(fault.stderr_tail),
+            }
         self._keep()
-        logger.warning("%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
+        level = logging.WARNING if is_fault else logging.INFO
+        logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
         self._accounts.take_event(
             Event(
                 kind="fault",
-                severity="warning",
+                severity="warning" if is_fault else "info",
                 title=f"probe {self.probe.name} on {self.target.name}: {fault.title}",
                 time_ns=time_ns,
                 detail=stderr_tail,
                 device=self.target.name,
                 subject={"probe": self.probe.name},
-                cause=fault.kind,
+                cause=fault.kind if is_fault else "gap",
             )
         )
         self._listeners.on_fault(self.probe, self.target, fault)

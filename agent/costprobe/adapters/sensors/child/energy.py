@@ -103,6 +103,11 @@ class EnergyHistory:
         self.disagreement = 0.0
         self.suspect: bool | None = None
 
+    def forget_readings(self) -> None:
+        """Forget the counter and the powers, so that no window spans a suspension of the host."""
+        for readings in (self.counter, self.samples, self.powers):
+            readings.clear()
+
     @property
     def power_ns(self) -> int:
         """CLOCK_MONOTONIC ns of the last polled power; 0 before the first."""

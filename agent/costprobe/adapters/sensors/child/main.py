@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from costprobe.adapters.sensors.child.driver_search import DriverSearch
-from costprobe.adapters.sensors.child.message_writer import MessageWriter
+from costprobe.adapters.sensors.child.hang_watch import HangWatch
+from costprobe.adapters.sensors.child.message_writer import GATHER_S, MessageWriter
 from costprobe.adapters.sensors.child.registry import SENSORS
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorTable
 from costprobe.adapters.sensors.child.worker_pool import WorkerPool
@@ -80,6 +81,7 @@ class SensorChild:
         self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
         self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
+        self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
         self._search = DriverSearch(sensors, settings, clock, self._writer.put)
         self._driver_faults: dict[str, str] = {}
         # When the process ends to load another library, in CLOCK_MONOTONIC ns.
@@ -233,27 +235,16 @@ class SensorChild:
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
+        if (hung := self._hang_watch.hung(self._workers.values())) is not None:
+            device, fault = hung
+            self._writer.write(fault_message(device, fault))
+            self._exit("hung", device)
         now_ns = self._clock.monotonic_ns()
+        hanging_ns = self._search.hanging_ns(now_ns)
         patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
-        if self._search.hanging_ns(now_ns) > patience_s * NS_PER_S:
+        stopped_ns = self._hang_watch.stopped_ns(now_ns - hanging_ns)
+        if hanging_ns - stopped_ns > patience_s * NS_PER_S:
             self._exit("hung", None)
-        visits = [(worker.visit, worker.sensor) for worker in self._workers.values()]
-        hung = [
-            (visit.began_ns, sensor.name, sensor.call)
-            for visit, sensor in visits
-            if visit is not None and now_ns > visit.deadline_ns
-        ]
-        if not hung:
-            return
-        # The device that hangs longest: others may only wait for its lock.
-        began_ns, device, call = min(hung)
-        detail = (
-            f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
-            " `dmesg` may show why (Xid messages)"
-        )
-        fault = SensorFault(call, "DEADLINE", Reaction.RESTART, detail)
-        self._writer.write(fault_message(device, fault))
-        self._exit("hung", device)
 
     def _exit(self, reason: str, device: str | None) -> NoReturn:
         """Write the incomplete intervals of the devices and the reason, and end the process."""

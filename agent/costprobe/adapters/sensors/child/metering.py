@@ -79,6 +79,12 @@ class Metering:
         if self._selftest_s:
             self._selftest = SelfTest(self._clock.monotonic_ns(), self._selftest_s)
 
+    def resumed(self) -> None:
+        """Begin again after a suspension of the host: no window and no comparison spans it."""
+        self.history.forget_readings()
+        if self._selftest is not None:
+            self._start_selftest()
+
     def retire(self) -> None:
         """Stop all reading of a device that is gone."""
         self._edge_due_ns = None

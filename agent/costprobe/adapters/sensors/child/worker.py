@@ -28,7 +28,7 @@ from costprobe.adapters.sensors.protocol.messages import (
     reading_message,
 )
 from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, suspended_ns
 from costprobe.core.records import NS_PER_S, EnergyScope
 
 Emit = Callable[[Message], None]
@@ -37,6 +37,8 @@ Emit = Callable[[Message], None]
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 REINITS_MAX: Final = 3
+# A shorter difference of the clocks is none.
+SUSPENSION_NS: Final = NS_PER_S // 2
 # A slice that cannot be read may be about to be destroyed: its board lists its slices again, and the
 # slice is tried this often, after this time, before it counts as failed.
 SLICE_RETRIES_MAX: Final = 3
@@ -104,6 +106,7 @@ class DeviceWorker:
         self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
         self._reinits = 0
         self._slice_retries = 0
+        self._suspended_ns = suspended_ns(clock)
         self._ended = False
         self._fresh = True
         self._metering = Metering(
@@ -233,6 +236,11 @@ class DeviceWorker:
         closes = due_ns >= self._next_aggregate_ns
         is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
         sample = self.sensor.sample(quick=not is_full)
+        if self._was_suspended():
+            # What the counters advanced meanwhile is not of this interval, nor of any window.
+            self._close_interval(None)
+            self._fresh = True
+            self._metering.resumed()
         if self._fresh:
             self._aggregator.restart(sample.counter or self._series_counter())
             self._fresh = False
@@ -249,6 +257,10 @@ class DeviceWorker:
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         latest_ns = max(due_ns, now_ns)
         self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, latest_ns)
+
+    def _was_suspended(self) -> bool:
+        before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
+        return self._suspended_ns - before_ns > SUSPENSION_NS
 
     def _record(self, sample: Sample) -> None:
         self._aggregator.add(sample)

@@ -16,6 +16,9 @@ from costprobe.core.records import NS_PER_S
 # A child without a message for its deadline plus this margin, in s, is killed; it sends a heartbeat
 # every 10 s.
 HEARTBEAT_MARGIN_S: Final = 12.0
+# A wait is at most this long, in s, so that one that ends later by LATE_S is noticed.
+WAIT_MAX_S: Final = 5.0
+LATE_S: Final = 2.0
 
 
 class SensorSession:
@@ -67,10 +70,7 @@ class SensorSession:
             for fd in (self.process.stdout_fd, self.process.stderr_fd, self._wake_fd):
                 selector.register(fd, selectors.EVENT_READ)
             while True:
-                wait_s = (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
-                # If this process was suspended, the wait ends late: read before checking the deadline.
-                events = selector.select(max(0.0, wait_s)) or selector.select(0)
-                ready = [key.fd for key, _ in events]
+                ready = self._wait(selector)
                 if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
                     return self._missed_deadline()
                 if self._wake_fd in ready:
@@ -83,6 +83,21 @@ class SensorSession:
                     if lines is None:
                         return "" if self._has_exit_message else "ended"
                     self._take(lines)
+
+    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
+        """Return the readable descriptors; none at the deadline, or after a while.
+
+        A wait that ends late means that this process was stopped, and the child perhaps with it: its
+        time begins again.
+        """
+        began_ns = self._clock.monotonic_ns()
+        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
+        events = selector.select(wait_s)
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - began_ns > (wait_s + LATE_S) * NS_PER_S:
+            renewed_ns = now_ns + int(self._patience_s * NS_PER_S)
+            self._deadline_ns = max(self._deadline_ns, renewed_ns)
+        return [key.fd for key, _ in events or selector.select(0)]
 
     def _missed_deadline(self) -> str:
         if self.has_handshake.is_set():
