@@ -5,14 +5,16 @@ import logging
 import os
 import re
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
 import threading
 
 import pytest
+from costprobe.adapters.net.errors import RetryLater
 from costprobe.adapters.system.journald import Journal, encoded, fields_of, is_journal, priority
-from costprobe.adapters.system.log import MESSAGE_CHARS_MAX, Lines, Log
+from costprobe.adapters.system.log import MESSAGE_CHARS_MAX, Lines, Log, log_ended_threads
 from costprobe.adapters.system.log_rate_limit import (
     KINDS_A_TEMPLATE_MAX,
     KINDS_MAX,
@@ -198,6 +200,33 @@ def test_traceback_is_masked_and_bounded(logger, kept):
     assert text.startswith("job failed\nTraceback")
     assert "canary" not in text
     assert len(text) < MESSAGE_CHARS_MAX + 100
+
+
+def test_failed_disk_or_server_is_one_line_without_a_traceback(logger, kept):
+    for error in (OSError(28, "No space left"), RetryLater("no response"), sqlite3.Error("full")):
+        try:
+            raise error  # noqa: TRY301 - as a job does
+        except Exception:
+            logger.exception("job %s failed", "x")
+    assert [text.splitlines() for text in kept.texts] == [
+        ["job x failed: OSError: [Errno 28] No space left"],
+        ["job x failed: RetryLater: no response"],
+        ["job x failed: Error: full"],
+    ]
+
+
+def test_error_that_ends_a_thread_is_logged(caplog):
+    started = threading.excepthook
+    log_ended_threads()
+    try:
+        thread = threading.Thread(target=lambda: int("x"), name="reader")
+        thread.start()
+        thread.join()
+    finally:
+        threading.excepthook = started
+    (record,) = caplog.records
+    assert record.getMessage() == "thread reader has ended"
+    assert isinstance(record.exc_info[1], ValueError)
 
 
 def test_message_with_wrong_arguments_is_logged_without_them(logger, kept):

@@ -8,9 +8,11 @@ of the exchange, and every received byte is counted.
 from __future__ import annotations
 
 import io
+import os
 import socket
 import ssl
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,15 @@ class _DeadlineTlsSocket(_DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] 
     """The same, over TLS."""
 
 
+def _close_now(channel: socket.socket | None) -> None:
+    """Close a socket also if a file of it is open; one within a proxy's TLS is left to the collector."""
+    if isinstance(channel, socket.socket):
+        with suppress(OSError):
+            handle = channel.detach()
+            if handle >= 0:
+                os.close(handle)
+
+
 def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
     """A TLS context for limited connections.
 
@@ -160,13 +171,25 @@ class _LimitedConnection(HTTPConnection):
         """
         exchange = self._current()
         exchange.begin_step()
-        response = super().getresponse()
+        channel = self.sock
+        try:
+            response = super().getresponse()
+        except BaseException:
+            # A response with an invalid header is not returned, but it holds the socket open.
+            _close_now(channel)
+            raise
         exchange.begin_body()
-        content = _read(response, self.limits.max_body_bytes)
-        is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
+        try:
+            content = _read(response, self.limits.max_body_bytes)
+            is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
+        except BaseException:
+            # It holds the socket open.
+            response.close()
+            raise
         self._exchange = None
         if is_truncated or self._is_last:
             # A server may close the connection without a header, and the next request would fail.
+            response.close()
             self.close()
         limited = _LimitedResponse(
             body=io.BytesIO(content),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from costprobe.core.outside_error import OutsideError
 
-class DeliveryError(Exception):
+
+class DeliveryError(OutsideError):
     """A request failed.
 
     Attributes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from costprobe.core.bounded import UnusableInputError
+from costprobe.core.outside_error import OutsideError
 
 Fault = Literal[
     "full",
@@ -67,7 +68,7 @@ _BY_ERRNO: dict[int, Fault] = {
 _TRANSIENT: frozenset[Fault] = frozenset({"full", "read_only", "denied", "locked", "io"})
 
 
-class StoreError(Exception):
+class StoreError(OutsideError):
     """An operation on the store failed without any effect.
 
     Attributes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +20,7 @@ from costprobe.adapters.system.journald import (
 )
 from costprobe.adapters.system.log_rate_limit import LogEntry, RepeatLimit
 from costprobe.adapters.system.redaction import REDACTOR, secrets_of
+from costprobe.core.outside_error import OutsideError
 from costprobe.core.printable import one_line
 
 MESSAGE_CHARS_MAX: Final = 8192
@@ -25,6 +28,7 @@ MESSAGE_CHARS_MAX: Final = 8192
 REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
 REPEATS_EVERY_S: Final = 60.0
 _PACKAGE: Final = "costprobe."
+_OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
 
 
 def line_time(stream: TextIO, time_s: float) -> str:
@@ -146,7 +150,11 @@ class Log(logging.Handler):
         except (TypeError, ValueError, KeyError):
             # logging.raiseExceptions would print the arguments, without masking secrets.
             text = f"a message does not fit its arguments: {record.msg}"
-        if record.exc_info:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, _OUTSIDE):
+            # A disk or a server failed: where in the program says nothing.
+            text += f": {type(error).__name__}: {error}"
+        elif record.exc_info and error is not None:
             text += "\n" + self._tracebacks.formatException(record.exc_info)
         return LogEntry(
             time_s=record.created,
@@ -197,6 +205,27 @@ def start_logging(
         before.close()
     root.addHandler(log)
     root.setLevel(logging.INFO)
-    # Its warnings are of skipped runs, which the schedule logs by the name of the job.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    log_ended_threads()
+    quiet_libraries()
     return log
+
+
+def quiet_libraries() -> None:
+    """Log no warnings of libraries: the program reports the same faults in its own words."""
+    # Skipped runs, which the schedule logs by the name of the job.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    # Malformed headers, with the URL and a traceback; influxdb-client resets the level of "urllib3".
+    for name in ("urllib3.connection", "urllib3.connectionpool"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def log_ended_threads() -> None:
+    """Log errors that end a thread; Python would write them to stderr, past the filters."""
+
+    def log(ended: threading.ExceptHookArgs) -> None:
+        error = ended.exc_value
+        if error is not None and not isinstance(error, SystemExit):
+            name = ended.thread.name if ended.thread is not None else "?"
+            logging.getLogger(__name__).error("thread %s has ended", name, exc_info=error)
+
+    threading.excepthook = log
