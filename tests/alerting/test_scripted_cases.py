@@ -1,6 +1,6 @@
 """One scripted case of each family is reported with its cause; `bench/detection.py --cases` runs more."""
 
-from fakes.cases import cases, score_of
+from fakes.scripted_cases import cases, score_of
 from fakes.sizes import sized
 
 # One of each family.

@@ -1,19 +1,18 @@
-"""The benchmark's scripted cases and their scores, for tests."""
-
-import importlib.util
-import sys
-from pathlib import Path
-
-_BENCH = Path(__file__).parents[2] / "bench"
+"""A table of cases in one test."""
 
 
-def _loaded(name):
-    spec = importlib.util.spec_from_file_location(name, _BENCH / f"{name}.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def check_all(check, cases):
+    """Call `check` with each case, and report all failures together.
 
-
-# The scores import the cases by this name.
-cases = _loaded("cases").cases
-score_of = _loaded("case_scores").score_of
+    Args:
+        check: A function with assertions.
+        cases: Its arguments: a tuple each, or a single value.
+    """
+    failures = []
+    for case in cases:
+        arguments = case if isinstance(case, tuple) else (case,)
+        try:
+            check(*arguments)
+        except AssertionError as error:
+            failures.append(f"{arguments}: {error}")
+    assert not failures, "\n".join(failures)
