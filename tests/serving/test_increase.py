@@ -56,6 +56,13 @@ def test_start_time_by_another_wall_clock_is_not_a_restart(started_s):
     assert not step.restarted
 
 
+def test_process_that_restarted_at_once_after_a_reading():
+    """Linux counts ticks from the boot, whose time is in whole seconds: up to a second too early."""
+    for started_s, expected in ((-0.99, {"a": 25}), (-1.1, {})):
+        _, step = steps(reading(started_s=-50.0, a=10), reading(started_s=started_s, a=25))
+        assert (grown(step), step.restarted) == (expected, bool(expected)), started_s
+
+
 def test_series_that_are_only_reset_together_count_from_zero_together():
     """Restarted, with as many requests as before or more: a model's other counter fell."""
     first, second = reading(a=10, b=100), reading(a=90, b=30)

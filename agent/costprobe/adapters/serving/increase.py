@@ -198,7 +198,9 @@ def _is_shared(
         is_new_process: Whether the start times differ.
     """
     if is_new_process:
-        return (reading.started_s or 0.0) <= max(newest_s, since_s)
+        # The start times of one host agree with each other; with a clock they do to a second.
+        earliest_s = max(newest_s, since_s - _WALL_CLOCK_S - _TICK_S)
+        return (reading.started_s or 0.0) <= earliest_s
     return any(
         _began_earlier(value, counted.series[labels], since_s)
         for measure, before in last.measures.items()
