@@ -39,7 +39,7 @@ def _is_deeper(document: object) -> bool:
     level = [document]
     for _ in range(MAX_DEPTH):
         level = [
-            each for outer in level for each in _inner(outer) if isinstance(each, (dict, list))
+            inner for outer in level for inner in _inner(outer) if isinstance(inner, (dict, list))
         ]
         if not level:
             return False

@@ -63,7 +63,9 @@ def learn_secrets(config: BaseModel | None, environ: Mapping[str, str]) -> None:
     folders = [SERVICE_CREDENTIALS] if folder is None else [folder, SERVICE_CREDENTIALS]
     for place in secret_places(config):
         for path in (
-            [each / place.name for each in folders] if place.is_credential else [Path(place.name)]
+            [folder / place.name for folder in folders]
+            if place.is_credential
+            else [Path(place.name)]
         ):
             with suppress(ValueError):
                 read_secret(path, "secret")

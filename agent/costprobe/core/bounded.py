@@ -107,7 +107,7 @@ def _counts(text: str | bytes) -> tuple[int, int]:
 def _is_deeper(document: object) -> bool:
     level = [document]
     for _ in range(MAX_DEPTH):
-        level = [each for outer in level for each in _inner(outer) if isinstance(each, _LEVELS)]
+        level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, _LEVELS)]
         if not level:
             return False
     return True

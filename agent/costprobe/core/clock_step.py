@@ -121,7 +121,9 @@ class ClockMonitor:
     def unsubscribe(self, listener: Callable[[ClockStep], None]) -> None:
         """Stop calling a listener; one that is not subscribed is ignored."""
         with self._lock:
-            self._listeners = [each for each in self._listeners if each != listener]
+            self._listeners = [
+                registered for registered in self._listeners if registered != listener
+            ]
 
     def expect(self, within_s: float) -> None:
         """Declare that the main thread will call `woke` within a time, unless the process is stopped."""

@@ -163,10 +163,10 @@ class Redactor:
             return masked
         compact = [_compact(view) for view in _decoded_views(masked)]
         words = {word for view in _decoded_views(masked) for word in _WORD.findall(view.lower())}
-        for one in known:
-            if one.compact and any(one.compact in view for view in compact):
+        for secret in known:
+            if secret.compact and any(secret.compact in view for view in compact):
                 return WITHHELD
-            if one.word and one.word in words:
+            if secret.word and secret.word in words:
                 return WITHHELD
         return masked
 
@@ -230,17 +230,17 @@ def _parts_of_url(secret: str) -> Iterator[str]:
 
     The host is a token in Apprise's URLs of services, such as slack://TOKEN/TOKEN/TOKEN.
     """
-    scheme, is_url, rest = secret.partition("://")
+    scheme, is_url, after_scheme = secret.partition("://")
     if not is_url:
         return
-    place = _URL_PLACE.match(rest)
-    user, _, host = (place[0] if place else rest).rpartition("@")
+    place = _URL_PLACE.match(after_scheme)
+    user, _, host = (place[0] if place else after_scheme).rpartition("@")
     name, _, password = user.partition(":")
     yield unquote(password)
-    rest = rest[len(place[0]) if place else 0 :]
+    after_scheme = after_scheme[len(place[0]) if place else 0 :]
     if scheme not in _HOST_SCHEMES and "." not in host:
-        rest = f"{host}/{rest}"
-    for part in (name, *_URL_PARTS.split(rest)):
+        after_scheme = f"{host}/{after_scheme}"
+    for part in (name, *_URL_PARTS.split(after_scheme)):
         if _is_long(part) and not _PLAIN_WORD.fullmatch(part):
             yield from (part, unquote(part))
 

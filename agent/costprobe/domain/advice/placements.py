@@ -42,7 +42,7 @@ class MeasuredWorkload:
 
 def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
     """Yield the workloads of a host: of services, of devices without any, and of these together."""
-    named: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
+    groups: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
     present = {
         name: tuple(device for device in devices if device in history.devices)
         for name, devices in history.services.items()
@@ -50,16 +50,16 @@ def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
     for devices in connected(present.values()):
         services = tuple(sorted(name for name, own in present.items() if set(own) & set(devices)))
         probe = history.models.get(services[0], "") if len(services) == 1 else ""
-        named.append((devices, services, probe))
-    served = {device for devices, _, _ in named for device in devices}
+        groups.append((devices, services, probe))
+    served = {device for devices, _, _ in groups for device in devices}
     expected = {load.probe for load in history.expected}
     for device in _free_devices(history):
         if device in served:
             continue
         probes = [p.probe for p in history.probes if p.device == device and p.probe not in expected]
-        named += [((device,), (), probe) for probe in probes or [""]]
-    named += [(devices, (), "") for devices in _together(history, [entry[0] for entry in named])]
-    for devices, services, probe in named:
+        groups += [((device,), (), probe) for probe in probes or [""]]
+    groups += [(devices, (), "") for devices in _together(history, [entry[0] for entry in groups])]
+    for devices, services, probe in groups:
         workload = _measured(history, devices, services, probe)
         yield _with_placements(history, workload)
     for load in history.expected:

@@ -297,8 +297,8 @@ def _action(choice: Choice) -> str:
         words = placement.words if placement.held or count == 1 else f"{count} x {placement.words}"
     parts = [words, choice.schedule]
     if choice.base_price is not None:
-        rest = f", the rest {choice.price.words}" if choice.base < choice.count else ""
-        parts.append(f"{choice.base} {choice.base_price.words}{rest}")
+        others = f", the rest {choice.price.words}" if choice.base < choice.count else ""
+        parts.append(f"{choice.base} {choice.base_price.words}{others}")
     else:
         parts.append(choice.price.words)
     return "; ".join(part for part in parts if part)

@@ -273,8 +273,8 @@ def with_base(choice: Choice, base_price: DevicePrice) -> Choice | None:
     """
 
     def cost(base: int) -> Decimal:
-        rest = sum(max(0, count - base) for count in choice.counts)
-        hourly = choice.price.rate.per_hour * rest / HOURS_A_WEEK
+        uncovered = sum(max(0, count - base) for count in choice.counts)
+        hourly = choice.price.rate.per_hour * uncovered / HOURS_A_WEEK
         return base * base_price.rate.per_hour + hourly
 
     base = min(range(choice.count + 1), key=cost)

@@ -183,10 +183,10 @@ def _money(before: Sequence[DetectionRun], after: Sequence[DetectionRun], now_ns
     if changed_ns is None or not is_priced:
         return text
     price = _signed(new.cost - constant.cost, currency)
-    whole = _signed(new.cost - old.cost, currency)
+    total = _signed(new.cost - old.cost, currency)
     return (
         f"{text}; the price changed at {_clock_time(changed_ns, now_ns)}: its own part is {price},"
-        f" both together {whole}"
+        f" both together {total}"
     )
 
 

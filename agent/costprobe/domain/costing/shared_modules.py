@@ -31,9 +31,9 @@ def shared_modules(rows: Iterable[Point]) -> list[tuple[str, str]]:
         if device and isinstance(energy_j, float) and row.fields.get("energy_scope") == "module":
             energies_j.setdefault(device, {})[row.time_ns] = energy_j
     pairs = []
-    for one, other in combinations(sorted(energies_j), 2):
-        times_ns = energies_j[one].keys() & energies_j[other].keys()
-        totals_j = [fsum(energies_j[device][at] for at in times_ns) for device in (one, other)]
+    for first, other in combinations(sorted(energies_j), 2):
+        times_ns = energies_j[first].keys() & energies_j[other].keys()
+        totals_j = [fsum(energies_j[device][at] for at in times_ns) for device in (first, other)]
         if min(totals_j) >= LEAST_J and abs(totals_j[0] - totals_j[1]) <= SAME_J:
-            pairs.append((one, other))
+            pairs.append((first, other))
     return pairs

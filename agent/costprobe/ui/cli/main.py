@@ -136,7 +136,7 @@ class LazyGroup(ExampleGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, for a run or a completion, and give up root's rights before it starts."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, arguments = super().resolve_command(ctx, args)
         entry = COMMANDS.get(name or "")
         if entry is not None and not entry.keeps_root:
             try:
@@ -145,7 +145,7 @@ class LazyGroup(ExampleGroup):
                 if not ctx.resilient_parsing:
                     raise
                 # No completion of values: the store refuses to be opened by root.
-        return name, command, rest
+        return name, command, arguments
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command; a file or pipe that fails ends it with one line.

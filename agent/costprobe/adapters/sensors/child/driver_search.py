@@ -93,7 +93,9 @@ class DriverSearch:
 
     def hanging_ns(self, now_ns: int) -> int:
         """For how long a factory has not returned, in ns; 0 if none is running."""
-        began = [each.began_ns for each in self._vendors.values() if each.began_ns is not None]
+        began = [
+            vendor.began_ns for vendor in self._vendors.values() if vendor.began_ns is not None
+        ]
         return now_ns - min(began, default=now_ns)
 
     def faults(self) -> dict[str, str]:

@@ -126,10 +126,10 @@ def module_checks(store: Path) -> Iterator[Check]:
             rows = list(reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0))
     except StoreError:
         return  # reported by other commands
-    for one, other in shared_modules(rows):
+    for first, other in shared_modules(rows):
         detail = "both report the energy of one module: sums over devices count it twice"
         fix = "use the energy of one of them; see docs/measurement.md"
-        yield Check(f"devices {one} and {other}", "note", detail, fix)
+        yield Check(f"devices {first} and {other}", "note", detail, fix)
 
 
 def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
