@@ -159,6 +159,23 @@ def test_storage_refuses_a_store_of_another_user_to_root(host):
     assert accepted == []
 
 
+def test_journal_of_a_member_of_the_group_is_refused(host):
+    store, member = make_store(host), 65533
+    journal = store.with_name("costprobe.db-journal")
+    journal.touch()
+    os.chown(journal, member, member)
+    os.chown(store.parent, 0, OTHER_UID)
+    store.parent.chmod(0o770)
+    os.setegid(OTHER_UID)
+    os.seteuid(OTHER_UID)
+    try:
+        with pytest.raises(StoreError, match=f"-journal belongs to user {member}"):
+            Store.open(store, FakeClock())
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
 def test_error_of_missing_rights_names_the_user(host):
     make_store(host)
     done = as_root("-c", host / "costprobe.toml", "store", "backup", host / "copy.db")

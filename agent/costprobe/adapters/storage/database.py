@@ -179,8 +179,8 @@ def _create(path: Path) -> None:
     prepare(path)
     # An existing file is not opened here: closing it would release the POSIX locks that other
     # connections of this process hold.
-    if os.path.lexists(path):
-        check_files(path, "open")
+    check_files(path, "open", writes=True)
+    if path.exists():
         return
     made = path.with_name(f"{path.name}.new")
     made.unlink(missing_ok=True)

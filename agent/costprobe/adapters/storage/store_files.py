@@ -29,11 +29,16 @@ _POLL_S: Final = 0.05
 _PID_BYTES: Final = 20
 
 
-def check_files(path: Path, operation: str) -> None:
+def check_files(path: Path, operation: str, *, writes: bool = False) -> None:
     """Check that a store and SQLite's files beside it are regular files of one owner.
 
     SQLite follows links, and deletes the files that a crafted journal names. Root therefore opens
     only files of root in a folder of root.
+
+    Args:
+        path: The store.
+        operation: What is done, for the error.
+        writes: Whether it is written: then nobody else may have left a log or a journal beside it.
 
     Raises:
         StoreError: A file is a link, has several names, or others own it or may write it.
@@ -41,7 +46,7 @@ def check_files(path: Path, operation: str) -> None:
     is_root = os.geteuid() == _ROOT
     folder = _found(path.parent)
     if is_root and folder is not None and folder.st_uid != _ROOT:
-        raise _unsafe(operation, path, f"{path.parent} is user {folder.st_uid}'s, not root's")
+        raise _unsafe(operation, path, _not_root(path.parent, folder.st_uid))
     for suffix in _SUFFIXES:
         file = Path(f"{path}{suffix}")
         found = _found(file, follow=False)
@@ -54,7 +59,9 @@ def check_files(path: Path, operation: str) -> None:
         if found.st_mode & stat.S_IWOTH:
             raise _unsafe(operation, path, f"everyone may write {file.name}: chmod o-w")
         if is_root and found.st_uid != _ROOT:
-            raise _unsafe(operation, path, f"{file.name} is user {found.st_uid}'s, not root's")
+            raise _unsafe(operation, path, _not_root(file, found.st_uid))
+        if writes and suffix and found.st_uid not in {os.geteuid(), _ROOT}:
+            raise _unsafe(operation, path, f"{file.name} belongs to user {found.st_uid}")
 
 
 def prepare(path: Path) -> None:
@@ -158,6 +165,10 @@ def _tighten(file: Path) -> None:
                 Path(f"/proc/self/fd/{handle}").chmod(mode & _FILE_MODE)
         finally:
             os.close(handle)
+
+
+def _not_root(path: Path, uid: int) -> str:
+    return f"root does not open {path}, which belongs to user {uid}: use sudo --user='#{uid}'"
 
 
 def _unsafe(operation: str, path: Path, reason: str) -> StoreError:

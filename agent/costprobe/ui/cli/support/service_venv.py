@@ -23,8 +23,8 @@ HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 USUAL: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 OLDEST: Final = (3, 11)
 _PIP_FIX: Final = (
-    "see the output of pip above; without network access, use a folder of wheels:"
-    " PIP_NO_INDEX=1 PIP_FIND_LINKS=/folder"
+    "see the output of pip above; without network access, use a folder with the wheels"
+    " that requirements/run.txt names: PIP_NO_INDEX=1 PIP_FIND_LINKS=/folder"
 )
 _TORCH_FIX: Final = (
     f"{_PIP_FIX}; or set another build: COSTPROBE_TORCH='torch==2.13.0 --index-url URL'"
