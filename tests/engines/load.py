@@ -19,6 +19,7 @@ class Tally:
         calls: Answered calls.
         requests: Answers that the engine should have counted: several for a call with `n`.
         refused: Calls that were answered with an error.
+        failed: Those of them that the engine counts as errors, where it does not count all.
         aborted: Calls whose answer the client did not read to its end.
         tokens_in: Prompt tokens of the answers, by their `usage`.
         tokens_out: Generated tokens of the answers, likewise.
@@ -30,6 +31,7 @@ class Tally:
     calls: int = 0
     requests: int = 0
     refused: int = 0
+    failed: int = 0
     aborted: int = 0
     tokens_in: int = 0
     tokens_out: int = 0

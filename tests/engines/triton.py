@@ -3,7 +3,7 @@
 import shutil
 
 from engines.engine import MODELS, Engine
-from engines.load import TensorClient, at_once, tensor, total
+from engines.load import Tally, TensorClient, at_once, tensor, total
 
 GOOD, REFUSED, FAILED = [0.5] * 4, [-1.0] * 4, [-9.0] * 4
 FAILURES = 3
@@ -66,16 +66,17 @@ class Triton(Engine):
         client = self._client
         tally = at_once([lambda: client.infer(GOOD)] * 60 + [lambda: client.refused(REFUSED)] * 7)
         # Alone, because all requests of such a batch fail.
-        return tally + total(client.refused(FAILED) for _ in range(FAILURES))
+        failed = total(client.refused(FAILED) for _ in range(FAILURES))
+        return tally + failed + Tally(failed=FAILURES)
 
     def timed(self):
         return self._client.infer(GOOD)
 
     def expected(self, tally):
         # Its python backend reports errors of single requests as answers.
-        answered = tally.requests + tally.refused - FAILURES
+        answered = tally.requests + tally.refused - tally.failed
         return {
             "requests": (answered, answered),
             "inferences": (answered, answered),
-            "errors": (FAILURES, FAILURES),
+            "errors": (tally.failed, tally.failed),
         }

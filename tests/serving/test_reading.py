@@ -117,12 +117,12 @@ EXPECTED = {
         }
     },
     "llamacpp": {
-        # 1,200 computed and 800 cached.
+        # 1,021 computed and 1,212 cached.
         "": {
-            "tokens_in": 2000,
-            "tokens_out": 3400,
-            "cached_tokens": 800,
-            "decode_request_s": 70.5,
+            "tokens_in": 2233,
+            "tokens_out": 248,
+            "cached_tokens": 1212,
+            "decode_request_s": 1.36836,
         }
     },
     "lmdeploy": {
