@@ -1,7 +1,7 @@
-"""A daemon under load that is killed at random moments.
+"""A daemon under load that is killed at random moments, with a hostile proxy before its databases.
 
 Outcome: the store is whole after every kill, every row that was once committed is still there,
-and the database ends with exactly the store's rows: none lost, none duplicated.
+and each database ends with exactly the store's rows: none lost, none duplicated.
 """
 
 import random
@@ -12,12 +12,25 @@ from contextlib import closing
 import pytest
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
+from fakes.hostile_proxy import HostileProxy
 from fakes.scenes import QUICK
+from fakes.servers import VictoriaMetrics, running
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 KILLS = sized(6, 200)
 GPUS = 16
 LOAD = QUICK.replace('"500ms"', '"200ms"')
+SINK = """
+[[sink]]
+name = "{name}"
+api = "v1"
+url = "http://127.0.0.1:{port}"
+database = "d"
+flush_every = "100ms"
+batch_points = 50
+"""
+# Rows whose acknowledgement was lost are sent again.
+DEDUPLICATED = ("-dedup.minScrapeInterval=1ms",)
 NO_DEVICES = "[telemetry]\ngpus = false\ncpu = false\n"
 
 
@@ -51,20 +64,64 @@ def as_numbers(fields):
     return {k: v if isinstance(v, str) else float(v) for k, v in fields.items()}
 
 
+def samples_of(rows):
+    """What VictoriaMetrics holds of rows: their numbers, with a label for the database; of a text 0."""
+    samples = {}
+    for (measurement, tags, time_ns), fields in rows.items():
+        labels = tuple(sorted([*tags, ("db", "d")]))
+        for name, value in fields.items():
+            key = (f"{measurement}_{name}", labels, time_ns // 10**6)
+            samples[key] = 0.0 if isinstance(value, str) else float(value)
+    return samples
+
+
 @pytest.mark.timeout(TIMEOUT_S)
 def test_kills_at_random_moments_lose_and_duplicate_no_committed_row(
-    daemon_in, gpus_of, own_influxdb, figures
+    daemon_in, gpus_of, own_influxdb, tmp_path, figures
 ):
     own_influxdb.query('CREATE DATABASE "d"')
-    sink = (
-        f'[[sink]]\nname = "one"\napi = "v1"\nurl = "{own_influxdb.url}"\n'
-        'database = "d"\nflush_every = "100ms"\nbatch_points = 50\n'
-    )
     rng = random.Random(SEED)
     daemon = daemon_in(**gpus_of(GPUS).env())
-    daemon.write(LOAD + sink)
-    known = {}
-    while_starting = 0
+    with (
+        running(VictoriaMetrics, tmp_path / "vm", "victoria-metrics", options=DEDUPLICATED) as vm,
+        HostileProxy(own_influxdb.port, random.Random(SEED)) as one,
+        HostileProxy(vm.port, random.Random(SEED + 1)) as two,
+    ):
+        sinks = SINK.format(name="one", port=one.port) + SINK.format(name="two", port=two.port)
+        daemon.write(LOAD + sinks)
+        known, while_starting = kill_often(daemon, rng)
+        one.is_hostile = two.is_hostile = False
+        daemon.start(NO_DEVICES + sinks)
+        stored = committed(daemon.store)
+        daemon.wait_for(lambda: is_drained(daemon.store))
+        daemon.stop()
+        arrived, ended = own_influxdb.points("d"), committed(daemon.store)
+        samples, wanted = samples_of(ended), samples_of(stored)
+        found = vm.samples(wanted)
+    assert known.items() <= stored.items()
+    missing = [key for key in stored if key not in arrived]
+    extra = [key for key in arrived if key not in ended]
+    missing += [key for key in wanted if key not in found]
+    extra += [key for key in found if key not in samples]
+    assert (missing, extra) == ([], [])
+    assert all(as_numbers(arrived[key]) == pytest.approx(as_numbers(stored[key])) for key in stored)
+    assert all(found[key] == pytest.approx(value, rel=1e-9) for key, value in wanted.items())
+    assert one.faults
+    assert "Traceback" not in daemon.output.read_text()
+    figures(
+        "daemon killed under load, with a hostile proxy before both databases",
+        kills=KILLS,
+        kills_while_starting=while_starting,
+        faults_of_the_proxies={**(one.faults + two.faults)},
+        rows_committed=len(stored),
+        rows_lost=len(missing),
+        rows_duplicated=len(extra),
+    )
+
+
+def kill_often(daemon, rng):
+    """Kill the daemon KILLS times; return every row that was ever committed, and the early kills."""
+    known, while_starting = {}, 0
     for kill in range(KILLS):
         daemon.spawn()
         if kill % 3 == 2:  # anywhere from the exec to the first rows
@@ -80,22 +137,4 @@ def test_kills_at_random_moments_lose_and_duplicate_no_committed_row(
             after = committed(daemon.store)
             assert known.items() <= after.items()
             known = after
-    daemon.start(NO_DEVICES + sink)
-    stored = committed(daemon.store)
-    daemon.wait_for(lambda: is_drained(daemon.store))
-    daemon.stop()
-    assert known.items() <= stored.items()
-    arrived = own_influxdb.points("d")
-    missing = [key for key in stored if key not in arrived]
-    ended = committed(daemon.store)
-    extra = [key for key in arrived if key not in ended]
-    assert (missing, extra) == ([], [])
-    assert all(as_numbers(arrived[key]) == pytest.approx(as_numbers(stored[key])) for key in stored)
-    figures(
-        "daemon killed under load",
-        kills=KILLS,
-        kills_while_starting=while_starting,
-        rows_committed=len(stored),
-        rows_lost=len(missing),
-        rows_duplicated=len(extra),
-    )
+    return known, while_starting
