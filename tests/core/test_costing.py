@@ -1,5 +1,6 @@
 """Cost per inference, by hand-computed examples."""
 
+import tracemalloc
 from decimal import Decimal
 
 import pytest
@@ -116,6 +117,22 @@ def test_contended_samples_count_only_where_there_are_no_others():
     summaries = costs.summaries(int(2.5 * HOUR_NS))
     assert (summaries["1h"].median, summaries["24h"].median) == (9.0, 1.0)
     assert costs.newest_ns == int(2.5 * HOUR_NS)
+
+
+def test_rolling_windows_of_a_fast_probe_are_bounded():
+    """A week of a sample each second: the memory stays the same once the windows are full."""
+    windows = RollingWindows(1, ((second * NS_PER_S, second % 7) for second in range(11_000)))
+    sizes, largest = [], []
+    for part in range(2):
+        tracemalloc.start()
+        for second in range(11_000 + 100 * part, 11_100 + 100 * part):
+            windows = windows.with_sample(second * NS_PER_S, second % 7)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        rolled = windows.summaries(windows.newest_ns)
+        largest.append((rolled["1h"].samples, rolled["7d"].samples, rolled["7d"].median))
+    assert largest == [(3600, 10_080, 3.0)] * 2
+    assert abs(sizes[1] - sizes[0]) < 10_000
 
 
 def test_empty_window_has_no_summary():

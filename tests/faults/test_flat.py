@@ -50,6 +50,17 @@ KEPT = StoreConfig.model_validate(
         "outbox_retention": "20d",
     }
 )
+KEPT_SHORTLY = StoreConfig.model_validate(
+    {
+        "retention": "1h",
+        "rollup_1m_retention": "2h",
+        "rollup_1h_retention": "1d",
+        "outbox_retention": "2d",
+    }
+)
+FAST_RUNS = sized(40_000, 1_000_000)
+FAST_WARM_UP_RUNS = 22_000
+FAST_GROWTH_BYTES_MAX = 4 << 20
 MEMORY_GROWTH_BYTES_MAX = 16 << 20
 STORE_GROWTH_BYTES_MAX = 8 << 20
 DEVICES = [Device(f"gpu{n}", "gpu", f"GPU-{n}", "NVIDIA H100 80GB HBM3") for n in range(2)]
@@ -73,8 +84,9 @@ class DiscardingSink(Sink):
 class Host:
     """The daemon's components between its children and its sinks, in simulated time."""
 
-    def __init__(self, folder, rng):
+    def __init__(self, folder, rng, every_s=EVERY_S, kept=KEPT, runs_a_prune=RUNS_A_DAY):
         self.clock, self.rng = FakeClock(), rng
+        self.every_s, self.kept, self.runs_a_prune = every_s, kept, runs_a_prune
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.store.register_sink("one")
         ledger = StoreLedger(self.store)
@@ -120,9 +132,9 @@ class Host:
         faults = [LOST] if self.rng.random() < 0.02 else []
         self.watching.tick(faults)
         self.worker.step()
-        self.clock.move(EVERY_S / len(DEVICES))
-        if number % RUNS_A_DAY == 0:
-            prune(self.store, KEPT, self.clock.time_ns())
+        self.clock.move(self.every_s / len(DEVICES))
+        if number % self.runs_a_prune == 0:
+            prune(self.store, self.kept, self.clock.time_ns())
             self.watching.keep_detectors()
 
     def _reading(self, device):
@@ -154,7 +166,7 @@ class Host:
         )
         energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
         conditions = {"contended": False, "throttled_pct": 0.0}
-        return MeasuredRun(result, energy, "", conditions, float(EVERY_S))
+        return MeasuredRun(result, energy, "", conditions, float(self.every_s))
 
 
 def used(store):
@@ -182,6 +194,29 @@ def unheard():
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(TIMEOUT_S)
+def test_fast_probe_is_flat_once_its_windows_are_full(folder, figures, unheard):
+    """A probe each second; its rolling windows are full after 10,080 runs on each device."""
+    host = Host(folder, random.Random(SEED), 1, KEPT_SHORTLY, runs_a_prune=1000)
+    for number in range(FAST_WARM_UP_RUNS):
+        host.job(number)
+    before = used(host.store)
+    for number in range(FAST_WARM_UP_RUNS, FAST_RUNS):
+        host.job(number)
+    after = used(host.store)
+    host.store.close()
+    figures(
+        "simulated runs of a fast probe",
+        runs=FAST_RUNS,
+        **{f"{name}_before": value for name, value in before.items()},
+        **{f"{name}_after": value for name, value in after.items()},
+    )
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+    assert after["resident_bytes"] - before["resident_bytes"] < FAST_GROWTH_BYTES_MAX
 
 
 @pytest.mark.timeout(TIMEOUT_S)
