@@ -117,6 +117,8 @@ def test_invalid_silences_are_refused(server, parts):
         ({"match": {str(n): "x" for n in range(21)}}, "1 to 20 labels"),
         ({"ends_ns": "late"}, "a start and an end"),
         ({"ends_ns": 1}, "must end after"),
+        ({"ends_ns": 2**70}, "between 1970 and 2100"),
+        ({"starts_ns": -1}, "between 1970 and 2100."[:-1]),
         ({"comment": " "}, "a comment"),
         ({"comment": "x" * 501}, "500 characters"),
     ]
@@ -129,9 +131,17 @@ def test_invalid_silences_are_refused(server, parts):
 
 def test_malformed_requests_are_answered_with_an_error(server):
     lines = [b"", b"\n", b"[]\n", b"{}\n", b"nonsense\n", b'{"do":"probe"}\n', b"\xff" * 99 + b"\n"]
+    # This ended the thread of the socket.
+    lines += [b"[" * 60_000 + b"\n", b'{"do":' + b"[" * 60_000 + b"\n"]
     answers = [sent(server, line).get("error", "") for line in lines]
     assert [text for text in answers if "unknown request" not in text] == []
     assert request_to(server, do="silences") == {"answer": []}
+
+
+def test_infinite_time_of_a_row_is_rejected(server):
+    row = '{"measurement": "sweep", "tags": {}, "fields": {"batch": 1}, "time_ns": 1e999}'
+    line = f'{{"do": "keep", "store": "{server.path}", "rows": [{row}]}}\n'.encode()
+    assert "not a row of a sweep" in sent(server, line)["error"]
 
 
 def test_oversized_request_is_rejected(server):
@@ -210,6 +220,8 @@ def test_rows_other_than_of_a_sweep_are_rejected(server, parts):
         [sweep_row(fields={"odd": 1})],
         [sweep_row(tags=None)],
         [sweep_row()] * 65,
+        [sweep_row(time_ns=1e300)],
+        [sweep_row(fields={"batch": [[]]})],
     ]
     here = str(parts.store_path)
     answers = [request_to(server, do="keep", store=here, rows=rows) for rows in table]

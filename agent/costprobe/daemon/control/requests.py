@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from costprobe.core.incident import Silence, silence_document
-from costprobe.core.records import Point
+from costprobe.core.printable import one_line
+from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
 from costprobe.daemon.control.server import Handler
 from costprobe.daemon.runtime import Runtime
@@ -15,6 +16,8 @@ from costprobe.daemon.runtime import Runtime
 MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20
 MAX_ROWS = 64
+# 2100-01-01, the last instant that dates of the command line can name.
+END_OF_TIME_NS = 4_102_444_800 * NS_PER_S
 
 
 class ControlRequests:
@@ -112,7 +115,7 @@ def sweep_rows(request: Mapping[str, Any]) -> list[Point]:
         raise ValueError(f"a sweep has 1 to {MAX_ROWS} rows")
     try:
         return [_sweep_row(row) for row in rows]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a row of a sweep: {error}") from error
 
 
@@ -128,13 +131,15 @@ def silence_of(request: Mapping[str, Any]) -> Silence:
     times = [request.get(name) for name in ("starts_ns", "ends_ns")]
     if not all(isinstance(time_ns, int) for time_ns in times):
         raise ValueError("a silence has a start and an end")
-    texts = [str(request.get(name, "")) for name in ("id", "comment", "author")]
+    texts = [one_line(str(request.get(name, ""))) for name in ("id", "comment", "author")]
     patterns = {str(name): str(pattern) for name, pattern in match.items()}
     if any(len(text) > MAX_TEXT_CHARS for text in [*texts, *patterns, *patterns.values()]):
         raise ValueError(f"a text of a silence has at most {MAX_TEXT_CHARS} characters")
     if not texts[0] or not texts[1].strip():
         raise ValueError("a silence has an id and a comment")
     starts_ns, ends_ns = (int(time_ns or 0) for time_ns in times)
+    if not 0 <= starts_ns <= ends_ns <= END_OF_TIME_NS:
+        raise ValueError("a silence must end after its start, between 1970 and 2100")
     return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
 
 
@@ -142,7 +147,10 @@ def _sweep_row(row: Mapping[str, Any]) -> Point:
     if row["measurement"] != "sweep":
         raise ValueError(f"rows of {row['measurement']} are written by the daemon only")
     tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
-    return make_point("sweep", tags, row["fields"], int(row["time_ns"]))
+    time_ns = int(row["time_ns"])
+    if not 0 <= time_ns <= END_OF_TIME_NS:
+        raise ValueError("a row is of a time between 1970 and 2100")
+    return make_point("sweep", tags, row["fields"], time_ns)
 
 
 def _is_about(request: Mapping[str, Any], store: Path) -> bool:
