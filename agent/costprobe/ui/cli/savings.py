@@ -29,7 +29,7 @@ SHOWN = 3
     examples=(
         "costprobe savings  # what would cost less, from the last 30 days",
         "costprobe savings --reserved 1y=40% --reserved 3y=60%  # and with reservations at a discount",
-        "costprobe savings --plans plans.toml --model ranker  # with offers, one model only",
+        "costprobe savings --plans plans.toml --service chat  # with offers, one service only",
     ),
 )
 @click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
