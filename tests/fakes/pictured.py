@@ -296,7 +296,7 @@ _CAUSE = (
     " 96 % of it is time per inference"
 )
 _DRIFT = "cost per inference of encoder on gpu0: +8.4 % since 09:40 UTC"
-_BUDGET = "budget chat: the forecast for November 2026 is above the $1650 that are planned"
+_BUDGET = "budget chat: the forecast for November 2026 is above the $1,650 that are planned"
 
 
 def _events():
