@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -211,3 +212,18 @@ def test_only_the_filter_prints():
 def test_json_is_printable_in_every_command():
     """json.dumps escapes all that is not ASCII."""
     assert json.dumps(ESCAPES).replace("\x7f", "").isprintable()
+
+
+def test_damaged_rows_end_a_command_with_one_line(configured, tmp_path):
+    store = tmp_path / "costprobe.db"
+    shutil.copy(configured.with_name("costprobe.db"), store)
+    path = tmp_path / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{store}"\n')
+    for fields in ("x=[[", "x=1e999,y=", b"\xff\x00"):
+        with closing(sqlite3.connect(store)) as connection, connection:
+            connection.execute("UPDATE points SET fields = ?", (fields,))
+        for arguments in (("export", "--format", "csv"), ("compare",), ("price", "history")):
+            result = CliRunner().invoke(main, ["-c", str(path), *arguments])
+            assert isinstance(result.exception, SystemExit), result.exception
+            assert "is damaged" in result.output
+            assert len(result.output.splitlines()) <= 2

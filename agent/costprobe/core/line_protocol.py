@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
+from costprobe.core.bounded import UnusableInputError
 from costprobe.core.records import FieldValue, Point
 
 NAME_CHARS_MAX = 512
@@ -152,8 +153,11 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
     """Return the fields of a text that `field_set` rendered.
 
     Raises:
-        ValueError: The text is not a field set.
+        UnusableInputError: The text is not a field set.
     """
+    if not isinstance(text, str):
+        # SQLite stores any type in any column.
+        raise UnusableInputError("no field set: not text")
     return dict(_parsed(text))
 
 
@@ -186,9 +190,10 @@ def number_reader(field: str) -> Callable[[str], float | None]:
 def _number(text: str) -> float | None:
     """Parse a rendered value; None if it is not a number."""
     try:
-        return float(text.removesuffix("i"))
+        value = float(text.removesuffix("i"))
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:
@@ -196,7 +201,7 @@ def _parsed(text: str) -> Iterator[tuple[str, FieldValue]]:
     while position < len(text):
         match = _FIELD.match(text, position)
         if match is None or match.lastgroup is None:
-            raise ValueError(f"no field set at character {position}: {text[position:][:40]!r}")
+            raise UnusableInputError(f"no field set at character {position}")
         yield _unescaped(match[1]), _parse_value(match.lastgroup, match[match.lastgroup])
         position = match.end()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from costprobe.core.bounded import UnusableInputError
 from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
 
 if TYPE_CHECKING:  # the import takes longer than the commands that need no store
@@ -135,5 +136,10 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
         yield reader
     except StoreError as error:
         raise click.ClickException(str(error)) from error
+    except UnusableInputError as error:
+        damaged = (
+            f"{place.store_path}: a row in it is damaged ({error}); check it: costprobe store check"
+        )
+        raise click.ClickException(damaged) from error
     finally:
         reader.close()
