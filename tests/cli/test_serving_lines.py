@@ -24,8 +24,8 @@ LAST = {
     "problems": [],
     "cost_problems": [],
     "missing": [],
+    "currency": "USD",
     "cost": {
-        "currency": "USD",
         "cost_total": 0.5,
         "cost_per_request": 0.0004,
         "cost_per_inference": 0.0004,
@@ -116,12 +116,12 @@ def test_service_faults_are_shown():
         "energy": None,
         "problems": ["http://x: away"],
         "restarts": 2,
-        "rolling": {},
     }
     lines = service_lines(service(last=last, fault="http://x: away", missing=["vllm:a"]))
     text = "\n".join(lines)
     assert "counters reset 2 times" in text
     assert "no cost: http://x: away" in text
+    assert "rolling 1h: $0.4 per 1,000" in text
     assert "missing counter: vllm:a" in text
     assert lines[-1] == "  FAULT  service chat cannot be read: http://x: away"
     assert "no window is complete yet" in service_lines(service(last=None))[0]

@@ -264,10 +264,10 @@ def window_document(
         "problems": list(cost.problems),
         "cost_problems": [problem for problem in cost.problems if problem not in window.problems],
         "missing": list(window.missing),
+        "currency": currency or None,
         "cost": None
         if total is None
         else {
-            "currency": currency,
             "cost_total": float(total.cost),
             "cost_per_request": total.per_request,
             "cost_per_inference": total.per_inference,

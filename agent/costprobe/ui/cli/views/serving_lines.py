@@ -46,7 +46,7 @@ def _served(last: dict[str, Any]) -> str:
 
 def _cost(last: dict[str, Any]) -> str:
     cost = last["cost"]
-    currency = cost["currency"]
+    currency = last["currency"] or ""
     parts = [f"cost {money(cost['cost_total'], currency)}"]
     if cost["cost_per_request"] is not None:
         parts.append(f"{per_thousand(cost['cost_per_request'], currency)} requests")
@@ -87,6 +87,6 @@ def _rolling(last: dict[str, Any]) -> list[str]:
         if per_inference is not None:
             coverage = rolling[f"rolling_{window}_coverage"]
             covered = "" if coverage >= HALF else f"; {coverage:.0%} covered"
-            per_1000 = per_thousand(per_inference, last["cost"]["currency"])
+            per_1000 = per_thousand(per_inference, last["currency"] or "")
             lines.append(f"         rolling {window}: {per_1000}{covered}")
     return lines
