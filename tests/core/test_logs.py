@@ -202,6 +202,17 @@ def test_traceback_is_masked_and_bounded(logger, kept):
     assert len(text) < MESSAGE_CHARS_MAX + 100
 
 
+def test_warning_of_a_library_is_one_line_without_a_traceback(kept):
+    """As urllib3's of headers that it cannot parse; an error of the program keeps its traceback."""
+    log = Log(kept, Redactor(()))
+    error = UserWarning("[MissingHeaderBodySeparatorDefect()]")
+    for name in ("urllib3.connection", "costprobe.app.x"):
+        values = {"name": name, "levelno": logging.WARNING, "msg": f"of {name}"}
+        log.handle(logging.makeLogRecord({**values, "exc_info": (UserWarning, error, None)}))
+    log.close()
+    assert ["\n" in text for text in kept.texts] == [False, True]
+
+
 def test_failed_disk_or_server_is_one_line_without_a_traceback(logger, kept):
     for error in (OSError(28, "No space left"), RetryLater("no response"), sqlite3.Error("full")):
         try:

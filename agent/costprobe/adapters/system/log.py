@@ -151,8 +151,10 @@ class Log(logging.Handler):
             # logging.raiseExceptions would print the arguments, without masking secrets.
             text = f"a message does not fit its arguments: {record.msg}"
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, _OUTSIDE):
-            # A disk or a server failed: where in the program says nothing.
+        is_of_library = not record.name.startswith(_PACKAGE) and record.levelno < logging.ERROR
+        if isinstance(error, _OUTSIDE) or (error is not None and is_of_library):
+            # A disk or a server failed, or a library warns of an answer that it cannot read: where
+            # in the program says nothing.
             text += f": {type(error).__name__}: {error}"
         elif record.exc_info and error is not None:
             text += "\n" + self._tracebacks.formatException(record.exc_info)
