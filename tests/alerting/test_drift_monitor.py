@@ -127,6 +127,21 @@ def test_ramp_is_reported_again_when_it_continues():
     assert further[-1].level_pct == pytest.approx(12, abs=3)
 
 
+def test_further_shift_names_a_cause_that_shows_later():
+    """The clock of a ramp is within its noise at first."""
+    series = Series()
+    jitter = random.Random(1)
+    for index in range(3 * QUIET):
+        share = max(0.0, (index - 2 * QUIET) / QUIET)
+        clock_mhz = 1980 * (1 - 0.2 * share) + jitter.gauss(0, 120)
+        series.run(slow=1 / (1 - 0.2 * share), sm_clock_mhz=clock_mhz)
+    first, *further = series.of("drift", "cost")
+    assert first.cause == "unknown"
+    assert further[-1].cause == "clock"
+    assert "shifted further" in further[-1].detail
+    assert "nvidia-smi -q -d CLOCK" in further[-1].detail
+
+
 def test_drift_is_measured_from_the_level_of_the_last_drift():
     """A level held for more than a day is the reference, even after a longer earlier level."""
     series = Series(every_ns=3 * EVERY_NS)

@@ -33,6 +33,8 @@ MIN_RUNS_BEFORE = 3
 CHANGES_MAX = 100
 # Runs around the start of a drift that locate it and its signals.
 AROUND_RUNS = 24
+# The latest runs represent the level after: that of a ramp is not its mean.
+LATEST_RUNS = 24
 # A change of software may precede its effect by so many runs; a signal may follow by LATER_RUNS.
 SOFTWARE_RUNS = 6
 LATER_RUNS = 1
@@ -119,11 +121,12 @@ def _causes(
     earliest = around[max(0, first - SOFTWARE_RUNS - 1)]
     events = newest("event", earliest.time_ns + 1, around[-1].time_ns + 1, CHANGES_MAX)
     old, new = _software(events, earliest, around[last], around[-1])
+    latest = after[-LATEST_RUNS:]
     compared = Comparison(
         conditions(before, old),
-        conditions(after, new),
+        conditions(latest, new),
         sign,
-        math.log(factors(after).time_s / factors(before).time_s),
+        math.log(factors(latest).time_s / factors(before).time_s),
     )
     batches = [run.batch for run in around[last + 1 :]]
     if around[last].batch == around[split - 1].batch and batches:
@@ -167,8 +170,8 @@ def _money(before: Sequence[DetectionRun], after: Sequence[DetectionRun], now_ns
         before_prices = factors([run for run in runs if run.time_ns < at_ns] or before)
         after_prices = factors([run for run in runs if run.time_ns >= at_ns])
     old = _at(factors(before), before_prices)
-    constant = _at(factors(after), before_prices)
-    new = _at(factors(after), after_prices)
+    constant = _at(factors(after[-LATEST_RUNS:]), before_prices)
+    new = _at(factors(after[-LATEST_RUNS:]), after_prices)
     if old.cost <= 0 or constant.cost <= 0:
         return ""
     currency = after[-1].currency

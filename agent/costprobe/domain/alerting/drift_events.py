@@ -62,23 +62,31 @@ def drift_event(
     )
 
 
-def further_shift_event(time_ns: int, log_shift: float, key: Key) -> Event:
+def further_shift_event(
+    time_ns: int, log_shift: float, key: Key, explained: tuple[str, str]
+) -> Event:
     """Return the event of a drift that grew.
 
     Args:
         time_ns: UTC in ns.
         log_shift: Its distance from the level before it, in log units.
         key: Its series.
+        explained: Its cause since it began, from `cause_of`.
     """
     device, probe, metric = key
     pct = math.expm1(log_shift) * 100
+    title = f"{WORDS[metric]} of {probe} on {device} shifted further, to {pct:+.1f} %"
+    cause, sentence = explained
     return Event(
         kind="drift",
         severity=_severity(log_shift, metric),
-        title=f"{WORDS[metric]} of {probe} on {device} shifted further, to {pct:+.1f} %",
+        title=title,
         time_ns=time_ns,
+        # Without a cause of its own it has that of the drift.
+        detail="" if cause == "unknown" else f"{title}: {sentence}",
         device=device,
         subject={"probe": probe},
+        cause="" if cause == "unknown" else cause,
         metric=metric,
         level_pct=pct,
     )

@@ -45,6 +45,7 @@ class MonitoredSeries:
         reported_shift: Its distance from `base`, in log units.
         since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
             the first.
+        began_ns: Start of the current drift, which may have grown since, UTC in ns.
         pending: An anomaly that is a step if the next value confirms it.
         contended: Whether others used the device in each of the last RECENT_RUNS runs.
     """
@@ -54,6 +55,7 @@ class MonitoredSeries:
     reported_ns: int = 0
     reported_shift: float = 0.0
     since_ns: int = 0
+    began_ns: int = 0
     pending: tuple[Finding, Event] | None = None
     contended: tuple[bool, ...] = ()
 
@@ -69,10 +71,9 @@ class MonitoredSeries:
         """Shift stored instants after a wall-clock step."""
         self.detector.clock_was_stepped(step)
         if self.since_ns:
-            self.reported_ns, self.since_ns = (
-                step.of_ns(self.reported_ns),
-                step.of_ns(self.since_ns),
-            )
+            self.reported_ns = step.of_ns(self.reported_ns)
+            self.since_ns = step.of_ns(self.since_ns)
+            self.began_ns = step.of_ns(self.began_ns)
 
 
 class DriftMonitor:
@@ -133,6 +134,7 @@ class DriftMonitor:
                 "reported_ns": series.reported_ns,
                 "reported_shift": series.reported_shift,
                 "since_ns": series.since_ns,
+                "began_ns": series.began_ns,
                 "contended": list(series.contended),
             }
             for (device, probe, metric), series in list(self._series.items())
@@ -155,6 +157,7 @@ class DriftMonitor:
                     document["reported_ns"],
                     document["reported_shift"],
                     document["since_ns"],
+                    document["began_ns"],
                     contended=tuple(map(bool, document.get("contended", ()))),
                 )
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -203,7 +206,13 @@ class DriftMonitor:
             return []
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         series.since_ns = point.time_ns
-        return [further_shift_event(point.time_ns, log_shift, key)]
+        levels = math.exp(base), math.exp(series.detector.level)
+        finding = Finding(
+            "drift", point.time_ns / NS_PER_S, series.began_ns / NS_PER_S, *levels, log_shift
+        )
+        levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
+        explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
+        return [further_shift_event(point.time_ns, log_shift, key, explained)]
 
     def _drift_events(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -211,6 +220,7 @@ class DriftMonitor:
         """Return the event of a drift or of its reversal; none for a small one of energy alone."""
         if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
             series.base = math.log(finding.before)
+            series.began_ns = round(finding.since_s * NS_PER_S)
         log_shift = math.log(finding.after) - series.base
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         level_since_ns = series.since_ns

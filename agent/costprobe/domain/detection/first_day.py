@@ -2,9 +2,8 @@
 
 A change that persists cannot be told from a daily pattern by its first day. Therefore the first day
 lasts until values of the second can be compared with those at the same time of the first: a pattern
-is the same, a persistent shift is not. An excursion, which returns within the day, is a pattern only
-if the smooth profile describes the day better than three levels do; both are compared by the
-Bayesian information criterion (Schwarz, "Estimating the dimension of a model", 1978).
+is the same, a persistent shift is not. An excursion, which returns within the day, is no pattern
+either (`excursion`).
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
+from costprobe.domain.detection.excursion import is_excursion
 from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, slot_of
 
 # The day ends at this coverage, or after LONGEST_S.
@@ -40,12 +40,6 @@ LARGEST_PHI = 0.85
 # Standard error of a median over that of a mean.
 MEDIAN_ERROR = 1.25
 LEAST_NOISE = 1e-4
-# Longest excursion as a share of the day; working hours are longer.
-LONGEST_EXCURSION = 0.25
-OUTLIER_SIGMAS = 4.0
-# Degrees of freedom: two levels, start and end; two amplitudes and phases, and a level.
-EXCURSION_FREEDOM = 4
-HARMONICS_FREEDOM = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +287,7 @@ class FirstDay:
             ]
             values, smooth = zip(*day, strict=True)
             variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
-            if _is_excursion(values, smooth, variance, profile.freedom):
+            if is_excursion(values, smooth, variance, profile.freedom):
                 profile.doubt()
         return profile
 
@@ -326,61 +320,3 @@ def noise_of(values: Sequence[float]) -> tuple[float, float]:
         return 0.0, 0.0
     phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
     return lag1 / math.sqrt(2 * (1 - phi)), phi
-
-
-def _is_excursion(
-    values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
-) -> bool:
-    """Return whether one excursion from a level describes a day better than a pattern does.
-
-    Args:
-        values: Values of the day.
-        smooth: The smooth profile at the same times.
-        variance: Long-run variance of the noise.
-        freedom: Degrees of freedom of the smooth profile.
-    """
-    limit = OUTLIER_SIGMAS * math.sqrt(variance)
-    # Without the outliers, which no model describes.
-    values = [
-        pattern + max(-limit, min(limit, value - pattern))
-        for value, pattern in zip(values, smooth, strict=True)
-    ]
-    count = len(values)
-    mean = sum(values) / count
-    values = [value - mean for value in values]
-    whole = sum(value * value for value in values)
-    of_profile = sum(
-        (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
-    )
-    harmonics = _explained_by_harmonics(values)
-    price = variance * math.log(count)
-    pattern = min(of_profile + freedom * price, whole - harmonics + HARMONICS_FREEDOM * price)
-    return whole - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
-
-
-def _explained_by_excursion(values: Sequence[float]) -> float:
-    """Return the largest sum of squares that one excursion explains of values with mean 0."""
-    sums = [0.0, *accumulate(values)]
-    count = len(values)
-    best = 0.0
-    for length in range(1, int(count * LONGEST_EXCURSION) + 1):
-        weight = 1 / length + 1 / (count - length)
-        largest = max(
-            abs(sums[first + length] - sums[first]) for first in range(count - length + 1)
-        )
-        best = max(best, largest * largest * weight)
-    return best
-
-
-def _explained_by_harmonics(values: Sequence[float]) -> float:
-    """Return the sum of squares that the first two harmonics of a day explain."""
-    count = len(values)
-    explained = 0.0
-    for harmonic in (1, 2):
-        for wave in (math.cos, math.sin):
-            product = sum(
-                value * wave(2 * math.pi * harmonic * index / count)
-                for index, value in enumerate(values)
-            )
-            explained += 2 * product * product / count
-    return explained
