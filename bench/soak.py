@@ -28,7 +28,7 @@ def run(arguments: list[str], path: Path) -> int:
     """Run pytest and return its exit code; each case appends a line to the file."""
     share = os.environ.get("COSTPROBE_SOAK") or "1"
     env = {**os.environ, "COSTPROBE_SOAK": share, "COSTPROBE_SOAK_FIGURES": str(path)}
-    command = [sys.executable, "-m", "pytest", *CASES, *arguments]
+    command = [sys.executable, "-m", "pytest", "-m", "not gpu", *CASES, *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
