@@ -7,14 +7,14 @@ import pytest
 from costprobe.core.clock import SystemClock
 from engines import soak
 from engines.environment import running
-from engines.kserve import KServe
-from engines.litellm import LiteLlm
-from engines.llamacpp import LlamaCpp
-from engines.mlserver import MlServer
-from engines.torchserve import TorchServe
-from engines.transformers_serve import TransformersServe
-from engines.triton import Triton
-from engines.vllm import Vllm
+from engines.run_kserve import KServe
+from engines.run_litellm import LiteLlm
+from engines.run_llamacpp import LlamaCpp
+from engines.run_mlserver import MlServer
+from engines.run_torchserve import TorchServe
+from engines.run_transformers import TransformersServe
+from engines.run_triton import Triton
+from engines.run_vllm import Vllm
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml, require_gcc
 

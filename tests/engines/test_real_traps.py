@@ -6,8 +6,8 @@ import pytest
 from costprobe.core.clock import SystemClock
 from engines import soak
 from engines.environment import running
-from engines.kserve import KServe
-from engines.triton import CACHED, Triton
+from engines.run_kserve import KServe
+from engines.run_triton import CACHED, Triton
 from fakes.daemon import DaemonProcess
 from fakes.servers import get
 
