@@ -143,6 +143,19 @@ def test_owned_devices_break_even():
     assert found.saving_per_month == Decimal("1460.00")
 
 
+def test_leaving_a_reservation_saves_only_when_it_ends():
+    reserved = price("2", "reserved")
+    past = history(
+        device(util_of=lambda _: 15.0),
+        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
+        prices={"gpu0": [reserved], "cpu": [price(CPU)]},
+        probes=[probe(figures(1, 10.0)), probe(figures(1, 20.0), on="cpu")],
+    )
+    (found,) = answer(past).supplies
+    assert found.saving_per_month == Decimal("1168.00")
+    assert found.assumptions[0] == "the devices of now are given back: until then they are paid too"
+
+
 def test_interruptions_of_spot_devices_cost_lost_work():
     # 1.00 an hour, and 10 times a month 7.3 h are lost: a tenth of the month is paid twice.
     spot = price("1", "spot", interruptions_per_month=10.0, recovery_s=7.3 * 3600)

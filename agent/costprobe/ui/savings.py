@@ -87,7 +87,7 @@ def _supply(supply: Supply) -> dict[str, Any]:
             "refused_requests_per_week": held_out.refused_per_week,
             "refused_requests_per_week_max": held_out.refused_per_week_max,
         },
-        "assumptions": supply.assumptions,
+        "assumptions": list(supply.assumptions),
     }
 
 

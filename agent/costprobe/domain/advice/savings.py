@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from costprobe.core.units import HOUR_S
+from costprobe.domain.advice.choices import action_of, assumptions_of, choices_of
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.placements import MeasuredWorkload, measured_workloads
 from costprobe.domain.advice.supply import (
-    HEADROOM,
     Choice,
-    DevicePrice,
     HeldOut,
     MonthlyCost,
     Placement,
     break_even_share,
     interval,
     monthly_cost,
-    scaled_counts,
     tested,
-    with_base,
 )
-from costprobe.domain.advice.switched_off import idle_blocks, words_of
 from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, WorkloadHistory
 from costprobe.domain.costing.money import exact
 
@@ -55,6 +51,7 @@ class Supply:
             the present one by the hour; None for other prices.
         months_to_break_even: Until the purchase price of owned devices is saved; None if never, or
             if nothing is bought.
+        assumptions: What the cost rests on and was not measured.
     """
 
     choice: Choice
@@ -70,6 +67,7 @@ class Supply:
     held_out: HeldOut | None
     break_even_share: Decimal | None
     months_to_break_even: float | None
+    assumptions: tuple[str, ...]
 
     @property
     def cash(self) -> Decimal:
@@ -77,11 +75,6 @@ class Supply:
         base = self.choice.base_price
         bought = self.choice.count * self.choice.price.cash
         return bought + (self.choice.base * base.cash if base else Decimal(0))
-
-    @property
-    def assumptions(self) -> list[str]:
-        """What the cost rests on and was not measured."""
-        return [*_assumptions(self.choice)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +132,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     supplies, rejected = [], []
     least = max(_CENT, now.total * LEAST_SHARE)
-    for choice in _choices(workload, measured.placements, history.prices, fit, held_out):
+    for choice in choices_of(workload, measured.placements, history.prices, fit, held_out):
         cost = monthly_cost(workload, choice)
         if choice.price.rate.currency != currency or cost.total is None:
             if cost.total is None:
@@ -181,47 +174,6 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
     return currency, []
 
 
-def _choices(
-    workload: WorkloadHistory,
-    placements: Sequence[Placement],
-    prices: Mapping[str, Sequence[DevicePrice]],
-    fit: Mapping[int, HourLoad],
-    held_out: Mapping[int, HourLoad],
-) -> Iterator[Choice]:
-    """Yield every combination of placement, schedule and price."""
-    peak = max(hour.peak for hour in fit.values())
-    blocks = idle_blocks(fit, held_out, workload.zone)
-    off = {slot for block in blocks for slot in block.hours_of_week}
-    for placement in placements:
-        count = placement.needed(peak)
-        schedules = [("", (count,) * HOURS_A_WEEK)]
-        if count > 1 and not placement.is_indivisible:
-            scaled = scaled_counts(fit, workload, placement)
-            if min(scaled) < count:
-                schedules.append(("scaled by the hour of the week", scaled))
-        if off:
-            words = f"off {words_of(blocks)}"
-            for title, counts in list(schedules):
-                kept = tuple(0 if slot in off else n for slot, n in enumerate(counts))
-                schedules.append((f"{title}, {words}" if title else words, kept))
-        priced = prices.get(placement.device, ())
-        for title, counts in schedules:
-            for price in priced:
-                if price.is_always_paid and title and not price.electricity_per_j:
-                    continue
-                choice = Choice(placement, counts, price, schedule=title)
-                yield choice
-                if price.is_always_paid:
-                    continue
-                mixed = (with_base(choice, base) for base in priced if _may_mix(base, price))
-                yield from (found for found in mixed if found is not None)
-
-
-def _may_mix(base: DevicePrice, price: DevicePrice) -> bool:
-    same = base.rate.currency == price.rate.currency
-    return base.is_always_paid and same and base.electricity_per_j == price.electricity_per_j
-
-
 def _supply(
     history: History,
     workload: WorkloadHistory,
@@ -239,7 +191,7 @@ def _supply(
     peak = workload.peak
     return Supply(
         choice=choice,
-        action=_action(choice),
+        action=action_of(choice),
         cost_per_month=_cents(total),
         electricity_per_month=None if cost.electricity is None else _cents(cost.electricity),
         energy_kwh_per_month=cost.energy_kwh,
@@ -251,6 +203,7 @@ def _supply(
         held_out=tested(held_out, workload, choice) if held_out else None,
         break_even_share=_break_even_share(history, workload, choice),
         months_to_break_even=_break_even(choice, total_before, cost),
+        assumptions=tuple(assumptions_of(choice, history.prices[workload.devices[0]][0])),
     )
 
 
@@ -287,52 +240,6 @@ def _failed(supply: Supply) -> str:
         f"too small in {held_out.hours_short} of the last {held_out.hours} hours, from which it was"
         " not decided"
     )
-
-
-def _action(choice: Choice) -> str:
-    placement, count = choice.placement, choice.count
-    if placement.held and count < placement.held:
-        words = f"{count} of {placement.words}"
-    else:
-        words = placement.words if placement.held or count == 1 else f"{count} x {placement.words}"
-    parts = [words, choice.schedule]
-    if choice.base_price is not None:
-        others = f", the rest {choice.price.words}" if choice.base < choice.count else ""
-        parts.append(f"{choice.base} {choice.base_price.words}{others}")
-    else:
-        parts.append(choice.price.words)
-    return "; ".join(part for part in parts if part)
-
-
-def _assumptions(choice: Choice) -> Iterator[str]:
-    placement = choice.placement
-    if placement.evidence:
-        yield f"the devices run only this model, measured by {placement.evidence}"
-    if not placement.held:
-        yield f"{HEADROOM:.0%} of the capacity is free at the highest minute"
-    elif choice.count < placement.held:
-        yield (
-            f"{HEADROOM:.0%} of the capacity is free at the highest minute, and the load of several"
-            " devices can share one"
-        )
-    if choice.schedule.startswith("scaled"):
-        yield "devices start before the hour in which they are needed"
-    if 0 in choice.counts:
-        yield "no service must be available in the hours off"
-    for price in (choice.price, choice.base_price):
-        if price is not None and price.is_always_paid and price.rate.plan == "reserved":
-            yield "the devices are needed for the whole term"
-        if (
-            price is not None
-            and price.rate.plan == "spot"
-            and price.interruptions_per_month is None
-        ):
-            yield "interruptions cost nothing: set interruptions_per_month and recovery in the plan"
-        if price is not None and price.interruptions_per_month:
-            yield (
-                f"{price.interruptions_per_month:g} interruptions a month, each losing"
-                f" {price.recovery_s:g} s of work"
-            )
 
 
 def _watts_needed(placement: Placement) -> str:

@@ -250,39 +250,6 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
     )
 
 
-def scaled_counts(
-    hours: Mapping[int, HourLoad], workload: WorkloadHistory, placement: Placement
-) -> tuple[int, ...]:
-    """Return the devices that each hour of the week needed at its highest minute, at least one."""
-    everywhere = placement.needed(max(hour.peak for hour in hours.values()))
-    peaks: dict[int, float] = {}
-    for number, hour in hours.items():
-        slot = hour_of_week(number, workload.zone)
-        peaks[slot] = max(peaks.get(slot, 0.0), hour.peak)
-    return tuple(
-        placement.needed(peaks[slot]) if slot in peaks else everywhere
-        for slot in range(HOURS_A_WEEK)
-    )
-
-
-def with_base(choice: Choice, base_price: DevicePrice) -> Choice | None:
-    """Return a choice of which a part is paid in every hour; None if none of it is best, or all.
-
-    The base is the number of devices at which k x fixed price + the remaining device-hours x hourly
-    price is lowest over the hours of the week.
-    """
-
-    def cost(base: int) -> Decimal:
-        uncovered = sum(max(0, count - base) for count in choice.counts)
-        hourly = choice.price.rate.per_hour * uncovered / HOURS_A_WEEK
-        return base * base_price.rate.per_hour + hourly
-
-    base = min(range(choice.count + 1), key=cost)
-    if base in (0, choice.count):
-        return None
-    return Choice(choice.placement, choice.counts, choice.price, base, base_price, choice.schedule)
-
-
 def break_even_share(
     fixed_per_hour: Decimal,
     on_demand_per_hour: Decimal,
