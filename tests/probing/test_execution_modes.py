@@ -96,8 +96,12 @@ def test_worker_has_the_lowest_priority(kept):
 
 
 def test_neighbour_on_every_processor_marks_a_run_as_contended():
-    loop = [sys.executable, "-c", "while True: pass"]
-    neighbours = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
+    # Pinned, because the scheduler would leave a processor to a probe that is pinned to it.
+    loop = "import os\nos.sched_setaffinity(0, [{}])\nwhile True: pass"
+    neighbours = [
+        subprocess.Popen([sys.executable, "-c", loop.format(processor)])
+        for processor in os.sched_getaffinity(0)
+    ]
     try:
         # More passes than fit: the run lasts as long as it may.
         result = run(min_samples=100_000, sample_cap_s=1.0).result
