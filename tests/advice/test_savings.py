@@ -139,8 +139,23 @@ def test_owned_devices_break_even():
     owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
     past = history(device(util_of=lambda _: 90.0), prices={"gpu0": [price(), owned]})
     (found,) = answer(past).supplies
-    assert (found.cash, found.months_to_break_even) == (8760, 4.0)
+    assert (found.choice.cash, found.months_to_break_even) == (8760, 4.0)
     assert found.saving_per_month == Decimal("1460.00")
+
+
+def test_owned_base_load_breaks_even_too():
+    # One owned device for the base at 438 a month to run, the rest on demand for 60 of 168 h: 938.57.
+    # Now 5,256: 8,760 / (5,256 - 438 - 938.57) = 2.26 months.
+    def busy(hour):
+        return 80.0 if office(hour) else 30.0
+
+    owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
+    prices = [price(), owned]
+    devices = [device(name, busy, days=28) for name in ("gpu0", "gpu1")]
+    past = history(*devices, prices={"gpu0": prices, "gpu1": prices}, zone=UTC)
+    (mixed,) = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.base_price is owned]
+    assert mixed.choice.cash == 8760
+    assert round(mixed.months_to_break_even, 2) == 2.26
 
 
 def test_leaving_a_reservation_saves_only_when_it_ends():

@@ -1,4 +1,4 @@
-"""In the first day of a series a persistent step is told from a daily pattern."""
+"""In the first day of a series a persistent step is distinguished from a daily pattern."""
 
 import random
 

@@ -1,5 +1,6 @@
 """What the tests need to know of an engine."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from engines.environment import environment, lock
@@ -9,7 +10,7 @@ from fakes.servers import free_port
 MODELS = Path(__file__).parent / "models"
 
 
-class Engine:
+class Engine(ABC):
     """A real engine with a tiny model of random weights.
 
     Attributes:
@@ -49,25 +50,25 @@ class Engine:
         """Return the keys of a probe of it; None if it has no API that is probed."""
         return
 
+    @abstractmethod
     def command(self):
         """Return its command line."""
-        raise NotImplementedError
 
     def env(self):
         """Return its environment variables."""
         return {}
 
+    @abstractmethod
     def warm_up(self):
         """Make the first calls, which are slow; return the client's tally."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self):
         """Send a known load with answers, errors and aborted calls; return the client's tally."""
-        raise NotImplementedError
 
+    @abstractmethod
     def timed(self):
         """Send one call as the probe does; return the client's tally."""
-        raise NotImplementedError
 
     def expected(self, tally):
         """Return what the engine should count of a tally, as the lowest and highest value."""

@@ -74,7 +74,7 @@ def _supply(supply: Supply) -> dict[str, Any]:
         "saving_high_per_month": supply.saving_high,
         "capacity_share": supply.capacity_share,
         "latency_p50_ms": choice.placement.latency_p50_ms,
-        "purchase_price": str(supply.cash),
+        "purchase_price": str(choice.cash),
         "break_even_share": None
         if supply.break_even_share is None
         else float(supply.break_even_share),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from costprobe.core.units import HOUR_S
+from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.advice.choices import action_of, assumptions_of, choices_of
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.placements import MeasuredWorkload, measured_workloads
@@ -68,13 +68,6 @@ class Supply:
     break_even_share: Decimal | None
     months_to_break_even: float | None
     assumptions: tuple[str, ...]
-
-    @property
-    def cash(self) -> Decimal:
-        """Purchase price of the devices to buy."""
-        base = self.choice.base_price
-        bought = self.choice.count * self.choice.price.cash
-        return bought + (self.choice.base * base.cash if base else Decimal(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +216,16 @@ def _break_even_share(
 
 def _break_even(choice: Choice, before: Decimal, cost: MonthlyCost) -> float | None:
     """Return cash / (cost now - running cost), because depreciation is not paid a second time."""
-    price = choice.price
-    if not price.cash:
-        return None
-    running = choice.count * price.running_per_month + (cost.electricity or Decimal(0))
-    saved = before - running
-    return float(choice.count * price.cash / saved) if saved > 0 else None
+    depreciation = sum(
+        (
+            count * (MONTH_H * price.rate.per_hour - price.running_per_month)
+            for count, price in choice.always_paid
+            if price.cash
+        ),
+        Decimal(0),
+    )
+    saved = before - (cost.hardware + (cost.electricity or 0) - depreciation)
+    return float(choice.cash / saved) if choice.cash and saved > 0 else None
 
 
 def _failed(supply: Supply) -> str:

@@ -123,6 +123,17 @@ class Choice:
         """Largest number of devices."""
         return max(self.counts)
 
+    @property
+    def always_paid(self) -> list[tuple[int, DevicePrice]]:
+        """Numbers of devices that are paid for in every hour, with their prices."""
+        paid = [(self.count, self.price)] if self.price.is_always_paid else []
+        return paid if self.base_price is None else [*paid, (self.base, self.base_price)]
+
+    @property
+    def cash(self) -> Decimal:
+        """Purchase price of the devices to buy."""
+        return sum((count * price.cash for count, price in self.always_paid), Decimal(0))
+
 
 @dataclass(frozen=True, slots=True)
 class MonthlyCost:

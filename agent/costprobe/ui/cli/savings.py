@@ -130,10 +130,10 @@ def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
         facts.append(f"p50 {latency_ms:.4g} ms ({bound})")
     if supply.break_even_share is not None:
         facts.append(f"breaks even at {supply.break_even_share:.0%} of the hours")
-    if supply.cash:
+    if supply.choice.cash:
         months = supply.months_to_break_even
         after = "never breaks even" if months is None else f"breaks even after {months:.1f} months"
-        facts.append(f"{money(supply.cash, currency)} in cash, {after}")
+        facts.append(f"{money(supply.choice.cash, currency)} in cash, {after}")
     if facts:
         yield f"     {', '.join(facts)}"
     if supply.held_out is not None:
