@@ -115,14 +115,14 @@ class WatchedDaemon:
                 pid, parent = todo.pop()
                 todo += [(child, pid) for child in children_of(pid)]
                 try:
-                    found = _seen(pid, parent)
+                    found = _process_facts(pid, parent)
                 except OSError:
                     continue
                 if found is not None:
                     self.seen[pid] = found
 
 
-def _seen(pid, parent):
+def _process_facts(pid, parent):
     folder = Path(f"/proc/{pid}")
     command = (folder / "cmdline").read_bytes()
     # Until it runs its own program, a child is a copy of its parent.

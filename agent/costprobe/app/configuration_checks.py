@@ -60,7 +60,7 @@ def workload_problems(
 ) -> Iterator[str]:
     """Check that workloads name probes and services that exist, and each of them once."""
     known = {"probe": [p.name for p in probes], "service": [s.name for s in services]}
-    seen: set[tuple[str | None, str | None]] = set()
+    subjects: set[tuple[str | None, str | None]] = set()
     for index, workload in enumerate(workloads):
         for kind, name in (("probe", workload.probe), ("service", workload.service)):
             if name is not None and name not in known[kind]:
@@ -68,9 +68,9 @@ def workload_problems(
                 fix = f'write "{similar}"' if similar else f"add a [[{kind}]] of that name"
                 yield f'workload[{index}].{kind}: no [[{kind}]] is named "{name}"; {fix}'
         subject = (None, workload.service) if workload.service else (workload.probe, None)
-        if subject in seen:
+        if subject in subjects:
             yield f"workload[{index}]: another [[workload]] has the same probe or service; remove one"
-        seen.add(subject)
+        subjects.add(subject)
 
 
 def budget_problems(

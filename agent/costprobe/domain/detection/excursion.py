@@ -39,14 +39,16 @@ def is_excursion(
     count = len(values)
     mean = sum(values) / count
     values = [value - mean for value in values]
-    whole = sum(value * value for value in values)
+    total_squares = sum(value * value for value in values)
     of_profile = sum(
         (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
     )
     harmonics = _explained_by_harmonics(values)
     price = variance * math.log(count)
-    pattern = min(of_profile + freedom * price, whole - harmonics + HARMONICS_FREEDOM * price)
-    return whole - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
+    pattern = min(
+        of_profile + freedom * price, total_squares - harmonics + HARMONICS_FREEDOM * price
+    )
+    return total_squares - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
 
 
 def _explained_by_excursion(values: Sequence[float]) -> float:

@@ -130,8 +130,8 @@ class FirstDay:
 
     def _fit_of(self, shift: float, split: int, noise: float, phi: float) -> FirstDayFit:
         """Return the fit for a shift from the index `split` on."""
-        rest = self._without(shift, split)
-        present = sorted(value for value in rest if not math.isnan(value))
+        unshifted = self._without(shift, split)
+        present = sorted(value for value in unshifted if not math.isnan(value))
         cut = len(present) // 10
         middle = present[cut : len(present) - cut]
         level = sum(middle) / len(middle)
@@ -140,7 +140,7 @@ class FirstDay:
             level_count=max(12.0, min(len(self.values) - split, len(present), self.per_day) / 4),
             noise=noise,
             phi=phi,
-            profile=self._profile(rest, level, noise, phi),
+            profile=self._profile(unshifted, level, noise, phi),
             shift=shift,
             since_s=(self.first_slot + split) * self.slot_s,
         )
@@ -209,9 +209,9 @@ class FirstDay:
         on the side of fewer false alarms.
         """
         limit = 3 * noise
-        rest = [max(-limit, min(limit, value)) for value in self._pattern_free()]
-        square = sum(value * value for value in rest)
-        product = sum(b * a for a, b in pairwise(rest))
+        residuals = [max(-limit, min(limit, value)) for value in self._pattern_free()]
+        square = sum(value * value for value in residuals)
+        product = sum(b * a for a, b in pairwise(residuals))
         return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0
 
     def _local_split(self, shift: float, noise: float) -> int:
@@ -254,35 +254,37 @@ class FirstDay:
     def _misfit(self, split: int, center: int, width: int, shift: float) -> float:
         """Return the sum of distances from the level if the shift starts at `split`."""
         first, last = max(0, center - 2 * width), center + 2 * width
-        rest = [
+        unshifted = [
             value + (shift if index < split else 0.0)
             for index, value in enumerate(self.values[first:last], first)
             if not math.isnan(value)
         ]
-        level = median(rest)
-        return sum(abs(value - level) for value in rest)
+        level = median(unshifted)
+        return sum(abs(value - level) for value in unshifted)
 
-    def _profile(self, rest: Sequence[float], level: float, noise: float, phi: float) -> DayProfile:
+    def _profile(
+        self, unshifted: Sequence[float], level: float, noise: float, phi: float
+    ) -> DayProfile:
         """Return the pattern of the latest day, without weight if an excursion describes it better.
 
         Args:
-            rest: The values without the persistent shift.
+            unshifted: The values without the persistent shift.
             level: Their level.
             noise: Standard deviation of the noise.
             phi: AR(1) coefficient of the noise.
         """
         profile = DayProfile(self.slot_s)
         # Later values replace those at the same time of an earlier day.
-        for index, value in enumerate(rest):
+        for index, value in enumerate(unshifted):
             if not math.isnan(value):
                 profile.values[(self.first_slot + index) % self.per_day] = value
         profile.settle(level, noise, phi)
         if profile.weight:
-            slots = range(len(rest) - self.per_day, len(rest))
+            slots = range(len(unshifted) - self.per_day, len(unshifted))
             usual = [profile.values[(self.first_slot + index) % self.per_day] for index in slots]
             day = [
                 (value - level, pattern)
-                for value, pattern in zip(rest[-self.per_day :], usual, strict=True)
+                for value, pattern in zip(unshifted[-self.per_day :], usual, strict=True)
                 if not math.isnan(value)
             ]
             values, smooth = zip(*day, strict=True)

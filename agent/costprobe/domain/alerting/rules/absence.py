@@ -73,21 +73,21 @@ class AbsenceRule(Rule):
     def __init__(self, config: AbsenceRuleConfig) -> None:
         self.measurement = config.measurement
         self._config = config
-        self._seen: SeriesTable[_LastRow] = SeriesTable()
+        self._last_rows: SeriesTable[_LastRow] = SeriesTable()
         self._is_resumed = False
         self._resumed_ns = 0
 
     def observe(self, row: Point) -> None:
         """Add a row of the configured measurement."""
         labels = labels_of(row.tags)
-        before = self._seen.get(labels)
+        before = self._last_rows.get(labels)
         if before is None:
-            self._seen.put(labels, _LastRow(row.time_ns))
+            self._last_rows.put(labels, _LastRow(row.time_ns))
         elif row.time_ns > before.last_at_ns:
             intervals_ns = before.intervals_ns
             if not before.is_resumed:
                 intervals_ns = [*intervals_ns, row.time_ns - before.last_at_ns][-INTERVALS:]
-            self._seen.put(labels, _LastRow(row.time_ns, intervals_ns))
+            self._last_rows.put(labels, _LastRow(row.time_ns, intervals_ns))
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series without rows; downtime of the daemon does not count."""
@@ -96,27 +96,27 @@ class AbsenceRule(Rule):
             self._is_resumed, self._resumed_ns = False, time_ns
         forget_ns = int(config.forget_after_s * NS_PER_S)
         symptoms = []
-        for labels, last_row in list(self._seen.items()):
+        for labels, last_row in list(self._last_rows.items()):
             last_ns = last_row.last_at_ns
             if time_ns - last_ns > forget_ns:
-                del self._seen[labels]
+                del self._last_rows[labels]
             elif len(last_row.intervals_ns) >= MIN_INTERVALS:
                 usual_ns = median(last_row.intervals_ns)
                 longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * usual_ns)
                 if last_row.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
-                    self._seen[labels] = replace(last_row, is_silent=True)
+                    self._last_rows[labels] = replace(last_row, is_silent=True)
                     symptoms.append(self._symptom(labels, last_ns, usual_ns, time_ns))
         return symptoms
 
     def forget_device(self, device: str) -> None:
         """Drop the series of a device that was removed: no rows of it are expected."""
-        for labels in list(self._seen):
+        for labels in list(self._last_rows):
             if device in dict(labels).get("device", "").split(TOGETHER):
-                del self._seen[labels]
+                del self._last_rows[labels]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""
-        return self._seen.document(
+        return self._last_rows.document(
             lambda last_row: {
                 "last_at_ns": last_row.last_at_ns,
                 "intervals_ns": list(last_row.intervals_ns),
@@ -126,7 +126,7 @@ class AbsenceRule(Rule):
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; gaps are measured from the next evaluation on."""
-        self._seen.restore(document, partial(_LastRow, is_resumed=True))
+        self._last_rows.restore(document, partial(_LastRow, is_resumed=True))
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:

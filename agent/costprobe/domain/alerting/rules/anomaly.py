@@ -39,7 +39,7 @@ class AnomalyRule(Rule):
 
     def __init__(self, config: AnomalyRuleConfig) -> None:
         self._config = config
-        self._seen: dict[str, dict[str, Any]] = {}
+        self._outliers: dict[str, dict[str, Any]] = {}
 
     def observe_event(self, event: Event) -> None:
         """Add an anomaly."""
@@ -48,30 +48,30 @@ class AnomalyRule(Rule):
             return
         labels = labels_of(tags)
         series = f"{event.metric}{where(labels)}"
-        outliers = self._seen.pop(series, {"times_at_ns": []})
+        outliers = self._outliers.pop(series, {"times_at_ns": []})
         # After a restart an event may be delivered again.
         times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != event.time_ns]
-        self._seen[series] = {
+        self._outliers[series] = {
             "labels": dict(labels),
             "times_at_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
             "text": f"{event.title} ({event.detail})",
             "cause": event.cause,
             "change_pct": event.change_pct,
         }
-        while len(self._seen) > MAX_SERIES:
-            del self._seen[next(iter(self._seen))]
+        while len(self._outliers) > MAX_SERIES:
+            del self._outliers[next(iter(self._outliers))]
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series with enough outliers in the window."""
         config = self._config
         since_ns = time_ns - int(config.within_s * NS_PER_S)
         symptoms = []
-        for series, outliers in list(self._seen.items()):
+        for series, outliers in list(self._outliers.items()):
             outliers["times_at_ns"] = [
                 at_ns for at_ns in outliers["times_at_ns"] if at_ns >= since_ns
             ]
             if not outliers["times_at_ns"]:
-                del self._seen[series]
+                del self._outliers[series]
             elif len(outliers["times_at_ns"]) >= config.at_least:
                 symptoms.append(
                     Symptom(
@@ -89,8 +89,8 @@ class AnomalyRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the outliers in the window."""
-        return self._seen
+        return self._outliers
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        self._seen = {str(series): dict(outliers) for series, outliers in document.items()}
+        self._outliers = {str(series): dict(outliers) for series, outliers in document.items()}

@@ -50,16 +50,16 @@ class CalendarBudgetRule(Rule):
 
     def __init__(self, config: RuleConfig) -> None:
         self._config = config
-        self._seen: SeriesTable[_FlaggedBudget] = SeriesTable()
+        self._flagged: SeriesTable[_FlaggedBudget] = SeriesTable()
 
     def observe(self, row: Point) -> None:
         """Add a row of `budget`."""
         labels = labels_of(row.tags)
         ends_ns = row.fields.get("period_end_ns")
         if row.fields.get(self.flag) is not True or not isinstance(ends_ns, int):
-            self._seen.pop(labels, None)
+            self._flagged.pop(labels, None)
             return
-        before = self._seen.get(labels)
+        before = self._flagged.get(labels)
         # A flag set in the next period too is a new incident: the old one resolves in between.
         is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
         since_ns = row.time_ns if before is None or is_next else before.since_at_ns
@@ -72,12 +72,12 @@ class CalendarBudgetRule(Rule):
             str(row.fields.get("text", "")),
             is_next,
         )
-        self._seen.put(labels, flagged)
+        self._flagged.put(labels, flagged)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each budget whose flag is set."""
         symptoms = []
-        for labels, flagged in self._seen.items():
+        for labels, flagged in self._flagged.items():
             if not flagged.is_next_period and time_ns < flagged.ends_ns + GRACE_NS:
                 symptoms.append(self._symptom(labels, flagged))
             flagged.is_next_period = False
@@ -85,11 +85,11 @@ class CalendarBudgetRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the budgets whose flag is set."""
-        return self._seen.document(asdict)
+        return self._flagged.document(asdict)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
-        self._seen.restore(document, _FlaggedBudget)
+        self._flagged.restore(document, _FlaggedBudget)
 
     def _symptom(self, labels: Labels, flagged: _FlaggedBudget) -> Symptom:
         return Symptom(

@@ -99,7 +99,7 @@ class ThresholdRule(Rule):
         limit = config.above if config.above is not None else config.below
         self._limit = float(limit or 0.0)
         self._clear = self._limit if config.clear is None else config.clear
-        self._seen: SeriesTable[_LastValue] = SeriesTable()
+        self._last_values: SeriesTable[_LastValue] = SeriesTable()
         self._is_resumed = False
         self._resumed_ns = 0
 
@@ -109,7 +109,7 @@ class ThresholdRule(Rule):
         if not isinstance(value, int | float):
             return
         labels = labels_of(row.tags)
-        last_value = self._seen.get(labels)
+        last_value = self._last_values.get(labels)
         if last_value is None:
             last_value = _LastValue(float(value), self._limit)
         elif last_value.last_ns is not None and row.time_ns > last_value.last_ns:
@@ -121,7 +121,7 @@ class ThresholdRule(Rule):
             last_value.limit = self._limit
         elif self._sign * (last_value.value - self._clear) <= 0:
             last_value.since_at_ns = None
-        self._seen.put(labels, last_value)
+        self._last_values.put(labels, last_value)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each violating series whose value is not stale; downtime of the daemon does not count."""
@@ -129,14 +129,14 @@ class ThresholdRule(Rule):
             self._is_resumed, self._resumed_ns = False, time_ns
         return [
             self._symptom(labels, last_value, last_value.since_at_ns)
-            for labels, last_value in self._seen.items()
+            for labels, last_value in self._last_values.items()
             if last_value.since_at_ns is not None
             if time_ns - max(last_value.last_ns or 0, self._resumed_ns) <= last_value.valid_ns
         ]
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
-        return self._seen.document(
+        return self._last_values.document(
             lambda last_value: {
                 "value": last_value.value,
                 "limit": last_value.limit,
@@ -148,7 +148,7 @@ class ThresholdRule(Rule):
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; validity counts from the next evaluation on."""
-        self._seen.restore(document, _LastValue)
+        self._last_values.restore(document, _LastValue)
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, last_value: _LastValue, since_ns: int) -> Symptom:
