@@ -1,13 +1,8 @@
 """Signals correlated with a drift are listed as causes, most likely first."""
 
 import pytest
-from costprobe.domain.detection.causes import (
-    Comparison,
-    Conditions,
-    SignalSample,
-    action_of,
-    causes,
-)
+from costprobe.domain.detection.causes import action_of, causes
+from costprobe.domain.detection.conditions import Comparison, Conditions, SignalSample
 
 
 def conditions(spread=0.02, count=12, **values):

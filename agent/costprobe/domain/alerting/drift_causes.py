@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
 from costprobe.core.money_text import per_thousand
-from costprobe.core.records import BOARD, NS_PER_S, Point
+from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.change import CostFactors, split_change
-from costprobe.domain.detection.causes import Cause, Comparison, action_of, causes
+from costprobe.domain.detection.causes import Explanation, action_of
 from costprobe.domain.detection.findings import Finding
-from costprobe.domain.detection.onset import change_point
+from costprobe.domain.detection.run_causes import LATEST_RUNS, explain_change
 from costprobe.domain.detection.runs import (
     BEFORE_RUNS,
     DetectionRun,
-    SoftwareChange,
-    conditions,
     factors,
     run_of,
-    signal_of,
-    software_change_of,
 )
 from costprobe.domain.detection.settings import Metric
 
@@ -31,13 +26,6 @@ BEFORE_NS = 14 * 86_400 * NS_PER_S
 MIN_RUNS_BEFORE = 3
 # Most software changes between two runs that are read.
 CHANGES_MAX = 100
-# Runs around the start of a drift that locate it and its signals.
-AROUND_RUNS = 24
-# The latest runs represent the level after: that of a ramp is not its mean.
-LATEST_RUNS = 24
-# A change of software may precede its effect by so many runs; a signal may follow by LATER_RUNS.
-SOFTWARE_RUNS = 6
-LATER_RUNS = 1
 # A price change is part of the explanation if it is not older than this.
 PRICE_NS = 2 * 3600 * NS_PER_S
 SAME_PRICE = 1e-4
@@ -91,70 +79,24 @@ def cause_of(
     if metric == "cost":
         sentence += " at constant price"
     sentence += f" since {_clock_time(since_ns, now_ns)}"
-    found: Sequence[Cause] = ()
+    explained = Explanation("unknown")
+
+    def events(from_ns: int, until_ns: int) -> Sequence[Point]:
+        return newest("event", from_ns, until_ns, CHANGES_MAX)
+
     if before and after:
         sign = 0 if metric == "energy" else 1 if is_worse else -1
-        found = _causes(before, after, newest, metric, sign)
+        explained = explain_change(before, after, events, metric, sign)
         if metric == "cost":
             sentence += _money(before, after, now_ns)
-        observed = ", ".join(cause.text for cause in found) or "no other monitored signal changed"
+        texts = [cause.text for cause in explained.causes]
+        observed = ", ".join(texts) or "no other monitored signal changed"
         sentence += f"; {observed}"
-    name = found[0].name if found else "unknown"
-    return name, f"{sentence}. {_advice(name, is_worse=is_worse)}"
+    return explained.name, f"{sentence}. {_advice(explained.name, is_worse=is_worse)}"
 
 
 def _advice(name: str, *, is_worse: bool) -> str:
     return f"To do: {action_of(name)}" if is_worse else "No action is needed"
-
-
-def _causes(
-    before: Sequence[DetectionRun],
-    after: Sequence[DetectionRun],
-    newest: _Newest,
-    metric: Metric,
-    sign: int,
-) -> list[Cause]:
-    """Return the causes of a change that did not begin after it, the most likely first."""
-    around = [*before[-AROUND_RUNS:], *after]
-    split = len(around) - len(after)
-    first, last = _onset(around, metric, split)
-    earliest = around[max(0, first - SOFTWARE_RUNS - 1)]
-    events = newest("event", earliest.time_ns + 1, around[-1].time_ns + 1, CHANGES_MAX)
-    old, new = _software(events, earliest, around[last], around[-1])
-    latest = after[-LATEST_RUNS:]
-    compared = Comparison(
-        conditions(before, old),
-        conditions(latest, new),
-        sign,
-        math.log(factors(latest).time_s / factors(before).time_s),
-    )
-    batches = [run.batch for run in around[last + 1 :]]
-    if around[last].batch == around[split - 1].batch and batches:
-        # The batch changed after the drift began.
-        compared = replace(compared, after=replace(compared.after, batch=compared.before.batch))
-    return [cause for cause in causes(compared) if not _is_later(cause, around, last)]
-
-
-def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
-    """Return the first and the last run with which a drift may begin."""
-    prices = factors(runs)
-    values = [run.value(metric, prices) for run in runs]
-    logs = [math.log(value) for value in values if value is not None and value > 0]
-    found = change_point(logs) if len(logs) == len(runs) else None
-    if found is None:
-        return split, split
-    return min(split, found[1]), max(found[0], min(split, found[2]))
-
-
-def _is_later(cause: Cause, runs: Sequence[DetectionRun], last: int) -> bool:
-    """Return whether a signal of a cause changed after the drift had begun."""
-    for signal in cause.signals:
-        values = [signal_of(run, signal) for run in runs]
-        known = [value for value in values if value is not None]
-        found = change_point(known) if len(known) == len(values) else None
-        if found is not None and found[1] > last + LATER_RUNS:
-            return True
-    return False
 
 
 def _money(before: Sequence[DetectionRun], after: Sequence[DetectionRun], now_ns: int) -> str:
@@ -223,46 +165,6 @@ def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
     runs = (run_of(row, costs.get(row.time_ns)) for row in rows)
     found = sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
     return found[-BEFORE_RUNS:]
-
-
-def _software(
-    rows: Iterable[Point], before: DetectionRun, onset: DetectionRun, after: DetectionRun
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the versions, hashes and boards that changed for good, before and after.
-
-    Versions are omitted if the fingerprint is the same.
-
-    Args:
-        rows: Rows of `event`.
-        before: The last run without any change that may be the cause.
-        onset: The last run with which the cause may have begun.
-        after: The latest run.
-    """
-    changes: list[SoftwareChange] = [
-        change
-        for row in rows
-        if (change := software_change_of(row)) is not None
-        if before.time_ns < change.time_ns <= after.time_ns
-    ]
-    changes.sort(key=lambda change: change.time_ns)
-    old: dict[str, str] = {}
-    new: dict[str, str] = {}
-    for change in changes:
-        old = {**change.before, **old}
-        new = {**new, **change.after}
-    in_time = {
-        key
-        for change in changes
-        if change.time_ns <= onset.time_ns
-        for key in (*change.before, *change.after)
-    }
-    old, new = ({key: tags[key] for key in in_time if key in tags} for tags in (old, new))
-    if not changes or before.fingerprint == after.fingerprint:
-        boards = [{BOARD: tags[BOARD]} if BOARD in tags else {} for tags in (old, new)]
-        is_later = before.fingerprint == onset.fingerprint
-        old = {"fingerprint": before.fingerprint, **boards[0]}
-        new = {"fingerprint": before.fingerprint if is_later else after.fingerprint, **boards[1]}
-    return old, new
 
 
 def _clock_time(time_ns: int, now_ns: int) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
+from typing import Literal
 
 from costprobe.core.records import BOARD
+from costprobe.domain.detection.conditions import Comparison
 
 # Smallest differences that count, whatever the noise.
 THROTTLED_PCT = 1.0
@@ -23,10 +24,6 @@ CLOCK_SHARE = 0.01
 CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
-# Smallest difference in its own standard errors. Conditions are autocorrelated: more than
-# LEAST_INDEPENDENT runs do not reduce the error further.
-NOISE_ERRORS = 4.0
-LEAST_INDEPENDENT = 4
 SHARE_ERRORS = 2.5
 # Share of a change of time that a clock explains alone, as compute-bound time is inverse to it.
 CLOCK_EXPLAINS = 0.6
@@ -45,82 +42,18 @@ SOFTWARE = (
 
 
 @dataclass(frozen=True, slots=True)
-class SignalSample:
-    """A signal over the runs of a period.
+class Share:
+    """Part of an observed change that a cause explains; 1 is all of it.
 
     Attributes:
-        mean: Mean; of a yes or no its share.
-        spread: Standard deviation.
-        count: Number of runs.
+        mean: Best estimate.
+        low: 5 % quantile.
+        high: 95 % quantile.
     """
 
     mean: float
-    spread: float = 0.0
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Conditions of a device and its probe over a period; None if unknown.
-
-    Attributes:
-        software: Versions and hashes of what was measured, and under BOARD the identity of the
-            device.
-        batch: Items per forward pass.
-        sm_clock_mhz: Clock of the streaming multiprocessors.
-        throttled_power_pct: Share of the time throttled by the power limit, in percent.
-        throttled_thermal_pct: Share of the time throttled by temperature, in percent.
-        temp_c: Highest temperature.
-        contended_share: Share of the runs during which another process used the device.
-        ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
-        mem_used_share: Share of the device's memory in use.
-    """
-
-    software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    batch: int | None = None
-    sm_clock_mhz: SignalSample | None = None
-    throttled_power_pct: SignalSample | None = None
-    throttled_thermal_pct: SignalSample | None = None
-    temp_c: SignalSample | None = None
-    contended_share: SignalSample | None = None
-    ecc_uncorrected: int | None = None
-    mem_used_share: SignalSample | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The conditions on both sides of a change.
-
-    Attributes:
-        before: Conditions before.
-        after: Conditions after.
-        sign: 1 for a deterioration, -1 for an improvement; 0 if signals may move either way, as for
-            energy, which rises with a higher and with a lower clock.
-        log_time: ln of the time per inference after over before; 0 if unknown.
-    """
-
-    before: Conditions
-    after: Conditions
-    sign: int = 1
-    log_time: float = 0.0
-
-    def move(self, signal: str, least: float, direction: int = 1) -> tuple[float, float] | None:
-        """Return a signal before and after if it moved significantly.
-
-        Args:
-            signal: Name of a SignalSample of Conditions.
-            least: Smallest difference that counts.
-            direction: 1 if the signal rises with a deterioration, -1 if it falls.
-        """
-        before, after = getattr(self.before, signal), getattr(self.after, signal)
-        if before is None or after is None:
-            return None
-        difference = after.mean - before.mean
-        if abs(difference) < max(least, _noise(before, after)):
-            return None
-        if self.sign and difference * self.sign * direction < 0:
-            return None
-        return before.mean, after.mean
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +64,39 @@ class Cause:
         name: Short stable name, for a tag or a rule: "cooling", "software: driver".
         text: Observation, for people.
         signals: Names of the Conditions it was observed in.
+        time_effect: Expected ln of the time per inference after over before, from the signal alone;
+            None if its size has no measurable effect, as that of an update.
+        energy_effect: The same of the energy per inference.
+        share: Its share of the observed change; None if not computed.
+        coincides: Whether its own change point is that of the change; None if unknown.
+        method: Source of the effect: "history" for a regression over the series' own runs, "physics"
+            for a formula, "remainder" for what the other causes do not explain; empty if not computed.
     """
 
     name: str
     text: str
     signals: tuple[str, ...] = ()
+    time_effect: float | None = None
+    energy_effect: float | None = None
+    share: Share | None = None
+    coincides: bool | None = None
+    method: Literal["", "history", "physics", "remainder"] = ""
 
 
-def _noise(before: SignalSample, after: SignalSample) -> float:
-    """Return the difference of two means that noise may cause."""
-    # A short period shows less of the noise.
-    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
-    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
-    return NOISE_ERRORS * spread * math.sqrt(sum(1 / count for count in counts) / 2)
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a series changed.
+
+    Attributes:
+        name: Name of the cause with the largest share; "unknown" if all together explain less than
+            half of the change.
+        causes: The candidates, the largest share first.
+        explained: Share of the change that they explain together; None if not computed.
+    """
+
+    name: str
+    causes: tuple[Cause, ...] = ()
+    explained: Share | None = None
 
 
 def _board(compared: Comparison) -> Cause | None:

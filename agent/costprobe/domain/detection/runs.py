@@ -8,7 +8,7 @@ from statistics import fmean, median, pstdev
 
 from costprobe.core.records import FieldValue, Point
 from costprobe.domain.costing.comparison.change import CostFactors
-from costprobe.domain.detection.causes import Conditions, SignalSample
+from costprobe.domain.detection.conditions import Conditions, SignalSample
 from costprobe.domain.detection.settings import Metric
 
 # Number of runs before a change that represent the previous conditions.
