@@ -2,17 +2,18 @@
 
 import json
 
-from engines.engine import Engine
-from engines.load import OpenAiClient, at_once
+from engines.load import at_once
+from engines.openai_engine import PROMPT, TOKENS, OpenAiEngine
 from fakes.inference_server import InferenceServer, piece
 
-PROMPT = "Count the tokens of this prompt."
-TOKENS_IN, TOKENS_OUT = 70, 12
+TOKENS_IN = 70
 USAGE = {
     "prompt_tokens": TOKENS_IN,
-    "completion_tokens": TOKENS_OUT,
-    "total_tokens": TOKENS_IN + TOKENS_OUT,
+    "completion_tokens": TOKENS,
+    "total_tokens": TOKENS_IN + TOKENS,
 }
+ANSWER = {"id": "c", "object": "chat.completion", "created": 1, "model": "tiny"}
+CHUNK = {**ANSWER, "object": "chat.completion.chunk"}
 SLOW_S = 0.02
 
 
@@ -24,54 +25,20 @@ def answer(call):
         call.json({"error": {"message": "made to fail", "type": "server_error"}}, 500)
     elif call.body.get("stream"):
         call.start_stream()
-        for _ in range(TOKENS_OUT):
+        for _ in range(TOKENS):
             call.pause(SLOW_S)
-            call.event(
-                {
-                    "id": "c",
-                    "object": "chat.completion.chunk",
-                    "created": 1,
-                    "model": "tiny",
-                    **piece("chat", "w "),
-                }
-            )
-        call.event(
-            {
-                "id": "c",
-                "object": "chat.completion.chunk",
-                "created": 1,
-                "model": "tiny",
-                **piece("chat", "", finish_reason="length"),
-            }
-        )
-        call.event(
-            {
-                "id": "c",
-                "object": "chat.completion.chunk",
-                "created": 1,
-                "model": "tiny",
-                "choices": [],
-                "usage": USAGE,
-            }
-        )
+            call.event(CHUNK | piece("chat", "w "))
+        call.event(CHUNK | piece("chat", "", finish_reason="length"))
+        call.event(CHUNK | {"choices": [], "usage": USAGE})
         call.event(b"[DONE]")
         call.chunk(b"")
     else:
-        message = {"role": "assistant", "content": "w " * TOKENS_OUT}
+        message = {"role": "assistant", "content": "w " * TOKENS}
         choice = {"index": 0, "message": message, "finish_reason": "length"}
-        call.json(
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "tiny",
-                "choices": [choice],
-                "usage": USAGE,
-            }
-        )
+        call.json(ANSWER | {"choices": [choice], "usage": USAGE})
 
 
-class LiteLlm(Engine):
+class LiteLlm(OpenAiEngine):
     """It counts calls of clients, and the tokens of their answers."""
 
     name = "litellm"
@@ -83,7 +50,6 @@ class LiteLlm(Engine):
         super().__init__(folder)
         self._provider = InferenceServer(answer)
         self.metrics_url = f"{self.url}/metrics/"
-        self._client = OpenAiClient(self.url, "tiny")
         target = {
             "model": "openai/tiny",
             "api_base": f"{self._provider.url}/v1",
@@ -102,9 +68,6 @@ class LiteLlm(Engine):
     def close(self):
         self._provider.__exit__()
 
-    def probe(self):
-        return {"kind": "openai", "model": "tiny", "max_tokens": TOKENS_OUT, "prompt": PROMPT}
-
     def command(self):
         program = self.venv / "bin" / "litellm"
         address = ["--host", "127.0.0.1", "--port", self.port, "--num_workers", 1]
@@ -116,20 +79,14 @@ class LiteLlm(Engine):
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
 
-    def warm_up(self):
-        return self._client.chat(PROMPT, TOKENS_OUT)
-
     def load(self):
         client = self._client
         tally = at_once(
-            [lambda: client.chat(PROMPT, TOKENS_OUT)] * 14
-            + [lambda: client.streamed(PROMPT, TOKENS_OUT)] * 9
+            [lambda: client.chat(PROMPT, TOKENS)] * 14
+            + [lambda: client.streamed(PROMPT, TOKENS)] * 9
             + [lambda: client.refused(messages=[{"role": "user", "content": "fail"}])] * 4
         )
-        return tally + client.aborted(PROMPT, TOKENS_OUT, TOKENS_IN)
-
-    def timed(self):
-        return self._client.streamed(PROMPT, TOKENS_OUT)
+        return tally + client.aborted(PROMPT, TOKENS, TOKENS_IN)
 
     def expected(self, tally):
         found = super().expected(tally)

@@ -2,39 +2,31 @@
 
 import subprocess
 
-from engines.engine import MODELS, Engine
-from engines.load import OpenAiClient, at_once
-
-PROMPT = "Count the tokens of this prompt."
-TOKENS = 12
+from engines.engine import MODELS
+from engines.load import at_once
+from engines.openai_engine import PROMPT, TOKENS, OpenAiEngine
 
 
-class LlamaCpp(Engine):
+class LlamaCpp(OpenAiEngine):
     """It counts tokens, and neither requests nor errors."""
 
     name = "llamacpp"
     package = "llama-cpp-python"
     preset = "llamacpp"
     shows_start = False
+    ignores_eos = True
 
     def __init__(self, folder):
         super().__init__(folder)
         self._model = folder / "tiny.gguf"
         make = MODELS / "tiny_gguf.py"
         subprocess.run([self.python, make, self._model], check=True)
-        self._client = OpenAiClient(self.url, "tiny", ignore_eos=True, seed=1)
-
-    def probe(self):
-        return {"kind": "openai", "model": "tiny", "max_tokens": TOKENS, "prompt": PROMPT}
 
     def command(self):
         program = self.venv / "bin" / "llama-server"
         address = ["--host", "127.0.0.1", "--port", self.port]
         size = ["--threads", 1, "--ctx-size", 8192, "--parallel", 4]
         return [program, "--model", self._model, *address, *size, "--metrics", "--no-ui"]
-
-    def warm_up(self):
-        return self._client.chat(PROMPT, 2)
 
     def load(self):
         client = self._client
@@ -45,9 +37,6 @@ class LlamaCpp(Engine):
         )
         tokens_in = client.chat(PROMPT, 2)
         return tally + tokens_in + client.aborted(PROMPT, 2000, tokens_in.tokens_in)
-
-    def timed(self):
-        return self._client.streamed(PROMPT, TOKENS)
 
     def expected(self, tally):
         found = super().expected(tally)

@@ -3,13 +3,11 @@
 import json
 import shutil
 
-from engines.engine import MODELS, Engine
-from engines.load import TensorClient, at_once, tensor
-
-GOOD, BAD = [0.5] * 4, [-1.0] * 4
+from engines.engine import MODELS
+from engines.tensor_engine import TensorEngine
 
 
-class MlServer(Engine):
+class MlServer(TensorEngine):
     """It counts answers and failures of each model."""
 
     name = "mlserver"
@@ -34,23 +32,9 @@ class MlServer(Engine):
         }
         (folder / "settings.json").write_text(json.dumps(settings))
         self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        self._client = TensorClient(self.url, "tiny")
-
-    def probe(self):
-        return {"kind": "kserve", "model": "tiny", "inputs": [tensor(GOOD)]}
 
     def command(self):
         return [self.venv / "bin" / "mlserver", "start", self.folder]
-
-    def warm_up(self):
-        return self._client.infer(GOOD)
-
-    def load(self):
-        client = self._client
-        return at_once([lambda: client.infer(GOOD)] * 60 + [lambda: client.refused(BAD)] * 7)
-
-    def timed(self):
-        return self._client.infer(GOOD)
 
     def expected(self, tally):
         found = super().expected(tally)

