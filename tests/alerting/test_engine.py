@@ -346,6 +346,45 @@ def test_removed_series_has_no_symptoms():
     assert Player(engine).tick(0, fault()) == ()
 
 
+def test_labels_of_a_service_route_its_incidents_and_silence_them():
+    teams = {"chat": "assistant", "rank": "search"}
+    notifiers = [hook("search", match={"team": "search"}), hook("gpus", match={"team": "gpus"})]
+    engine = AlertEngine(
+        [rule(labels={"stage": "live"}), rule("search-only", match={"team": "search"})],
+        SETTINGS,
+        (),
+        notifiers,
+        {**TAGS, "team": "gpus"},
+        labels_of=lambda tags: (
+            {"team": teams[tags["service"]]} if tags.get("service") in teams else {}
+        ),
+    )
+    faults = [fault("service_unread", name, service=name) for name in teams]
+    player = Player(engine)
+    alerts = player.tick(0, *faults, fault())
+    # Services of one host share an incident, but not with those of another team.
+    labels = [(alert.name, alert.labels["team"], alert.labels.get("stage")) for alert in alerts]
+    assert sorted(labels, key=str) == [
+        ("broken", "assistant", "live"),
+        ("broken", "gpus", "live"),
+        ("broken", "search", "live"),
+        ("search-only", "search", None),
+    ]
+    assert [(name, alert.labels["team"]) for name, alert in player.notified] == [
+        ("search", "search"),
+        ("gpus", "gpus"),
+        ("search", "search"),
+    ]
+    assert sorted(row.tags["team"] for row in player.rows) == [
+        "assistant",
+        "gpus",
+        "search",
+        "search",
+    ]
+    engine.add_silence(Silence("s", {"team": "search"}, T0, T0 + 10**12, "", ""))
+    assert {alert.labels["team"] for alert in engine.silenced(T0)} == {"search"}
+
+
 def test_rows_of_one_evaluation_have_distinct_times():
     player = Player(engine_of(rule()))
     player.tick(0, *(fault(subject=f"gpu{index}") for index in range(8)))

@@ -149,16 +149,14 @@ def label_problems(
 ) -> Iterator[str]:
     """A pattern for a label that no series or incident has would never match."""
     label_names = {"host", *((host.labels if host else None) or ())}
-    of_incidents = label_names | {"rule", "severity", *SERIES_TAGS}
+    of_series = {*label_names, *row_labels, *SERIES_TAGS}
+    of_incidents = of_series | {"rule", "severity"}
     for rule in rules:
         of_incidents |= set(rule.labels or ())
     for index, rule in enumerate(rules):
-        of_rows = row_labels if _measurement_of(rule) in SCHEMA else ()
-        known = {*label_names, *_tags_of(rule), *of_rows}
+        known = {*label_names, *row_labels, *_tags_of(rule)}
         yield from _unknown(f"rule[{index}].match", rule.match, known)
-        yield from _unknown(
-            f"rule[{index}].group_by", rule.group_by, label_names | set(SERIES_TAGS)
-        )
+        yield from _unknown(f"rule[{index}].group_by", rule.group_by, of_series)
     tables = [(f"notifier[{index}]", table.match) for index, table in enumerate(notifiers)]
     tables += [(f"maintenance[{index}]", table.match) for index, table in enumerate(maintenance)]
     for key, match in tables:

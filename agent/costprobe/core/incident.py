@@ -48,7 +48,7 @@ class Alert:
         name: The group of the rules that detected it.
         state: State of the incident.
         severity: The worst of its symptoms so far.
-        labels: Labels that identify it (host, device), and labels of the rules.
+        labels: Labels that identify it (host, device), those of its series (team) and of the rules.
         summary: One actionable sentence.
         symptoms: Its symptoms, oldest first; of a resolved incident the last ones.
         since_ns: UTC in ns of the first symptom.

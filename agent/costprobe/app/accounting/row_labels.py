@@ -39,6 +39,13 @@ class RowLabels:
             if section.labels
         }
 
+    def of(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return the labels of the probe or service that tags belong to."""
+        found: dict[str, str] = {}
+        for tag in ("probe", "service"):
+            found |= self._labels.get((tag, tags.get(tag, "")), {})
+        return found
+
     def added_to(self, points: Sequence[Point]) -> Sequence[Point]:
         """Return rows with the labels of the probe or service that they belong to."""
         if not self._labels:
@@ -46,7 +53,5 @@ class RowLabels:
         return [self._with_labels(point) for point in points]
 
     def _with_labels(self, point: Point) -> Point:
-        tags = dict(point.tags)
-        for tag in ("probe", "service"):
-            tags |= self._labels.get((tag, tags.get(tag, "")), {})
+        tags = {**point.tags, **self.of(point.tags)}
         return replace(point, tags=tags) if tags != point.tags else point

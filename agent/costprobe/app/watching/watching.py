@@ -15,6 +15,7 @@ from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
@@ -88,6 +89,7 @@ class Watching:
                 and labels.get("service") in services
                 and labels.get("budget") in budgets
             ),
+            labels_of=RowLabels(config.probe, config.service).of,
         )
         self._incidents = incidents or IncidentStore(store)
         self._resume()

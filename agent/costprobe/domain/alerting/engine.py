@@ -58,6 +58,8 @@ class AlertEngine:
         notifiers: Configured notifiers.
         tags: Host and static labels.
         is_current: Returns False for the labels of a series that is no longer measured.
+        labels_of: Returns the operator's labels of a series by its tags. Series with different
+            ones never share an incident: each team is notified of its own.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class AlertEngine:
         tags: Mapping[str, str],
         *,
         is_current: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._is_current = is_current
+        self._labels_of = labels_of
         self._configs = {config.name: config for config in rules}
         self._settings = settings
         self._tags = dict(tags)
@@ -102,6 +106,7 @@ class AlertEngine:
         if event.kind not in {"drift", "anomaly"}:
             return
         tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
+        tags |= self._labels_of(event.subject)
         for name, rule in self._rules.items():
             if matches(self._configs[name].match, tags):
                 rule.observe_event(event)
@@ -229,7 +234,11 @@ class AlertEngine:
         symptoms = []
         for name, rule in self._rules.items():
             pattern = self._configs[name].match
-            selected = [f for f in faults if matches(pattern, {**self._tags, **f.labels})]
+            selected = [
+                fault
+                for fault in faults
+                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
+            ]
             symptoms += rule.evaluate(time_ns, selected)
         return [symptom for symptom in symptoms if self._is_current(symptom.labels)]
 
@@ -238,16 +247,19 @@ class AlertEngine:
         return rule.group or rule.name
 
     def _key(self, symptom: Symptom) -> str:
-        tags = {**self._tags, **symptom.labels}
-        values = (f"{tag}={tags.get(tag, '')}" for tag in self._configs[symptom.rule].group_by)
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
+        distinct = dict.fromkeys((*self._configs[symptom.rule].group_by, *sorted(labels)))
+        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
         return "\n".join((self._group(symptom), *values))
 
     def _labels(self, symptom: Symptom) -> dict[str, str]:
         """Return the labels that identify an incident."""
         rule = self._configs[symptom.rule]
-        tags = {**self._tags, **symptom.labels}
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
         grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
-        return {**self._tags, **grouped, **rule.labels}
+        return {**self._tags, **grouped, **labels, **rule.labels}
 
     def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
         """Advance the state of an incident."""
@@ -333,7 +345,8 @@ class AlertEngine:
         }
         state: AlertState = alert.state
         places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
-        tags = {**self._tags, "rule": alert.name, "state": state, **places}
+        labels = self._labels_of(alert.symptoms[0].labels)
+        tags = {**self._tags, "rule": alert.name, "state": state, **places, **labels}
         self._points.append(make_point("alert", tags, fields, self._last_row_ns))
 
     def _expire_histories(self, time_ns: int) -> None:

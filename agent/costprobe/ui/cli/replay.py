@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Point
@@ -104,7 +105,8 @@ def _replayed(config: Config, rows: Iterator[Point], history: RowHistory) -> Rep
         for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
     ]
     tags = config.host.tags
-    engine = AlertEngine(rules, config.alerting, (), (collector,), tags)
+    labels_of = RowLabels(config.probe, config.service).of
+    engine = AlertEngine(rules, config.alerting, (), (collector,), tags, labels_of=labels_of)
     monitor = DriftMonitor(config.detection, history)
     return replay(rows, engine, monitor, config.alerting.evaluate_every_s)
 
