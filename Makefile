@@ -54,10 +54,10 @@ bench-own: dev
 # As root: the service, its user and its sandbox. PURGE=--purge also deletes configuration and store.
 # Root writes no bytecode into the checkout, which belongs to another user.
 install: venv
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe service install
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe install
 
 uninstall:
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe service uninstall $(PURGE)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/costprobe uninstall $(PURGE)
 
 # The tests that are too long for `make test`, and the long versions of others: hours.
 soak: dev servers

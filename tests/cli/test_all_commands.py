@@ -55,7 +55,7 @@ ARGUMENTS = {
 }
 FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # Examples that are only parsed: they run until stopped, or change a host or a database.
-PARSED = ("run", "dashboard", "service install", "service uninstall", "influx setup")
+PARSED = ("run", "dashboard", "install", "uninstall", "influx setup")
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
     "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
@@ -76,7 +76,7 @@ valid_from = 2026-01-01
 # Commands with a separate test below.
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
-    "influx setup", "influx tasks", "service install", "service uninstall",
+    "influx setup", "influx tasks", "install", "uninstall",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)
@@ -284,15 +284,15 @@ def test_service_install_document(tmp_path):
     for name in ("passwd", "group"):
         (tmp_path / "etc" / name).touch()
     words = ("--root", str(tmp_path))
-    done = checked("service install", printed("", "service", "install", *words))
+    done = checked("install", printed("", "install", *words))
     assert Path(done["config"]).exists()
-    checked("service uninstall", printed("", "service", "uninstall", *words, "--purge"))
+    checked("uninstall", printed("", "uninstall", *words, "--purge"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may install the service")
 def test_steps_of_a_failed_installation_go_to_stderr(tmp_path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "costprobe").touch()
-    done = called("", "service", "install", "--root", tmp_path, "--json", code=1)
+    done = called("", "install", "--root", tmp_path, "--json", code=1)
     assert done.stdout == ""
     assert re.search(r"costprobe\.service: written\n(.*\n)*Error: .*etc/costprobe", done.stderr)

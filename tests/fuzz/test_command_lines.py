@@ -27,9 +27,9 @@ PARSED = {
     "config init",
     "debug bundle",
     "influx setup",
-    "service install",
+    "install",
     "service upgrade",
-    "service uninstall",
+    "uninstall",
 }
 # These end at once only with this option.
 ENDS = {"top": "--json"}

@@ -75,7 +75,7 @@ class Host:
 
     def service(self, *arguments, check=True):
         """Run `costprobe service` with arguments."""
-        return self.run("/opt/first/bin/costprobe", "service", *arguments, check=check, env=OFFLINE)
+        return self.run("/opt/first/bin/costprobe", *arguments, check=check, env=OFFLINE)
 
     def paths(self):
         """All paths on the disk that belong to the service."""

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 import click
@@ -25,77 +26,62 @@ STORE_USER = "costprobe.store_user"
 
 
 class CommandEntry(NamedTuple):
-    """Module of a command, and its line in `costprobe --help`.
+    """Module of a command, and its place in `costprobe --help`.
 
     Attributes:
         module: Import path.
+        section: Heading in the help.
         help: Line in the help.
         keeps_root: True if the command opens no store and runs no code of the operator; all others
             give up root's rights if the store belongs to another user.
     """
 
     module: str
+    section: str
     help: str
     keeps_root: bool = False
 
 
+def _entry(module: str, section: str, help_line: str, *, keeps_root: bool = False) -> CommandEntry:
+    return CommandEntry(f"costprobe.ui.cli.{module}", section, help_line, keeps_root)
+
+
 COMMANDS: Mapping[str, CommandEntry] = {
-    "run": CommandEntry("costprobe.ui.cli.run", "Run the daemon in the foreground."),
-    "probe": CommandEntry("costprobe.ui.cli.probe", "Run one probe now, without a daemon."),
-    "status": CommandEntry(
-        "costprobe.ui.cli.status", "Show each part's state, last results and faults."
+    "run": _entry("run", "Run", "Run the daemon in the foreground."),
+    "probe": _entry("probe", "Run", "Run one probe now, without a daemon."),
+    "status": _entry("status", "Look", "Show each part's state, last results and faults."),
+    "top": _entry("top", "Look", "Show devices, costs, sinks, budgets and alerts live."),
+    "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),
+    "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
+    "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
+    "export": _entry("export", "Look", "Export the series as line protocol, CSV or JSON."),
+    "report": _entry("report", "Money", "Write a cost report of a period."),
+    "savings": _entry(
+        "savings", "Money", "Compare what each workload costs a month on every supply."
     ),
-    "trend": CommandEntry(
-        "costprobe.ui.cli.trend", "Show a field over time, as a table and a plot."
+    "forecast": _entry("forecast", "Money", "Show spend and forecast of each budget."),
+    "price": _entry("price", "Money", "Show prices in force, and stored changes."),
+    "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
+    "silence": _entry("silence", "Alerts", "Silence matching alerts for a period."),
+    "replay": _entry("replay", "Alerts", "Run the rules over stored rows."),
+    "config": _entry(
+        "config", "Set up", "Write, check and show the configuration.", keeps_root=True
     ),
-    "export": CommandEntry(
-        "costprobe.ui.cli.export", "Export the series as line protocol, CSV or JSON."
+    "doctor": _entry("doctor", "Set up", "Check every prerequisite, with a fix for each."),
+    "install": _entry(
+        "install", "Set up", "Install or upgrade the systemd service.", keeps_root=True
     ),
-    "dashboard": CommandEntry(
-        "costprobe.ui.cli.dashboard", "Serve the dashboard: costs, devices, alerts, live."
+    "uninstall": _entry("uninstall", "Set up", "Remove the systemd service.", keeps_root=True),
+    "influx": _entry("influx", "Set up", "Set up the database of a sink.", keeps_root=True),
+    "grafana": _entry(
+        "grafana", "Set up", "Write Grafana dashboards and provisioning files.", keeps_root=True
     ),
-    "price": CommandEntry("costprobe.ui.cli.price", "Show prices in force, and stored changes."),
-    "compare": CommandEntry(
-        "costprobe.ui.cli.compare", "Compare models, and find the cheapest within limits."
+    "completion": _entry(
+        "completion", "Set up", "Print the completion script of a shell.", keeps_root=True
     ),
-    "savings": CommandEntry(
-        "costprobe.ui.cli.savings", "Compare what each workload costs a month on every supply."
-    ),
-    "forecast": CommandEntry(
-        "costprobe.ui.cli.forecast", "Show spend and forecast of each budget."
-    ),
-    "report": CommandEntry("costprobe.ui.cli.report", "Write a cost report of a period."),
-    "top": CommandEntry(
-        "costprobe.ui.cli.top", "Show devices, costs, sinks, budgets and alerts live."
-    ),
-    "alerts": CommandEntry("costprobe.ui.cli.alerts", "List incidents, and test notifiers."),
-    "silence": CommandEntry("costprobe.ui.cli.silence", "Silence matching alerts for a period."),
-    "replay": CommandEntry("costprobe.ui.cli.replay", "Run the rules over stored rows."),
-    "sink": CommandEntry("costprobe.ui.cli.sink", "Show sinks and rejected points, and retry."),
-    "influx": CommandEntry(
-        "costprobe.ui.cli.influx", "Set up the database of a sink.", keeps_root=True
-    ),
-    "grafana": CommandEntry(
-        "costprobe.ui.cli.grafana",
-        "Write Grafana dashboards and provisioning files.",
-        keeps_root=True,
-    ),
-    "store": CommandEntry("costprobe.ui.cli.store", "Check, back up and compact the store."),
-    "config": CommandEntry(
-        "costprobe.ui.cli.config", "Write, check and show the configuration.", keeps_root=True
-    ),
-    "service": CommandEntry(
-        "costprobe.ui.cli.service",
-        "Install, upgrade and remove the systemd service.",
-        keeps_root=True,
-    ),
-    "doctor": CommandEntry(
-        "costprobe.ui.cli.doctor", "Check every prerequisite, with a fix for each."
-    ),
-    "debug": CommandEntry("costprobe.ui.cli.debug", "Write a support bundle, without secrets."),
-    "completion": CommandEntry(
-        "costprobe.ui.cli.completion", "Print the completion script of a shell.", keeps_root=True
-    ),
+    "sink": _entry("sink", "Maintain", "Show sinks and rejected points, and retry."),
+    "store": _entry("store", "Maintain", "Check, back up and compact the store."),
+    "debug": _entry("debug", "Maintain", "Write a support bundle, without secrets."),
 }
 
 
@@ -169,9 +155,11 @@ class LazyGroup(ExampleGroup):
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """List the commands from the table, without loading them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        """List the commands from the table by section, without loading them."""
+        width = max(map(len, COMMANDS))
+        for section, commands in groupby(COMMANDS.items(), lambda item: item[1].section):
+            with formatter.section(section):
+                formatter.write_dl([(f"{name:{width}}", entry.help) for name, entry in commands])
 
 
 @click.group(

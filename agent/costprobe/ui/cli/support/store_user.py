@@ -46,7 +46,7 @@ def act_as_store_user(named: str | None) -> Account | None:
         raise bad_input(
             f"the store {store} belongs to user {account.name or account.uid}, who cannot read this"
             f" installation ({sys.prefix}): use one that all users can read, such as that of"
-            " `costprobe service install` in /opt/costprobe"
+            " `costprobe install` in /opt/costprobe"
         )
     return account
 

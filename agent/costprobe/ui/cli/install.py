@@ -1,0 +1,148 @@
+"""`costprobe install`: install the daemon as a systemd service of this host, or upgrade it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from costprobe import __version__
+from costprobe.ui.cli.support import service_files as files
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.service_files import CONFIG, DASHBOARD, FILES, SERVICE, VENV
+from costprobe.ui.cli.support.service_host import (
+    HOST,
+    JSON_OPTION,
+    ROOT_OPTION,
+    check_host,
+    step_printer,
+)
+from costprobe.ui.cli.support.service_steps import StepError, Steps
+from costprobe.ui.cli.support.service_venv import install_packages, make_venv
+from costprobe.ui.cli.support.service_wheel import running_wheel
+
+READABLE_BY_ALL = 0o022
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=("sudo costprobe install  # install or upgrade the systemd service",),
+)
+@ROOT_OPTION
+@click.option(
+    "--python", help="The interpreter of the environment (default: the first usable one)."
+)
+@click.option(
+    "--from",
+    "source",
+    help="A source tree, wheel or requirement for pip (default: the running program).",
+)
+@click.option("--no-start", is_flag=True, help="Do not start or restart the service.")
+@JSON_OPTION
+def command(
+    root: Path, python: str | None, source: str | None, *, no_start: bool, as_json: bool
+) -> None:
+    """Install the service, or upgrade it; configuration and store are kept.
+
+    The virtual environment is created in /opt/costprobe from the files of the running program, unit
+    files in /usr/local/lib, and an example configuration in /etc/costprobe if there is none.
+    With --root no environment is created, because it works only on the host that created it.
+    """
+    check_host(root)
+    os.umask(READABLE_BY_ALL)
+    printed, log = step_printer(as_json=as_json)
+    steps = Steps(log)
+    on_host = root == HOST
+    try:
+        if on_host:
+            _install_environment(root, python, source, steps)
+        _put_files(root, steps)
+        _make_user_and_grants(root, steps)
+        if on_host:
+            _start(steps, starts=not no_start)
+        else:
+            steps.run(
+                ["systemctl", f"--root={root}", "enable", SERVICE],
+                "check that systemd is installed",
+            )
+    except OSError as error:
+        raise StepError(
+            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
+        ) from error
+    if as_json:
+        document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
+        echo(json.dumps(document))
+        return
+    echo(f"installed; the configuration is {root / CONFIG}")
+
+
+def _install_environment(root: Path, python: str | None, source: str | None, steps: Steps) -> None:
+    """Create or upgrade the virtual environment from the source, or from the running program."""
+    venv = root / VENV
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = source or str(files.checkout() or running_wheel(Path(folder)))
+        steps.log(f"{venv}: installing costprobe {__version__ if source is None else source}")
+        make_venv(venv, python, steps)
+        install_packages(venv, chosen, steps)
+
+
+def _put_files(root: Path, steps: Steps) -> None:
+    """Install units, permissions, the link in the path, and a configuration if there is none."""
+    sources = files.unit_sources(root / VENV if root == HOST else None)
+    if sources is None:
+        raise StepError(f"this installation has no {SERVICE}; specify a wheel with --from")
+    for name, target in FILES.items():
+        changed = files.put(sources / name, root / target)
+        steps.log(f"{root / target}: {'written' if changed else 'unchanged'}")
+    config = root / CONFIG
+    if config.exists():
+        steps.log(f"{config}: kept")
+    else:
+        files.put(sources / files.EXAMPLE, config)
+        steps.log(f"{config}: written, an example; add your prices and your database")
+    if files.link(root):
+        steps.log(f"{root / files.LINK}: written")
+    elif not files.is_our_link(root):
+        steps.log(f"{root / files.LINK}: belongs to another program, kept")
+    for path in files.shadows(root):
+        steps.log(f"{path}: overrides the installed file; delete it unless that is intended")
+
+
+def _make_user_and_grants(root: Path, steps: Steps) -> None:
+    """Create the user and set the permissions of its group."""
+    where = [] if root == HOST else [f"--root={root}"]
+    steps.run(
+        ["systemd-sysusers", *where, str(root / files.SYSUSERS)],
+        "check that /etc/passwd is writable",
+    )
+    steps.run(
+        ["systemd-tmpfiles", *where, "--create", str(root / files.TMPFILES)],
+        "check that the user costprobe is in /etc/passwd",
+    )
+    if root == HOST and Path("/run/udev/control").exists():
+        steps.attempt(["udevadm", "control", "--reload"])
+
+
+def _start(steps: Steps, *, starts: bool) -> None:
+    """Start or restart the service, unless the configuration has an error."""
+    steps.run(["systemctl", "daemon-reload"], "check systemd: systemctl status")
+    steps.run(["systemctl", "enable", SERVICE], "check that /etc/systemd/system is writable")
+    program = str(HOST / VENV / "bin/costprobe")
+    steps.run(
+        [program, "--config", str(HOST / CONFIG), "config", "check"],
+        "the files are installed, but nothing was restarted; fix the configuration, then:"
+        " systemctl restart costprobe",
+    )
+    if starts:
+        # After a crash loop systemd would refuse to start it.
+        steps.attempt(["systemctl", "reset-failed", SERVICE])
+        steps.run(
+            ["systemctl", "restart", SERVICE], "see the reason: journalctl -u costprobe -n 30"
+        )
+        steps.run(
+            ["systemctl", "try-restart", DASHBOARD], f"see the reason: journalctl -u {DASHBOARD}"
+        )
