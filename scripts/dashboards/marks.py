@@ -63,24 +63,25 @@ def marks(
 
 
 def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
-    """Drifts, prices, software and faults from `event`, and incidents from `alert`."""
+    """Drifts, prices, software, faults and annotations from `event`, and incidents from `alert`."""
     kinds = (
-        ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/'),
-        ("Prices", "blue", "\"kind\" = 'price'"),
-        ("Software", "purple", "\"kind\" = 'software'"),
-        ("Faults", "red", "\"kind\" = 'fault'"),
+        ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/', "cause"),
+        ("Prices", "blue", "\"kind\" = 'price'", "cause"),
+        ("Software", "purple", "\"kind\" = 'software'", "cause"),
+        ("Faults", "red", "\"kind\" = 'fault'", "cause"),
+        ("Annotations", "green", "\"kind\" = 'annotation'", "detail"),
     )
-    columns = '"title", "cause", "kind", "device", "probe"'
+    tags = '"kind", "device", "probe", "service"'
     found = [
         marks(
             name,
             color,
-            Query(columns, "event", over=over, where=(condition,)).rows,
+            Query(f'"title", "{words}", {tags}', "event", over=over, where=(condition,)).rows,
             title="title",
-            words="cause",
-            tags="kind,device,probe",
+            words=words,
+            tags="kind,device,probe,service",
         )
-        for name, color, condition in kinds
+        for name, color, condition, words in kinds
     ]
     fires = Query(
         '"summary", "cause", "severity", "rule"',

@@ -37,6 +37,7 @@ ARGUMENTS = {
     "compare": ("--p99", "11ms"),
     "forecast": ("--method", "robust"),
     "report": ("--since", "3d"),
+    "annotate": ("deployed v42", "--probe", "ranker", "--at", "20m"),
     "alerts": (),
     "alerts history": (),
     "replay": ("--since", "3d", "--events"),

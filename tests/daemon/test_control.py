@@ -24,7 +24,7 @@ class Parts:
 
     def __init__(self):
         self.kept = {}
-        self.watching = self.notifying = self.delivery = self.ledger = self
+        self.watching = self.notifying = self.delivery = self.ledger = self.annotations = self
 
     def handlers(self):
         return ControlRequests(lambda: self, lambda: STATUS).handlers()
@@ -39,6 +39,10 @@ class Parts:
 
     def silences(self):
         return tuple(self.kept.values())
+
+    def add(self, annotation):
+        self.kept[annotation["text"]] = annotation
+        return {"time_ns": 1}
 
     def send_test(self, notifier):
         if notifier not in {None, "ops"}:
@@ -103,6 +107,12 @@ def test_silence_is_added_listed_and_ended(server, parts):
     assert request_to(server, do="silences") == {"answer": [SILENCE]}
     assert request_to(server, do="unsilence", id="s1") == {"answer": SILENCE}
     assert request_to(server, do="unsilence", id="s1") == {"error": "there is no silence s1"}
+
+
+def test_annotation_is_passed_on(server, parts):
+    added = {"text": "deployed v42", "author": "me"}
+    assert request_to(server, do="annotate", **added) == {"answer": {"time_ns": 1}}
+    assert parts.kept == {"deployed v42": added}
 
 
 def test_test_alert_is_sent(server):

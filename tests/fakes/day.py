@@ -206,7 +206,7 @@ def _once(tags, end_ns):
     status = {"amount": 100.0, "spent": 40.0, "forecast": 90.0, "coverage": 0.95}
     yield make_point("budget", budget, status, at_ns)
     texts = {"detail": "what to know", "before": "1", "after": "2"}
-    for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault")):
+    for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault", "annotation")):
         found = kind in {"drift", "anomaly"}
         yield event_point(
             Event(

@@ -246,6 +246,7 @@ class RealDay:
             gpu.throttle(power_share=0.05, thermal_share=0.3 if is_hot else 0.0)
         if hour == SLOW_HOUR:
             self.chat.pause_s, self.chat.version = SLOW_PAUSE_S, "0.9.2"
+            self.daemon.look("annotate", "deployed chat 0.9.2", "--service", "chat")
 
     def _wait_for_run(self, since_ns):
         """Wait for the hourly probe; skip it if it is late."""

@@ -124,6 +124,10 @@ def events(until_ns):
     yield Point("event", tags, drift, until_ns - 48 * HOUR_NS)
     price = {"severity": "info", "title": "price of gpu0", "before": "€3.2/h", "after": "€3.6/h"}
     yield Point("event", {**on, "kind": "price"}, price, until_ns - 20 * DAY_NS)
+    note = {"severity": "info", "title": "deployed v42", "detail": "by ci"}
+    yield Point(
+        "event", {**on, "kind": "annotation", "probe": "ranker"}, note, until_ns - 50 * HOUR_NS
+    )
     for i in range(3):
         fault = {"severity": "warning", "title": HOSTILE, "detail": HOSTILE}
         yield Point("event", {**on, "kind": "fault"}, fault, until_ns - (i + 60) * HOUR_NS)

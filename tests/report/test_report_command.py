@@ -122,7 +122,8 @@ def test_energy_of_a_service_includes_its_idle_windows(costprobe, found):
 
 
 def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
-    drift, fault, price = found["changes"]
+    drift, note, fault, price = found["changes"]
+    assert (note["kind"], note["title"], note["detail"]) == ("annotation", "deployed v42", "by ci")
     assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
     assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
     assert (fault["kind"], fault["occurrences"]) == ("fault", 3)

@@ -14,7 +14,7 @@ FieldValue = float | int | str | bool
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
 EnergyScope = Literal["device", "parent", "module"]
 Severity = Literal["info", "warning", "critical"]
-EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
 
 NS_PER_S = 1_000_000_000
 # Cause of the event that a device does not exist any more.

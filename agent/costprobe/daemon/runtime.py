@@ -31,6 +31,7 @@ from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, Listeners, P
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
 from costprobe.app.secret_places import learn_secrets
+from costprobe.app.watching.annotations import Annotations
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock import Clock
@@ -118,6 +119,7 @@ class Runtime:
             parts.steps,
             incidents=parts.incidents,
         )
+        self.annotations = Annotations(config, devices, parts.ledger, parts.clock)
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(RowLabels(config.probe, config.service))
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)

@@ -37,6 +37,7 @@ class ControlRequests:
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each request, by name."""
         return {
+            "annotate": self._annotate,
             "silence": self._silence,
             "unsilence": self._unsilence,
             "silences": self._silences,
@@ -52,6 +53,10 @@ class ControlRequests:
         if runtime is None:
             raise ValueError("the daemon is starting or stopping; retry in a few seconds")
         return runtime
+
+    def _annotate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        annotation = {key: value for key, value in request.items() if key != "do"}
+        return self._parts().annotations.add(annotation)
 
     def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
         added = silence_of(request)

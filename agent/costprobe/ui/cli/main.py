@@ -62,6 +62,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "forecast": _entry("forecast", "Money", "Show spend and forecast of each budget."),
     "price": _entry("price", "Money", "Show prices in force, and stored changes."),
     "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
+    "annotate": _entry(
+        "annotate", "Alerts", "Annotate a change, such as a deployment, as a possible cause."
+    ),
     "silence": _entry("silence", "Alerts", "Silence matching alerts for a period."),
     "replay": _entry("replay", "Alerts", "Run the rules over stored rows."),
     "config": _entry(

@@ -55,7 +55,7 @@ def trend_document(query: TrendQuery, answer: ThinnedAnswer) -> dict[str, Any]:
 
 
 def marks_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
-    """Return the newest events of a time range, oldest first: drifts, prices, software, faults.
+    """Return the newest events of a time range, oldest first.
 
     Raises:
         StoreError: The store cannot be read.

@@ -10,7 +10,7 @@ from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.ui.report.model import ReportedChange
 
 MAX_CHANGES: Final = 40
-_RANKS: Final = {"drift": 0, "price": 1, "software": 2, "fault": 3, "anomaly": 4}
+_RANKS: Final = {"drift": 0, "price": 1, "annotation": 2, "software": 3, "fault": 4, "anomaly": 5}
 _SEVERITIES: Final = ("critical", "warning", "info")
 
 
@@ -18,7 +18,7 @@ def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
     """Return the most important events, the newest first, and the number of omitted ones.
 
     Events with the same title are merged and counted. If there are too many, drift and price
-    events take precedence over software, faults and anomalies.
+    events and annotations take precedence over software, faults and anomalies.
 
     Args:
         events: Rows of `event` in time order.

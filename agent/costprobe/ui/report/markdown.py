@@ -11,7 +11,6 @@ from costprobe.core.printable import one_line
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import (
     BASES,
-    KINDS,
     PARTS,
     cause_text,
     change_pct,
@@ -173,7 +172,7 @@ def _changes(report: Report) -> Iterator[str]:
         [
             (
                 minute(change.time_ns),
-                KINDS.get(change.kind, change.kind),
+                change.kind,
                 change.subject,
                 change.title + (f" ({change.times} times)" if change.times > 1 else ""),
                 cause_text(change) or "-",

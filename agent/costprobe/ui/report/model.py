@@ -132,7 +132,7 @@ class ReportedChange:
     Attributes:
         time_ns: UTC ns at which it was detected.
         since_ns: UTC ns at which it began.
-        kind: drift, anomaly, price, software or fault.
+        kind: drift, anomaly, price, annotation, software or fault.
         severity: info, warning or critical.
         subject: The probe, service or device.
         title: One line.

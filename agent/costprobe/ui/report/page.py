@@ -22,7 +22,7 @@ from costprobe.ui.text import per_million_tokens
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12
 # Faults and anomalies are only listed, because they would hide cost changes on a chart.
-_MARKED: Final = ("drift", "price", "software")
+_MARKED: Final = ("drift", "price", "annotation", "software")
 
 
 def page(report: Report) -> str:

@@ -13,13 +13,6 @@ from costprobe.domain.costing.comparison.compare import Candidate
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
 
 _G_PER_KG: Final = 1000
-KINDS: Final = {
-    "drift": "drift",
-    "price": "price",
-    "software": "software",
-    "fault": "fault",
-    "anomaly": "anomaly",
-}
 PARTS: Final = {
     "busy": "busy",
     "idle": "idle time",

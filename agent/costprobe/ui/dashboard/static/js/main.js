@@ -14,7 +14,7 @@ const REST_FACTOR = 20;
 const RETRY_MS = 15000;
 const SLOW_EVERY_MS = 60000;
 const POLL_MS = 15000;
-const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F" };
+const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F", annotation: "N" };
 
 const state = {
   now: null, source: null, poll: null, timer: null, curves: [],

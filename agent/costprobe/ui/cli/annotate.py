@@ -1,0 +1,52 @@
+"""`costprobe annotate`: an event that may explain a change of cost, such as a deployment."""
+
+from __future__ import annotations
+
+import getpass
+import json
+
+import click
+
+from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.name_completion import (
+    STORED_DEVICES,
+    STORED_PROBES,
+    STORED_SERVICES,
+)
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import iso, local
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe annotate 'deployed v42'  # an event on the whole host, now",
+        "costprobe annotate 'new batch limit' --probe ranker --at 20m  # of a probe, 20 minutes ago",
+    ),
+)
+@click.argument("text")
+@click.option("--service", shell_complete=STORED_SERVICES, help="Service that it concerns.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Probe that it concerns.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Device that it concerns.")
+@click.option("--at", "at_ns", type=Moment(), help='"5m" ago, or a date and time (default: now).')
+@click.option("--json", "as_json", is_flag=True, help="Print the annotation as JSON.")
+@click.pass_obj
+def command(
+    config: str | None, /, *, text: str, at_ns: int | None, as_json: bool, **subject: str | None
+) -> None:
+    """Annotate a change: it is shown on charts and examined as a cause of drifts.
+
+    Without --service, --probe and --device it concerns everything on the host. The same text at the
+    same time is stored once.
+    """
+    request = {"do": "annotate", "text": text, "author": getpass.getuser(), **subject}
+    if at_ns is not None:
+        request["at"] = iso(at_ns)
+    added = ask(LoadedConfig(config), request)
+    if as_json:
+        echo(json.dumps(added))
+        return
+    echo(f"annotated at {local(added['time_ns'])}: {added['text']}")
