@@ -71,7 +71,7 @@ SCHEMA: dict[str, Measurement] = {
             " cost_per_million_tokens_in cost_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " cost_total_hardware cost_total_energy cost_tokens_in cost_tokens_out"
-            " requests inferences tokens_in tokens_out"
+            " requests inferences tokens_in tokens_out cached_tokens device_s device_busy_s"
             " window_s carbon_per_inference_g carbon_g carbon_inferences"
             " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
             " energy_per_request_j"

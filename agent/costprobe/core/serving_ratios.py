@@ -93,7 +93,12 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
         "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
     }
 )
-# Their numerators and denominators.
+# Their numerators and denominators, and the sums that a change of cost is decomposed by.
 SERVING_SUMS: Final = tuple(
-    dict.fromkeys(name for ratio in SERVING_RATIOS.values() for name in ratio.fields)
+    dict.fromkeys(
+        [
+            *(name for ratio in SERVING_RATIOS.values() for name in ratio.fields),
+            *("cached_tokens", "device_s", "device_busy_s"),
+        ]
+    )
 )

@@ -10,13 +10,15 @@ zero on one side, the limit of Ang and Liu (2007) is used in closed form.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, TypeVar, get_args
 
 Factor = Literal[
     "hardware price", "time per inference", "electricity price", "energy per inference"
 ]
+Name = TypeVar("Name", bound=str)
+_FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +91,58 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
     Raises:
         ValueError: A cost is not positive, so that no ratio is defined.
     """
-    if not (before.cost > 0 and after.cost > 0):
+    parts = log_mean_parts(_terms(before), _terms(after))
+    return CostChange(math.log(after.cost / before.cost), {name: parts[name] for name in _FACTORS})
+
+
+def log_mean_parts(
+    before: Sequence[Mapping[Name, float]], after: Sequence[Mapping[Name, float]]
+) -> dict[Name, float]:
+    """Return each factor's part of ln(after / before) of a sum of products; they add up to it.
+
+    A term that is zero on one side is the effect of its first factor that is zero.
+
+    Args:
+        before: The factors of each term, by name; not negative.
+        after: The same terms and factors later.
+
+    Raises:
+        ValueError: A sum is not positive, so that no ratio is defined.
+    """
+    pairs = list(zip(before, after, strict=True))
+    products = [(math.prod(old.values()), math.prod(new.values())) for old, new in pairs]
+    total_before = math.fsum(product for product, _ in products)
+    total_after = math.fsum(product for _, product in products)
+    if not (total_before > 0 and total_after > 0):
         raise ValueError("both costs must be positive to decompose their change")
-    mean_cost = _log_mean(after.cost, before.cost)
-    hardware = _term((before.price_per_s, before.time_s), (after.price_per_s, after.time_s))
-    electricity = _term(
-        (before.electricity_per_j, before.energy_j), (after.electricity_per_j, after.energy_j)
-    )
-    return CostChange(
-        log_ratio=math.log(after.cost / before.cost),
-        parts={
-            "hardware price": hardware[0] / mean_cost,
-            "time per inference": hardware[1] / mean_cost,
-            "electricity price": electricity[0] / mean_cost,
-            "energy per inference": electricity[1] / mean_cost,
+    mean_total = _log_mean(total_after, total_before)
+    parts: dict[Name, float] = {}
+    for (old, new), (product_before, product_after) in zip(pairs, products, strict=True):
+        if product_before > 0 and product_after > 0:
+            weight = _log_mean(product_after, product_before) / mean_total
+            effects = {name: weight * math.log(new[name] / old[name]) for name in old}
+        else:
+            effects = dict.fromkeys(old, 0.0)
+            zero = next((name for name in old if not (old[name] > 0 and new[name] > 0)), None)
+            if zero is not None:
+                effects[zero] = (product_after - product_before) / mean_total
+        for name, effect in effects.items():
+            parts[name] = parts.get(name, 0.0) + effect
+    return parts
+
+
+def _terms(factors: CostFactors) -> list[dict[Factor, float]]:
+    return [
+        {"hardware price": factors.price_per_s, "time per inference": factors.time_s},
+        {
+            "electricity price": factors.electricity_per_j,
+            "energy per inference": factors.energy_j,
         },
-    )
-
-
-def _term(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float]:
-    """Return the change of price x quantity, split into the price's and the quantity's part."""
-    term_before, term_after = before[0] * before[1], after[0] * after[1]
-    if term_before <= 0 or term_after <= 0:
-        # The whole term is due to the factor that is zero: the price, if both are.
-        change = term_after - term_before
-        price_is_zero = before[0] == 0 or after[0] == 0
-        return (change, 0.0) if price_is_zero else (0.0, change)
-    weight = _log_mean(term_after, term_before)
-    return weight * math.log(after[0] / before[0]), weight * math.log(after[1] / before[1])
+    ]
 
 
 def _log_mean(a: float, b: float) -> float:
-    """Return the logarithmic mean of two positive numbers, stable where they are nearly equal."""
-    relative = (a - b) / b
-    # Below this, the quotient's rounding error exceeds the truncation error of its series.
-    if abs(relative) < 1e-6:  # noqa: PLR2004 - explained above
-        return b * (1 + relative / 2)
-    return (a - b) / math.log(a / b)
+    """Return the logarithmic mean of two positive numbers, accurate also where they are nearly equal."""
+    least, most = min(a, b), max(a, b)
+    excess = (most - least) / least
+    return (most - least) / math.log1p(excess) if excess else least

@@ -83,6 +83,7 @@ class Line:
         hardware: Currency for the device without electricity.
         energy: Currency for electricity.
         currency: ISO 4217 code of both.
+        device_s: Seconds of the device that it pays for.
     """
 
     device: str
@@ -91,6 +92,7 @@ class Line:
     hardware: Decimal
     energy: Decimal
     currency: str = ""
+    device_s: float = 0.0
 
     @property
     def cost(self) -> Decimal:
@@ -129,7 +131,7 @@ def allocate(use: DeviceUse) -> Allocation:
         problem = f"the cost of {use.device} is unknown"
         return Allocation(use.device, (), "none", dict.fromkeys(names, problem))
     if use.is_unheld:
-        lines = (_line(use, "", "idle", use.hardware, use.energy),)
+        lines = (_line(use, "", "idle", (use.hardware, use.energy), _fraction(use.duration_s)),)
         return Allocation(use.device, lines if lines[0].cost else (), "none")
     probing, remaining = _without_probing(use, use.hardware, use.energy)
     weights, basis, problems = _weights(use)
@@ -141,22 +143,27 @@ def allocate(use: DeviceUse) -> Allocation:
     energy = divided(remaining.energy, list(weights.values()))
     parts = [probing] if probing.hardware or probing.energy else []
     idle = _idle_shares(use, remaining)
-    for service, held, drawn in zip(weights, hardware, energy, strict=True):
+    unit_s = _fraction(use.duration_s) * (1 - probed) / sum(weights.values())
+    for (service, weight), held, drawn in zip(weights.items(), hardware, energy, strict=True):
+        time_s = weight * unit_s
         if not service:
-            parts.append(_line(use, "", "unallocated", held, drawn))
+            parts.append(_line(use, "", "unallocated", (held, drawn), time_s))
         elif idle is None:
-            parts.append(_line(use, service, "held", held, drawn))
+            parts.append(_line(use, service, "held", (held, drawn), time_s))
         else:
             busy_held, idle_held = divided(held, [1 - idle[0], idle[0]])
             busy_drawn, idle_drawn = divided(drawn, [1 - idle[1], idle[1]])
-            parts.append(_line(use, service, "busy", busy_held, busy_drawn))
-            parts.append(_line(use, service, "idle", idle_held, idle_drawn))
+            busy_s, idle_s = (1 - idle[0]) * time_s, idle[0] * time_s
+            parts.append(_line(use, service, "busy", (busy_held, busy_drawn), busy_s))
+            parts.append(_line(use, service, "idle", (idle_held, idle_drawn), idle_s))
     nonzero = tuple(line for line in parts if line.service or line.hardware or line.energy)
     return Allocation(use.device, nonzero or tuple(parts), basis, problems)
 
 
-def _line(use: DeviceUse, service: str, part: Part, hardware: Decimal, energy: Decimal) -> Line:
-    return Line(use.device, service, part, hardware, energy, use.currency)
+def _line(
+    use: DeviceUse, service: str, part: Part, money: tuple[Decimal, Decimal], time_s: Fraction
+) -> Line:
+    return Line(use.device, service, part, *money, use.currency, float(time_s))
 
 
 def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tuple[Line, Line]:
@@ -169,9 +176,10 @@ def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tupl
         drawn = min(use.probing_energy, energy)
         part = Fraction(drawn) / Fraction(energy)
         drawn, drawn_rest = divided(energy, [part, 1 - part])
+    duration_s = _fraction(use.duration_s)
     return (
-        _line(use, "", "probing", held, drawn),
-        _line(use, "", "unallocated", held_rest, drawn_rest),
+        _line(use, "", "probing", (held, drawn), share * duration_s),
+        _line(use, "", "unallocated", (held_rest, drawn_rest), (1 - share) * duration_s),
     )
 
 

@@ -6,6 +6,7 @@ divided by the counts of its server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -50,6 +51,8 @@ class ServedCost:
         idle: The idle part of both; None if unknown.
         share: Share of the service's cost; 1 for the service as a whole.
         tokens: Division between tokens in and out; None if there is none.
+        device_s: Device-seconds that it paid for.
+        device_busy_s: Those in which the devices were busy; None if unknown.
     """
 
     model: str
@@ -59,6 +62,8 @@ class ServedCost:
     idle: Decimal | None
     share: Fraction = Fraction(1)
     tokens: TokenShares | None = None
+    device_s: float = 0.0
+    device_busy_s: float | None = None
 
     @property
     def cost(self) -> Decimal:
@@ -185,6 +190,10 @@ def _served_cost(
         energy=total_of([line.energy for line in lines]),
         idle=total_of([line.cost for line in lines if line.part == "idle"]) if is_known else None,
         tokens=_token_shares(window.models, weighing),
+        device_s=math.fsum(line.device_s for line in lines),
+        device_busy_s=math.fsum(line.device_s for line in lines if line.part == "busy")
+        if is_known
+        else None,
     )
 
 
@@ -213,6 +222,8 @@ def _divided_among_models(
             idle,
             share / sum(shares),
             _token_shares({model: counts}, weighing),
+            total.device_s * float(share / sum(shares)),
+            total.device_busy_s and total.device_busy_s * float(share / sum(shares)),
         )
         for (model, counts), hardware, energy, idle, share in parts
     ), split

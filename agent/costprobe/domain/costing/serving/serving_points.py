@@ -17,7 +17,7 @@ from costprobe.domain.pricing.book import TOGETHER
 
 MAX_DETAIL_CHARS = 500
 # Counts that a row of `cost` repeats: databases divide sums of one measurement only.
-UNITS = ("requests", "inferences", "tokens_in", "tokens_out")
+UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
 
 
 def serving_points(
@@ -160,6 +160,8 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         "inferences": inferred,
         "cost_total_hardware": float(cost.hardware),
         "cost_total_energy": float(cost.energy),
+        "device_s": cost.device_s,
+        "device_busy_s": cost.device_busy_s,
         **_token_costs(cost),
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
