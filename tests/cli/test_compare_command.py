@@ -10,6 +10,7 @@ from fakes.clock import FakeClock
 from fakes.command import called
 
 HOUR_NS = 3600 * 10**9
+LABELS = {"large": {"team": "search"}}
 CONFIG = """
 [[probe]]
 name = "large"
@@ -34,7 +35,7 @@ quality = 0.91
 def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
     """Return ten hours of `probe` and `cost` rows of one probe."""
     way = {"concurrency": "4"} if probe == "chat" else {"batch": "8"}
-    tags = {"device": device, "probe": probe}
+    tags = {"device": device, "probe": probe, **LABELS.get(probe, {})}
     paid = {**tags, "basis": "probe", "plan": "on_demand", "currency": "USD"}
     fields = {"latency_p50_ms": p99_ms / 2, "latency_p99_ms": p99_ms, "samples": 700}
     for i in range(count):
@@ -107,6 +108,9 @@ def test_text_output_has_the_same_figures(costprobe):
 
 
 def test_comparison_can_be_filtered(costprobe):
+    (group,) = json.loads(costprobe("--label", "team=search", "--json"))["groups"]
+    assert [model["name"] for model in group["models"]] == ["large on gpu0, batch 8"]
+    assert "write NAME=VALUE" in costprobe("--label", "team", code=2)
     (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
     found = json.loads(costprobe("--currency", "EUR", "--json"))

@@ -20,7 +20,7 @@ def trend(request, tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 300 * S
-    tags = {"service": "chat", "basis": "serving", "currency": "USD"}
+    tags = {"service": "chat", "basis": "serving", "currency": "USD", "team": "search"}
     rows = []
     for back in range(96 * 12):
         end_ns = now_ns - back * 300 * S
@@ -47,7 +47,7 @@ def trend(request, tmp_path):
 
 
 def test_change_of_a_service_compares_whole_days(trend):
-    change, text = trend("--since", "26h")
+    change, text = trend("--since", "26h", "--label", "team=search")
     assert float(change) == pytest.approx(-20, abs=1e-6)
     assert "change of services: " in text
     assert float(trend("--since", "25h", "--field", "serving.requests")[0]) == pytest.approx(

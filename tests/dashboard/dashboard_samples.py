@@ -93,6 +93,16 @@ def served_rows(time_ns):
     ]
 
 
+def labelled_rows(time_ns):
+    """A window of a service with a label: its cost per inference, and its share of a device."""
+    tags = {**HOST, "device": "gpu0", "service": "rank", "currency": "EUR", "team": "search"}
+    return [
+        make_point("cost", {**tags, "basis": "serving"}, {"cost_per_inference": 3e-4}, time_ns),
+        make_point("allocation", {**tags, "part": "busy"}, {"cost": 0.5}, time_ns),
+        make_point("allocation", {**tags, "part": "idle"}, {"cost": 0.25}, time_ns),
+    ]
+
+
 def device_row(device, count, time_ns):
     is_idle = count % 4 == 0
     return make_point(

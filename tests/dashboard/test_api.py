@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.schema import make_point
-from dashboard_samples import BUDGETS, DEVICES, cost_rows, planned, served_rows
+from dashboard_samples import BUDGETS, DEVICES, cost_rows, labelled_rows, planned, served_rows
 from fakes.command import called
 from fakes.number_names import is_vocabulary, numbers_of
 from hypothesis import HealthCheck, given, settings
@@ -154,6 +154,25 @@ def test_spend_is_the_sum_of_costs_with_its_idle_share(kept_page, kept_store):
         assert found[device]["cost"] == pytest.approx(sum(row.fields["cost"] for row in own))
         idle = sum(row.fields["cost"] for row in own if row.fields["util_pct"] < 5)
         assert found[device]["idle_share"] == pytest.approx(idle / found[device]["cost"])
+
+
+def test_labels_divide_the_cost_and_filter_the_trend(page, store, clock):
+    spend = page.json("/api/spend")
+    assert spend["labels"] == []
+    total = sum(entry["cost"] for entry in spend["devices"])
+    store.append(labelled_rows(clock.time_ns() - 10**9))
+    labels = page.json("/api/spend")["labels"]
+    assert [(one["label"], one["value"], one["currency"]) for one in labels] == [
+        ("team", "search", "EUR"),
+        ("team", None, "EUR"),
+    ]
+    assert [one["cost"] for one in labels] == pytest.approx([0.75, total - 0.75])
+    assert page.json("/api/now")["labels"] == {"team": ["search"]}
+    path = "/api/trend?field=cost.cost_per_inference&label=team"
+    (series,) = page.json(f"{path}=search")["series"]
+    assert series["tags"]["service"] == "rank"
+    assert page.json(f"{path}=other")["series"] == []
+    assert "NAME=VALUE" in page.error(path)
 
 
 def test_costs_equal_those_of_the_export_command(kept_page, kept_store, tmp_path):

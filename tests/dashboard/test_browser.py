@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import SystemClock
-from dashboard_samples import cost_rows, planned, served_rows, write_status
+from dashboard_samples import cost_rows, labelled_rows, planned, served_rows, write_status
 from fakes.command import called
 
 NS_PER_S = 10**9
@@ -202,6 +202,21 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     assert "gpu0 chat base 200; gpu0 chat tuned 900; gpu0 chat 300" in summary
     legend = tab.page.inner_text("#trend .legend")
     assert legend.split("\n") == ["gpu0 chat base", "gpu0 chat tuned", "gpu0 chat"]
+
+
+def test_label_selects_the_costs_and_divides_the_last_day(open_tab, today):
+    today.append(labelled_rows(SystemClock().time_ns() - 100 * NS_PER_S))
+    tab = open_tab()
+    tab.page.select_option("#label", "team=search")
+    tab.page.wait_for_function("() => document.querySelectorAll('#costs > *').length === 1")
+    assert "gpu0 rank" in tab.page.inner_text("#costs")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend-json').search.includes('team')"
+    )
+    tab.page.wait_for_selector("[aria-label='Cost of each label']")
+    rows = tab.page.inner_text("[aria-label='Cost of each label'] tbody").split("\n")
+    assert rows[0].split("\t") == ["team", "search", "€0.75"]
+    assert rows[1].startswith("team\tnone")
 
 
 def test_all_controls_are_reachable_by_keyboard(open_tab):

@@ -140,7 +140,7 @@ def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     assert (
         float(budget["forecast_low"]) <= float(budget["forecast"]) <= float(budget["forecast_high"])
     )
-    assert "Budget gpus is" in costprobe("report", "--format", "md")
+    assert "Budget gpus " in costprobe("report", "--format", "md")
 
 
 def test_savings_equal_those_of_the_savings_command(costprobe, found):

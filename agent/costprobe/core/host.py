@@ -10,11 +10,12 @@ from pydantic import AfterValidator, Field
 from costprobe.core.config.fields import Label, Name, Section
 from costprobe.core.schema import SCHEMA
 
-_OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+# All other tags of a row are labels that the operator gave it.
+OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
 
 
 def _label(name: str) -> str:
-    if name in _OWN_TAGS:
+    if name in OWN_TAGS:
         raise ValueError("is a tag of costprobe; choose another name")
     return name
 

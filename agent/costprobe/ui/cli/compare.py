@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,7 @@ from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOu
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
@@ -68,6 +69,7 @@ class Finite(click.ParamType[float]):
     shell_complete=STORED_MODELS,
     help="Only this probe or service; may be repeated.",
 )
+@LABEL
 @click.option(
     "--p99",
     "p99_ms",
@@ -91,6 +93,7 @@ def command(  # noqa: PLR0913 - an option each
     since_ns: int,
     device: str | None,
     only: Sequence[str],
+    labels: Sequence[tuple[str, str]],
     p99_ms: float | None,
     quality: float | None,
     currency: str | None,
@@ -103,7 +106,8 @@ def command(  # noqa: PLR0913 - an option each
     Costs in different currencies, and probe and serving costs, are never compared with each other.
     """
     settings = LoadedConfig(config)
-    candidates = _candidates(settings, since_ns, device, only)
+    tags = {**({"device": device} if device else {}), **dict(labels)}
+    candidates = _candidates(settings, since_ns, tags, only)
     if not candidates:
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
@@ -122,9 +126,8 @@ def command(  # noqa: PLR0913 - an option each
 
 
 def _candidates(
-    settings: LoadedConfig, since_ns: int, device: str | None, only: Sequence[str]
+    settings: LoadedConfig, since_ns: int, tags: Mapping[str, str], only: Sequence[str]
 ) -> list[Candidate]:
-    tags = {"device": device} if device else None
     probe_qualities, service_qualities = _qualities(settings.config)
     with reader_of(settings) as reader:
         # Aggregated rows are excluded, because they are not samples.

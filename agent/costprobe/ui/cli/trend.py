@@ -25,6 +25,7 @@ from costprobe.domain.costing.budgets.periods import HOUR_NS
 from costprobe.domain.costing.serving.served import MEASURES
 from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import (
     FIELDS,
@@ -77,17 +78,19 @@ _TELLING = (
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs of this basis.")
+@LABEL
 @click.option("--exact", is_flag=True, help="Read every value of a long history, not a sample.")
 @click.option("--plot/--no-plot", default=True, help="Plot the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print every value as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - an option each
     config: str | None,
     /,
     *,
     since_ns: int,
     field: str,
+    labels: Sequence[tuple[str, str]],
     exact: bool,
     plot: bool,
     as_json: bool,
@@ -96,7 +99,7 @@ def command(
 ) -> None:
     """Show a numeric field over time: one row per series, and a plot."""
     measurement, field = _measurement_and_field(field)
-    tags = {name: value for name, value in selected.items() if value}
+    tags = {**{name: value for name, value in selected.items() if value}, **dict(labels)}
     now_ns = time.time_ns()
     with reader_of(LoadedConfig(config)) as reader:
         all_series = reader.values(

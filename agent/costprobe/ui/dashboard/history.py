@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, cost_rows
+from costprobe.app.budgeting.label_spend import label_spend
+from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, span_spend
+from costprobe.core.host import OWN_TAGS
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
@@ -29,6 +32,10 @@ IDLE_BELOW_PCT = 5.0
 SPEND_RANGE_S = 86_400.0
 # Length of a row of a device with fewer than three.
 USUAL_S = 10.0
+# Names of labels, and values of each.
+LABELS_MAX = 50
+# A smaller share without the label is a rounding error, or a window that began before the day.
+LEAST_REST = 0.001
 
 
 def trend_document(query: TrendQuery, answer: ThinnedAnswer) -> dict[str, Any]:
@@ -150,9 +157,10 @@ def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
 
 
 def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return the cost of each device in the last day, what rows cover of it, and its idle share.
+    """Return the cost of each device in the last day, what rows cover of it, its idle share, and labels.
 
-    A device whose utilization is unknown has no idle share.
+    A device whose utilization is unknown has no idle share. The costs of a label's values and of
+    none add up to the cost of the devices.
 
     Raises:
         StoreError: The store cannot be read.
@@ -160,8 +168,8 @@ def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
     day = TimeSpan(now_ns - int(SPEND_RANGE_S * NS_PER_S), now_ns)
     span = (day.start_ns - LATE_NS, day.end_ns + 1)
     used = {_key(s): s for s in reader.values("device", "util_pct", *span)}
-    spend = [
-        _spend(series, used.get(_key(series)), day)
+    costs = [
+        series
         for series in reader.values("device", "cost", *span)
         if series.times_ns[-1] >= day.start_ns
     ]
@@ -169,8 +177,40 @@ def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
         "since_ms": day.start_ns // NS_PER_MS,
         "until_ms": now_ns // NS_PER_MS,
         "idle_below_pct": IDLE_BELOW_PCT,
-        "devices": spend,
+        "devices": [_spend(series, used.get(_key(series)), day) for series in costs],
+        "labels": _label_costs(
+            costs, reader.values("allocation", "cost", day.start_ns, now_ns), day
+        ),
     }
+
+
+def _label_costs(
+    costs: Sequence[SeriesValues], allocations: Sequence[SeriesValues], day: TimeSpan
+) -> list[dict[str, Any]]:
+    """Return the cost of each value of each label; None is the cost without the label."""
+    names = {name for series in (*costs, *allocations) for name in series.tags} - OWN_TAGS
+    usual = Usual(USUAL_S)
+    totals = {
+        currency: math.fsum(device.cost for device in spend.by_device.values())
+        for currency, spend in span_spend(costs, day, usual, _unknown_currency).items()
+    }
+    found = []
+    for name in sorted(names)[:LABELS_MAX]:
+        labelled = label_spend(name, costs, allocations, day, usual, _unknown_currency)
+        for currency, total in sorted(totals.items()):
+            parts = labelled.get(currency, {})
+            largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]
+            rest = total - math.fsum(cost for _, cost in largest)
+            values = [*largest, (None, rest)] if rest > total * LEAST_REST else largest
+            found += [
+                {"label": name, "value": value, "currency": currency, "cost": cost}
+                for value, cost in values
+            ]
+    return found
+
+
+def _unknown_currency(device: str, time_ns: int) -> str:  # noqa: ARG001 - the currency of a row without one
+    return "?"
 
 
 def _key(series: SeriesValues) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.watching.faults import disk_of, present_faults
+from costprobe.core.host import OWN_TAGS
 from costprobe.core.records import NS_PER_S, FieldValue, Point
 from costprobe.ui.incidents import is_running
 
@@ -45,10 +46,20 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
         "probes": [_row(row, now_ns) for row in probes[:ENTRIES_MAX]],
         "devices": [_row(row, now_ns) for row in devices[:ENTRIES_MAX]],
         "left_out": left_out,
+        "labels": _labels([*costs, *probes]),
         "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
         "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
         "faults": _faults(status, status_ns, now_ns, reader),
     }
+
+
+def _labels(rows: Iterable[Point]) -> dict[str, list[str]]:
+    """Return the values of each label by which the page can be filtered."""
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for name in row.tags.keys() - OWN_TAGS:
+            values.setdefault(name, set()).add(row.tags[name])
+    return {name: sorted(values[name])[:ENTRIES_MAX] for name in sorted(values)}
 
 
 def _daemon(status: Mapping[str, Any] | None, written_ns: int, now_ns: int) -> dict[str, Any]:

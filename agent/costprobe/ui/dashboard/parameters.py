@@ -107,7 +107,7 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
     Raises:
         ParameterError: A parameter is invalid.
     """
-    parameters = known(pairs, ("field", "since", "until", "points", "rows", *TAGS))
+    parameters = known(pairs, ("field", "since", "until", "points", "rows", "label", *TAGS))
     measurement, name = _numeric_field(parameters.get("field", "cost_per_inference"))
     return TrendQuery(
         measurement,
@@ -115,8 +115,18 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
         time_range(parameters, "24h", now_ns),
         _whole_number(parameters, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
         _whole_number(parameters, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
-        {tag: parameters[tag] for tag in TAGS if tag in parameters},
+        {tag: parameters[tag] for tag in TAGS if tag in parameters} | _label(parameters),
     )
+
+
+def _label(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the label that a series must have; empty for any."""
+    if "label" not in parameters:
+        return {}
+    name, equals, value = parameters["label"].partition("=")
+    if not name or not equals or not value:
+        raise ParameterError("label: write NAME=VALUE, such as team=search")
+    return {name: value}
 
 
 def _whole_number(

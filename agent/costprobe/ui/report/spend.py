@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from costprobe.adapters.storage.history import SeriesValues
+from costprobe.app.budgeting.label_spend import label_spend
 from costprobe.app.budgeting.spend_reading import SpanSpend, Usual, span_spend
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
@@ -72,47 +73,17 @@ def spent(
     ]
     if not label:
         return spends
-    labelled = {
-        value: span_spend(
-            (series for series in costs if series.tags.get(label) == value),
-            TimeSpan(*period),
-            usual,
-            currency_at,
-        )
-        for value in {series.tags.get(label, "") for series in costs}
-    }
-    of_devices = [
-        (currency, value, device.cost)
-        for value, by_currency in labelled.items()
-        for currency, part in by_currency.items()
-        for device in part.by_device.values()
+    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual, currency_at)
+    return [
+        replace(spend, by_label=_with_remainder(spend.total, labelled.get(spend.currency, {})))
+        for spend in spends
     ]
-    of_services = [
-        (series.tags.get("currency", "?"), series.tags.get(label, ""), math.fsum(series.values))
-        for series in allocations
-    ]
-    return [replace(spend, by_label=_by_label(spend, of_devices, of_services)) for spend in spends]
 
 
-def _by_label(
-    spend: Spend,
-    of_devices: Sequence[tuple[str, str, float]],
-    of_services: Sequence[tuple[str, str, float]],
-) -> list[Amount]:
-    """Divide a cost by the values of a label: as it was allocated, else by the label of the devices.
-
-    Args:
-        spend: The cost in one currency.
-        of_devices: Currency, value of the label, and cost of the rows of `device`.
-        of_services: The same of the rows of `allocation`.
-    """
-    allocated = [part for part in of_services if part[0] == spend.currency]
-    amounts: dict[str, float] = defaultdict(float)
-    for currency, value, cost in allocated or of_devices:
-        if currency == spend.currency and value:
-            amounts[value] += cost
-    parts = [Amount(value, rounded(cost)) for value, cost in amounts.items()]
-    parts.append(Amount("", spend.total - total_of([part.amount for part in parts])))
+def _with_remainder(total: Decimal, labelled: Mapping[str, float]) -> list[Amount]:
+    """Return the cost of each value of a label, and that of none, the largest first."""
+    parts = [Amount(value, rounded(cost)) for value, cost in labelled.items()]
+    parts.append(Amount("", total - total_of([part.amount for part in parts])))
     return sorted((p for p in parts if p.amount), key=lambda part: (-part.amount, part.name))
 
 

@@ -5,7 +5,7 @@ import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
 import { moment, money, moneyOf, number, PER_THOUSAND, seriesNames } from "./format.js";
 import { scaled } from "./scale.js";
-import { showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
+import { labelText, showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
 
 // A longer history changes more slowly and takes longer to read.
 const HISTORY_EVERY_MS = { "1h": 5000, "6h": 10000, "24h": 15000, "7d": 60000, "30d": 300000, "90d": 600000 };
@@ -43,7 +43,7 @@ function liveState(text, kind) {
   place.className = `state ${kind}`;
 }
 
-const CHOICES = ["trend-field", "trend-scale", "device-field"];
+const CHOICES = ["trend-field", "trend-scale", "device-field", "label"];
 const range = () => document.querySelector("input[name=range]:checked").value;
 const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
 
@@ -94,9 +94,11 @@ async function loadHistory() {
   state.historyDue = begun + RETRY_MS;
   const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
   const query = (name) => `/api/trend?field=${name}&since=${range()}`;
-  byId("trend-json").href = query(field);
+  const label = byId("label").value;
+  const trendQuery = query(field) + (label ? `&label=${encodeURIComponent(label)}` : "");
+  byId("trend-json").href = trendQuery;
   const [costs, devices, marks] = await Promise.all([
-    ask(query(field)), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
+    ask(trendQuery), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
   const lines = marks.marks.map((mark) => ({
     x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
   drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
@@ -132,9 +134,9 @@ function takeSweeps(sweeps) {
 function showIncidents(answer) {
   const rows = answer.incidents.map((one) => [
     moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms),
-    one.severity, one.name, one.summary, one.cause ?? ""]);
+    one.severity, one.name, labelText(one.labels), one.summary, one.cause ?? ""]);
   show(byId("incidents"), rows.length
-    ? table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Summary", "Cause"], rows)
+    ? table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows)
     : el("p", { class: "muted" }, "No incident in this period."));
 }
 
@@ -201,12 +203,24 @@ function chooseField(now) {
   if (!isOf("probe") && isOf("serving")) byId("trend-field").value = "cost.cost_per_inference&basis=serving";
 }
 
+/** The choice of a label; a chosen one stays while a row has it. */
+function showLabels(now) {
+  const place = byId("label");
+  const labels = ["", ...Object.entries(now.labels).flatMap(([name, values]) => values.map((value) => `${name}=${value}`))];
+  byId("label-controls").hidden = labels.length === 1;
+  if (Array.from(place.options, (option) => option.value).join("\n") === labels.join("\n")) return;
+  const chosen = place.value;
+  place.replaceChildren(...labels.map((label) => el("option", { value: label }, label || "all")));
+  place.value = labels.includes(chosen) ? chosen : "";
+}
+
 function take(now) {
   if (state.now === null) chooseField(now);
   state.now = now;
   showHeader(now);
   showWrong(now);
-  showCosts(now);
+  showLabels(now);
+  showCosts(now, byId("label").value);
   showDevices(now);
   refresh();
 }
@@ -256,5 +270,6 @@ for (const id of [...CHOICES, "range"]) {
     refresh(0);
   });
 }
+byId("label").addEventListener("change", () => showCosts(state.now, byId("label").value));
 byId("sweep-choice").addEventListener("change", drawSweep);
 listen();

@@ -27,8 +27,13 @@ function kindOf(severity) {
   return { critical: "bad", warning: "warn" }[severity] ?? "good";
 }
 
+/** The labels of an incident, such as "device=gpu0 team=search". */
+export function labelText(labels) {
+  return Object.entries(labels ?? {}).map(([name, value]) => `${name}=${value}`).join(" ");
+}
+
 function alertNote(alert) {
-  const notes = [`since ${moment(alert.since_ms)}`];
+  const notes = [labelText(alert.labels), `since ${moment(alert.since_ms)}`].filter(Boolean);
   if (alert.silenced) notes.push("silenced");
   if (alert.flapping) notes.push("flapping");
   const more = alert.symptoms_left_out ? [`and ${alert.symptoms_left_out} more`] : [];
@@ -129,12 +134,15 @@ function probeFacts(probe) {
   return facts;
 }
 
-export function showCosts(now) {
+/** The cards of all costs, or of those with a label, such as "team=search". */
+export function showCosts(now, label) {
+  const [name, ...value] = label.split("=");
+  const isShown = ({ tags }) => !label || tags[name] === value.join("=");
   const probeOf = (cost) => now.probes.find((probe) =>
     probe.tags.device === cost.tags.device && probe.tags.probe === cost.tags.probe && cost.tags.probe);
-  const cards = now.costs.map((cost) => costCard(cost, probeOf(cost)));
+  const cards = now.costs.filter(isShown).map((cost) => costCard(cost, probeOf(cost)));
   const priced = new Set(now.costs.map((cost) => `${cost.tags.device} ${cost.tags.probe}`));
-  const unpriced = now.probes.filter((probe) => !priced.has(`${probe.tags.device} ${probe.tags.probe}`));
+  const unpriced = now.probes.filter((probe) => isShown(probe) && !priced.has(`${probe.tags.device} ${probe.tags.probe}`));
   cards.push(...unpriced.map((probe) => el("article", { class: "card" },
     el("h3", {}, `${probe.tags.device} ${probe.tags.probe}`),
     el("p", {}, "no cost: no price, or electricity is billed separately and the energy is unknown"),
@@ -200,7 +208,15 @@ export function showSpend(spend, now) {
     show(byId("spend"), el("p", { class: "muted" }, "No device had a price in the last 24 hours."));
     return;
   }
-  show(byId("spend"), el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Cost of each device" },
-    table(`Last 24 h, hardware and electricity; idle cost: utilization below ${spend.idle_below_pct} %.`,
-      ["Device", "#Cost", "#Covered", "#While busy", "#While idle", "#Idle share", "Busy and idle"], rows)));
+  const scrolled = (name, content) =>
+    el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": name }, content);
+  const labelled = spend.labels.map(({ label, value, currency, cost }) =>
+    [label, value ?? "none", exact(cost, money(cost, currency === "?" ? currencyOf({}) : currency))]);
+  show(byId("spend"),
+    scrolled("Cost of each device", table(
+      `Last 24 h, hardware and electricity; idle cost: utilization below ${spend.idle_below_pct} %.`,
+      ["Device", "#Cost", "#Covered", "#While busy", "#While idle", "#Idle share", "Busy and idle"], rows)),
+    labelled.length ? scrolled("Cost of each label", table(
+      "Last 24 h, divided by each label of services, probes and hosts; none: without the label.",
+      ["Label", "Value", "#Cost"], labelled)) : null);
 }
