@@ -314,13 +314,13 @@ def test_estimated_energy_is_not_monitored():
 
 def test_small_drift_of_energy_alone_needs_a_cause():
     reported = []
-    for joules, more in ((1.022, {}), (1.022, {"sm_clock_mhz": 1900.0}), (1.05, {})):
+    for joules, temp_c in ((1.022, 64.0), (1.022, 76.0), (1.05, 64.0)):
         series = Series()
-        series.run(QUIET, sm_clock_mhz=1980.0, energy_per_inference_j=1.0)
-        known = {"sm_clock_mhz": 1980.0, **more}
-        series.run(40, energy_per_inference_j=joules, **known)
+        known = {"sm_clock_mhz": 1980.0, "energy_per_inference_j": 1.0, "temp_max_c": 64.0}
+        series.run(QUIET, **known)
+        series.run(40, **{**known, "energy_per_inference_j": joules, "temp_max_c": temp_c})
         reported.append([event.cause for event in series.of("drift", "energy")])
-    assert reported == [[], ["clock"], ["unknown"]]
+    assert reported == [[], ["temperature"], ["unknown"]]
 
 
 def test_restored_drift_monitor_continues():

@@ -121,17 +121,6 @@ def test_software_is_named_by_what_was_deployed():
         assert causes(Comparison(before, after))[0].name == f"software: {name}"
 
 
-def test_clock_that_explains_the_change_precedes_software():
-    after = changed(
-        software={**NORMAL["software"], "driver": "560"},
-        sm_clock_mhz=1500.0,
-        throttled_thermal_pct=20.0,
-        temp_c=88.0,
-    )
-    for log_time, name in ((0.28, "cooling"), (0.9, "software: driver")):
-        assert causes(Comparison(GOOD, after, log_time=log_time))[0].name == name
-
-
 def test_heat_without_a_counter_of_throttling_is_cooling():
     before = changed(throttled_thermal_pct=None)
     hot = changed(throttled_thermal_pct=None, temp_c=87.0, sm_clock_mhz=1600.0)

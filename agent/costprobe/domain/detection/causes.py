@@ -25,8 +25,7 @@ CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
 SHARE_ERRORS = 2.5
-# Share of a change of time that a clock explains alone, as compute-bound time is inverse to it.
-CLOCK_EXPLAINS = 0.6
+TOKENS_SHARE = 0.05
 # Software in the order in which it names a change: what is deployed precedes what it brings along.
 SOFTWARE = (
     "model",
@@ -43,7 +42,7 @@ SOFTWARE = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Part of an observed change that a cause explains; 1 is all of it.
+    """Part of an observed change that a cause explains; 1 is all of it, negative if it counteracts.
 
     Attributes:
         mean: Best estimate.
@@ -70,7 +69,8 @@ class Cause:
         share: Its share of the observed change; None if not computed.
         coincides: Whether its own change point is that of the change; None if unknown.
         method: Source of the effect: "history" for a regression over the series' own runs, "physics"
-            for a formula, "remainder" for what the other causes do not explain; empty if not computed.
+            for a formula, "remainder" for what other causes do not explain (the cause coincides, and
+            its effect is not measurable separately); empty if not computed.
     """
 
     name: str
@@ -180,6 +180,27 @@ def _clock(compared: Comparison) -> Cause | None:
     return Cause("clock", f"SM clock {moved[0]:.0f} → {moved[1]:.0f} MHz", ("sm_clock_mhz",))
 
 
+def _memory_clock(compared: Comparison) -> Cause | None:
+    before = compared.before.mem_clock_mhz
+    least = CLOCK_SHARE * before.mean if before else 0.0
+    moved = compared.move("mem_clock_mhz", least, direction=-1)
+    if moved is None:
+        return None
+    text = f"memory clock {moved[0]:.0f} → {moved[1]:.0f} MHz"
+    return Cause("memory clock", text, ("mem_clock_mhz",))
+
+
+def _prompt_lengths(compared: Comparison) -> Cause | None:
+    texts, signals = [], []
+    for signal, word in (("tokens_in", "input"), ("tokens_out", "output")):
+        before = getattr(compared.before, signal)
+        moved = compared.move(signal, TOKENS_SHARE * before.mean if before else 0.0)
+        if moved is not None:
+            texts.append(f"{word} tokens {moved[0]:.0f} → {moved[1]:.0f}")
+            signals.append(signal)
+    return Cause("prompt lengths", ", ".join(texts), tuple(signals)) if texts else None
+
+
 def _memory(compared: Comparison) -> Cause | None:
     moved = compared.move("mem_used_share", MEMORY_SHARE)
     if moved is None or max(moved) < NEARLY_FULL_SHARE:
@@ -205,11 +226,15 @@ RULES: Sequence[Callable[[Comparison], Cause | None]] = (
     _heat,
     _power_limit,
     _clock,
+    _memory_clock,
+    _prompt_lengths,
     _memory,
     _temperature,
 )
-_OF_CLOCKS = (_heat, _power_limit, _clock)
-_UNKNOWN = "compare the runs before and after with `costprobe trend`, and look for changes then"
+UNKNOWN = "unknown"
+_UNKNOWN_ACTION = (
+    "compare the runs before and after with `costprobe trend`, and look for changes then"
+)
 _ACTIONS: Mapping[str, str] = {
     BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
     "software": "roll back the update, or accept the new level if it was intended",
@@ -220,23 +245,19 @@ _ACTIONS: Mapping[str, str] = {
     "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
     "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`)",
     "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "prompt lengths": "compare the probe's prompts with those before",
     "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
     "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
 }
 
 
 def causes(compared: Comparison) -> tuple[Cause, ...]:
-    """Return the signals that changed between two periods, the most likely cause first.
+    """Return the signals that changed between two periods.
 
-    Software names the change unless the clock explains the change of time without it.
+    Without their shares, what is deployed precedes what the device does, and a cause its effect.
     """
-    rules = list(RULES)
-    before, after = compared.before.sm_clock_mhz, compared.after.sm_clock_mhz
-    if before and after and before.mean > 0 and after.mean > 0 and compared.log_time:
-        by_clock = math.log(before.mean / after.mean)
-        if by_clock / compared.log_time > CLOCK_EXPLAINS:
-            rules.sort(key=lambda rule: rule not in _OF_CLOCKS)
-    return tuple(cause for rule in rules if (cause := rule(compared)) is not None)
+    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
 
 
 def action_of(name: str) -> str:
@@ -245,7 +266,7 @@ def action_of(name: str) -> str:
     Args:
         name: Name of a cause, or "unknown".
     """
-    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN)
+    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN_ACTION)
 
 
 def _share_text(name: str, moved: tuple[float, float]) -> str:

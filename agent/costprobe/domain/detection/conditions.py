@@ -43,6 +43,9 @@ class Conditions:
         contended_share: Share of the runs during which another process used the device.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         mem_used_share: Share of the device's memory in use.
+        mem_clock_mhz: Clock of the memory.
+        tokens_in: Input tokens of a request.
+        tokens_out: Output tokens of a request.
     """
 
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -54,6 +57,9 @@ class Conditions:
     contended_share: SignalSample | None = None
     ecc_uncorrected: int | None = None
     mem_used_share: SignalSample | None = None
+    mem_clock_mhz: SignalSample | None = None
+    tokens_in: SignalSample | None = None
+    tokens_out: SignalSample | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +71,11 @@ class Comparison:
         after: Conditions after.
         sign: 1 for a deterioration, -1 for an improvement; 0 if signals may move either way, as for
             energy, which rises with a higher and with a lower clock.
-        log_time: ln of the time per inference after over before; 0 if unknown.
     """
 
     before: Conditions
     after: Conditions
     sign: int = 1
-    log_time: float = 0.0
 
     def move(self, signal: str, least: float, direction: int = 1) -> tuple[float, float] | None:
         """Return a signal before and after if it moved significantly.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from costprobe.core.records import BOARD, Point
 from costprobe.domain.detection.causes import Cause, Explanation, causes
 from costprobe.domain.detection.conditions import Comparison
+from costprobe.domain.detection.levels import Levels
 from costprobe.domain.detection.onset import change_point
 from costprobe.domain.detection.runs import (
     DetectionRun,
@@ -19,6 +21,7 @@ from costprobe.domain.detection.runs import (
     software_change_of,
 )
 from costprobe.domain.detection.settings import Metric
+from costprobe.domain.detection.shares import explanation_of
 
 # Runs around the start of a drift that locate it and its signals.
 AROUND_RUNS = 24
@@ -55,18 +58,19 @@ def explain_change(
     rows = events(earliest.time_ns + 1, around[-1].time_ns + 1)
     old, new = _software(rows, earliest, around[last], around[-1])
     latest = after[-LATEST_RUNS:]
-    compared = Comparison(
-        conditions(before, old),
-        conditions(latest, new),
-        sign,
-        math.log(factors(latest).time_s / factors(before).time_s),
-    )
+    compared = Comparison(conditions(before, old), conditions(latest, new), sign)
     batches = [run.batch for run in around[last + 1 :]]
     if around[last].batch == around[split - 1].batch and batches:
         # The batch changed after the drift began.
         compared = replace(compared, after=replace(compared.after, batch=compared.before.batch))
-    found = tuple(cause for cause in causes(compared) if not _is_later(cause, around, last))
-    return Explanation(found[0].name if found else "unknown", found)
+    timed = [(cause, _timing(cause, around, (first, last))) for cause in causes(compared)]
+    found = [
+        replace(cause, coincides=None if timing is None else timing == "coincident")
+        for cause, timing in timed
+        if timing != "late"
+    ]
+    levels = Levels(metric, around[:first][-LATEST_RUNS:] or before, latest, before)
+    return explanation_of(found, levels)
 
 
 def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
@@ -80,15 +84,23 @@ def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[in
     return min(split, found[1]), max(found[0], min(split, found[2]))
 
 
-def _is_later(cause: Cause, runs: Sequence[DetectionRun], last: int) -> bool:
-    """Return whether a signal of a cause changed after the drift had begun."""
+def _timing(
+    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
+) -> Literal["early", "coincident", "late"] | None:
+    """Return when the signals of a cause changed relative to the drift; None if unknown."""
+    is_early = False
     for signal in cause.signals:
         values = [signal_of(run, signal) for run in runs]
         known = [value for value in values if value is not None]
         found = change_point(known) if len(known) == len(values) else None
-        if found is not None and found[1] > last + LATER_RUNS:
-            return True
-    return False
+        if found is None:
+            return None
+        if found[1] > onset[1] + LATER_RUNS:
+            return "late"
+        is_early |= found[2] < onset[0] - LATER_RUNS
+    if not cause.signals:
+        return None
+    return "early" if is_early else "coincident"
 
 
 def _software(

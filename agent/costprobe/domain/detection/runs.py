@@ -129,6 +129,9 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         temp_c=_sample(_values(runs, "temp_max_c")),
         contended_share=_sample(_values(runs, "contended")),
         ecc_uncorrected=int(max(ecc)) if ecc else None,
+        mem_clock_mhz=_sample(_values(runs, "mem_clock_mhz")),
+        tokens_in=_sample(_values(runs, "tokens_in")),
+        tokens_out=_sample(_values(runs, "tokens_out")),
         mem_used_share=mem_used_pct
         and SignalSample(mem_used_pct.mean / 100, mem_used_pct.spread / 100, mem_used_pct.count),
     )

@@ -1,0 +1,109 @@
+"""The runs of two levels of a series, and the means of their signals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pvariance
+
+from costprobe.domain.detection.attribution import Estimate
+from costprobe.domain.detection.conditions import LEAST_INDEPENDENT
+from costprobe.domain.detection.runs import DetectionRun, signal_of
+from costprobe.domain.detection.settings import Metric
+
+# Share of the runs at either end that a mean omits, at least one of TRIM_RUNS.
+TRIM = 1 / 12
+TRIM_RUNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Runs of the level before and after a change.
+
+    Attributes:
+        metric: The series that changed.
+        before: Runs just before the change, oldest first; at least one. They share the time of day of
+            those after it.
+        after: Latest runs after it; at least one.
+        history: All known runs of the level before.
+    """
+
+    metric: Metric
+    before: Sequence[DetectionRun]
+    after: Sequence[DetectionRun]
+    history: Sequence[DetectionRun]
+
+    def means(self, signal: str) -> tuple[float, float] | None:
+        """Return a signal's mean before and after; None if a side is unknown."""
+        sides = [
+            [value for run in runs if (value := signal_of(run, signal)) is not None]
+            for runs in (self.before, self.after)
+        ]
+        return (fmean(sides[0]), fmean(sides[1])) if all(sides) else None
+
+    def rise(self, signal: str) -> float | None:
+        """Return the difference of a signal after minus before."""
+        means = self.means(signal)
+        return None if means is None else means[1] - means[0]
+
+    def log_fall(self, signal: str) -> float | None:
+        """Return ln(before / after) of a signal; None unless both are positive."""
+        means = self.means(signal)
+        if means is None or min(means) <= 0:
+            return None
+        return math.log(means[0] / means[1])
+
+    def time_change(self) -> Estimate:
+        """Return the observed change of the logarithm of time, or of the latency if that is the series."""
+        return _change([self._log_time(run) for run in self.before], self._after_times())
+
+    def power_change(self) -> Estimate | None:
+        """Return the observed change of the logarithm of power; None if unknown."""
+        sides = [
+            [value for run in runs if (value := _log_power(run)) is not None]
+            for runs in (self.before, self.after)
+        ]
+        return _change(*sides) if all(sides) else None
+
+    def log_times(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
+        """Return a signal and the logarithm of time of each run that has it."""
+        return [
+            (x, self._log_time(run)) for run in runs if (x := signal_of(run, signal)) is not None
+        ]
+
+    def log_powers(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
+        """Return a signal and the logarithm of power of each run that has both."""
+        return [
+            (x, y)
+            for run in runs
+            if (x := signal_of(run, signal)) is not None and (y := _log_power(run)) is not None
+        ]
+
+    def _after_times(self) -> list[float]:
+        return [self._log_time(run) for run in self.after]
+
+    def _log_time(self, run: DetectionRun) -> float:
+        latency_ms = signal_of(run, "latency_p50_ms") if self.metric == "latency" else None
+        return math.log(latency_ms or run.time_s)
+
+
+def _log_power(run: DetectionRun) -> float | None:
+    return math.log(run.energy_j / run.time_s) if run.energy_j else None
+
+
+def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Return the difference of two trimmed means and its standard error."""
+    sides = [_trimmed(values) for values in (before, after)]
+    # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
+    known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
+    spread = min(pvariance(side) for side in known)
+    error = sum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
+    return Estimate(fmean(sides[1]) - fmean(sides[0]), math.sqrt(error))
+
+
+def _trimmed(values: Sequence[float]) -> Sequence[float]:
+    if len(values) < TRIM_RUNS:
+        return values
+    cut = max(1, round(len(values) * TRIM))
+    return sorted(values)[cut:-cut]
