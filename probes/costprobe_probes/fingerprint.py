@@ -81,7 +81,7 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
     }
     if workload.weights:
         facts["weights_source"] = workload.weights
-    if workload.digest:
+    if workload.files:
         facts["file"] = workload.digest
     return facts
 

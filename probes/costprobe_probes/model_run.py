@@ -4,45 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional
+from typing import Any
 
 import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
-from costprobe_probes.compiled import SHAPES, CompiledModule
 from costprobe_probes.contention import Contention, CpuMeter, CpuReading
 from costprobe_probes.device import TorchDevice
 from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError, describe, is_too_large, kind_of
-from costprobe_probes.fingerprint import software
+from costprobe_probes.errors import ProbeConfigError, is_too_large
 from costprobe_probes.inputs import Inputs
-from costprobe_probes.replay import capture
+from costprobe_probes.loaded_model import LoadedModel, forward_pass, modes_of
 from costprobe_probes.stats import StopRule, outliers, quantile, summary
 from costprobe_probes.steady_window import run_steady_window
 from costprobe_probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
 from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
-from costprobe_probes.workload import Workload
 
 SEARCH_STEP_MS = 300.0
 SEARCH_STEP_MAX_RUNS = 1000
 SEARCH_CAP_S = 30.0
-# Execution modes of a request; each is a tag of the result.
-EXECUTION_MODES = ("cold", "compile", "cuda_graph")
-
-
-class LoadedModel(NamedTuple):
-    """A model on the device.
-
-    Attributes:
-        workload: The model and its inputs.
-        facts: What identifies it.
-        compiled: Its module for torch.compile; None if it is not compiled.
-    """
-
-    workload: Workload
-    facts: dict[str, str]
-    compiled: Optional[CompiledModule] = None  # noqa: UP045 - evaluated on Python 3.9
 
 
 class ModelProbeRun:
@@ -69,15 +50,12 @@ class ModelProbeRun:
         self._wire = wire
         self._request = request
         self._device = device
+        self._loaded = loaded
         self._workload = loaded.workload
         self._compiled = loaded.compiled
-        # Execution modes that differ from the default, as tags.
-        self._modes = {name: "true" for name in EXECUTION_MODES if request.get(name)}
         tags = {"weights": "random"} if loaded.workload.weights == "random" else {}
-        self._tags = {**self._modes, **tags}
-        self._software = {**software(device.torch_device), **loaded.facts, **self._modes}
-        if loaded.compiled is not None:
-            self._software["compile_shapes"] = SHAPES
+        self._tags = {**modes_of(request), **tags}
+        self._software = loaded.software(device, request)
         self._fingerprint = fingerprint(self._software)
         self._started_s = started_s
         self._search_cap_s = search_cap_s
@@ -113,35 +91,9 @@ class ModelProbeRun:
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
         """Return a forward pass over inputs on the device, and the inputs on the host."""
-        inputs = self._workload.inputs(batch)
-        staged = inputs.map(lambda x: x.to(self._device.torch_device))
-        workload = self._workload
         if self._compiled is not None:
             self._progress("compile", 0.0, batch)
-            workload = workload._replace(module=self._compiled.for_batch(batch))
-        run = workload.forward_pass(staged)
-        if self._compiled is not None:
-            self._compile(run)
-        if self._request.get("cuda_graph"):
-            run = capture(self._device, run)
-        return run, inputs
-
-    @staticmethod
-    def _compile(run: Callable[[], object]) -> None:
-        """Run a pass once, to compile it.
-
-        Raises:
-            ProbeConfigError: It cannot be compiled.
-        """
-        try:
-            run()
-        except Exception as error:
-            if kind_of(error) in {"oom", "device"}:
-                raise
-            raise ProbeConfigError(
-                f"torch.compile failed ({describe(error, None)}); remove compile from this probe, or"
-                " give its interpreter a C++ compiler and, on a GPU, triton"
-            ) from error
+        return forward_pass(self._device, self._loaded, batch, self._request)
 
     def _choose_batch(self) -> int:
         """Return the configured batch, the known batch of the same software, or the result of a search."""

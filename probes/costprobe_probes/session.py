@@ -7,18 +7,36 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from costprobe_probes.compiled import CompiledModule
 from costprobe_probes.device import open_device
+from costprobe_probes.digest import fingerprint
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.fingerprint import model_facts, software
-from costprobe_probes.model_run import LoadedModel, ModelProbeRun
+from costprobe_probes.loaded_model import LoadedModel, forward_pass
+from costprobe_probes.model_run import ModelProbeRun
 from costprobe_probes.spec import Spec
 from costprobe_probes.wire import Wire
 from costprobe_probes.workload import load
+
+
+class StartInstants(NamedTuple):
+    """The first pass of a model in a process; all times are CLOCK_MONOTONIC ns.
+
+    Attributes:
+        loaded_ns: The weights are on the device.
+        answered_ns: The first pass is complete: lazy initialization and compilation included.
+        fingerprint: Fingerprint of software and model, as of the probe's runs.
+        files: Files of the model.
+    """
+
+    loaded_ns: int
+    answered_ns: int
+    fingerprint: str
+    files: tuple[str, ...]
 
 
 class Session:
@@ -57,6 +75,33 @@ class Session:
         loaded = self._model(request)
         with torch.inference_mode(), self._device.in_background():
             ModelProbeRun(self._wire, request, self._device, loaded, started_s).run()
+
+    def start(self, request: dict[str, Any]) -> StartInstants:
+        """Load the model of a request for the first time in this process, and run one pass.
+
+        Raises:
+            ProbeConfigError: The request is invalid.
+            Exception: Any error of torch or the operator's module.
+        """
+        self._use_threads(request.get("threads"))
+        spec = Spec.of(request)
+        self._wire.progress("load", 0.0)
+        workload = load(spec, request["seed"]).on(self._device.torch_device)
+        self._device.synchronize()
+        loaded_ns = time.monotonic_ns()
+        self._wire.progress("compile" if request.get("compile") else "answer", 0.0)
+        compiled = CompiledModule(workload.module) if request.get("compile") else None
+        loaded = LoadedModel(workload, {}, compiled)
+        batch = workload.min_batch if request["batch"] == "auto" else request["batch"]
+        with torch.inference_mode():
+            run, _ = forward_pass(self._device, loaded, batch, request)
+            run()
+            self._device.synchronize()
+        answered_ns = time.monotonic_ns()
+        # After the measurement: it reads all weights.
+        facts = model_facts(workload, name=spec.name, dtype=spec.dtype)
+        names = loaded._replace(facts=facts).software(self._device, request)
+        return StartInstants(loaded_ns, answered_ns, fingerprint(names), workload.files)
 
     def _use_threads(self, threads: int | None) -> None:
         """Compute on so many threads, each on a processor of their own; by default as torch chooses.

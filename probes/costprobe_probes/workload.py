@@ -23,7 +23,7 @@ class Workload(NamedTuple):
         module: In evaluation mode, with the requested dtype.
         inputs: Returns one batch of inputs on the host for a batch size; the same in every process.
         weights: "file" or "random" for a model source that supports both; empty for any other.
-        digest: Hash of the files that were read; empty if there are none.
+        files: Files that were read.
         move: Moves the module to a device; None for `module.to(device)`.
         min_batch: Smallest batch that the model accepts.
         max_batch: Largest batch that the model accepts; None for any.
@@ -32,10 +32,15 @@ class Workload(NamedTuple):
     module: nn.Module
     inputs: Callable[[int], Inputs]
     weights: str = ""
-    digest: str = ""
+    files: tuple[str, ...] = ()
     move: Optional[Callable[[torch.device], nn.Module]] = None  # noqa: UP045 - evaluated on Python 3.9
     min_batch: int = 1
     max_batch: Optional[int] = None  # noqa: UP045 - as above
+
+    @property
+    def digest(self) -> str:
+        """Hash of the files that were read; empty if there are none. It reads them again."""
+        return digest_of(self.files) if self.files else ""
 
     def on(self, device: torch.device) -> Workload:
         """Return the same workload with its module on a device."""
@@ -83,7 +88,7 @@ def load(spec: Spec, seed: int) -> Workload:
         sourced.module,
         inputs,
         sourced.weights,
-        digest_of(sourced.files) if sourced.files else "",
+        sourced.files,
         sourced.move,
         sourced.min_batch,
         sourced.max_batch,

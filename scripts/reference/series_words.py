@@ -293,6 +293,18 @@ MEASUREMENTS: Mapping[str, Words] = {
         },
         {"version": "Version of costprobe."},
     ),
+    "cold_start": Words(
+        "A start of a model by `costprobe probe --cold-start`: see"
+        " [cold start](../measurement.md#cold-start).",
+        {
+            "process_start_s": "Start of the process until the interpreter had started.",
+            "load_s": "Import of packages, opening of the device, and copying of the weights to it.",
+            "first_answer_s": "First pass, with lazy initialization and compilation.",
+            "total_s": "Sum of the three.",
+            "read_bytes": "Bytes read from storage; absent if the kernel does not count them.",
+        },
+        {"cache": "State of the page cache: `warm` or `cold`."},
+    ),
     "sweep": Words(
         "A batch size of `costprobe probe --sweep`.",
         {

@@ -151,7 +151,7 @@ def test_malformed_requests_are_answered_with_an_error(server):
 def test_infinite_time_of_a_row_is_rejected(server):
     row = '{"measurement": "sweep", "tags": {}, "fields": {"batch": 1}, "time_ns": 1e999}'
     line = f'{{"do": "keep", "store": "{server.path}", "rows": [{row}]}}\n'.encode()
-    assert "not a row of a sweep" in sent(server, line)["error"]
+    assert "not a row of a measurement" in sent(server, line)["error"]
 
 
 def test_oversized_request_is_rejected(server):

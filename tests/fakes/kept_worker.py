@@ -4,6 +4,7 @@ from pathlib import Path
 
 from costprobe.adapters.probing.child import ProbeChild, worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, read_batch_point, read_outcome
+from costprobe.adapters.probing.start_outcome import read_start
 
 TIMEOUT_S = 100.0
 QUICK_WORKER = Path(__file__).with_name("quick_worker.py")
@@ -41,6 +42,8 @@ class KeptWorker:
         while (message := self._child.receive(TIMEOUT_S)) is not None:
             if message["type"] == "result":
                 return read_outcome(request.probe, "cpu", message, self._child.pids, curve)
+            if message["type"] == "cold_start":
+                return read_start(message, 0)
             if message["type"] == "error":
                 return ProbeFault(message["kind"], message["message"], ())
             assert message["type"] in {"handshake", "progress", "batch_point"}, message

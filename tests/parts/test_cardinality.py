@@ -41,6 +41,7 @@ BOUNDED_BY = {
     "compile": "a literal",
     "cuda_graph": "a literal",
     "weights": "a literal",
+    "cache": "a literal",
     "concurrency": "the configuration's probes",
     "service": "the configuration's services",
     "served_model": f"{MAX_NAMES} of a service at a time, the rest as one",

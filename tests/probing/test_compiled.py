@@ -12,6 +12,7 @@ from fakes.lazy import LazyModule
 torch = LazyModule("torch")
 compiled = LazyModule("costprobe_probes.compiled")
 model_run = LazyModule("costprobe_probes.model_run")
+loaded_model = LazyModule("costprobe_probes.loaded_model")
 probe_device = LazyModule("costprobe_probes.device")
 replay = LazyModule("costprobe_probes.replay")
 workloads = LazyModule("costprobe_probes.workload")
@@ -88,7 +89,7 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
         torch.nn.Identity(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
     )
     notes = Notes()
-    loaded = model_run.LoadedModel(workload, {}, SlowToCompile(0.2))
+    loaded = loaded_model.LoadedModel(workload, {}, SlowToCompile(0.2))
     run = model_run.ModelProbeRun(
         notes, request, equal_passes(), loaded, time.monotonic(), search_cap_s=0.19
     )

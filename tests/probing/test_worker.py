@@ -11,6 +11,7 @@ import pytest
 from costprobe.adapters.probing.child import worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.probing.runner import ProbeRunner
+from costprobe.adapters.probing.start_outcome import StartOutcome
 from fakes.kept_worker import KeptWorker, quick_command
 from fakes.probe_requests import probe_request
 
@@ -106,6 +107,17 @@ def test_built_in_models_are_timed(real):
         assert result.h2d_ms is None
         # Without energy the window is the sampling itself.
         assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
+
+
+def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
+    outcome = kept(cold_start=True, list_files=True)
+    assert isinstance(outcome, StartOutcome), outcome
+    start = outcome.start
+    assert start.fingerprint == kept().result.fingerprint
+    assert (start.load_s > 0, start.first_answer_s > 0, start.read_bytes >= 0) == (True,) * 3
+    names = {path.name for path in outcome.files}
+    assert "libtorch_cpu.so" in names
+    assert any(name.startswith("builtin.") for name in names)
 
 
 def test_cold_probe_measures_latency_only_without_flush_time(real):

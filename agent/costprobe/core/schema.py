@@ -127,6 +127,14 @@ SCHEMA: dict[str, Measurement] = {
             ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
         ),
     ),
+    "cold_start": Measurement(
+        tags=("device", "probe", "cache"),
+        fields=_typed(
+            floats="process_start_s load_s first_answer_s total_s",
+            ints="read_bytes",
+            strings="fingerprint",
+        ),
+    ),
     "sweep": Measurement(
         tags=("device", "probe", "batch", "threads", "currency"),
         fields=_typed(

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +71,19 @@ def model_request(
     }
     gpu_uuid = None if device.is_host else device.uuid
     return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
+
+
+def start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
+    """Return the request for a start of a model in a new process.
+
+    Args:
+        probe: The probe.
+        device: Its device.
+        list_files: Whether the files that the start reads are reported, which delays it.
+    """
+    request = model_request(probe, device, {}, energy=False)
+    run = {"cold_start": True, "list_files": list_files}
+    return replace(request, document={**request.document, **run})
 
 
 def served_request(probe: ServedProbeConfig, *, energy: bool) -> ProbeRequest:

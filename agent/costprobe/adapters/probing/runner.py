@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event, Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from costprobe.adapters.probing.child import ProbeChild, worker_command
 from costprobe.adapters.probing.interruption import Interruptions
@@ -19,6 +19,7 @@ from costprobe.adapters.probing.outcome import (
 )
 from costprobe.adapters.probing.request import ProbeRequest
 from costprobe.adapters.probing.served_outcome import read_served_outcome
+from costprobe.adapters.probing.start_outcome import StartOutcome, read_start
 from costprobe.core.clock import Clock, SystemClock
 from costprobe.core.records import NS_PER_S
 
@@ -27,6 +28,11 @@ POLL_S = 0.2
 MAX_CURVE_POINTS = 64
 MAX_TITLE_CHARS = 1000
 _ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "device": "device"}
+
+Curve = Sequence[Mapping[str, float]]
+Outcome = TypeVar("Outcome", ProbeOutcome, StartOutcome)
+# Reads the outcome from the message that ends a run; raises ValueError for an invalid one.
+Reader = Callable[[Mapping[str, Any], ProbeChild, Curve], Outcome]
 
 
 class ProbeRunner:
@@ -85,11 +91,17 @@ class ProbeRunner:
             Exception: Errors of on_edge and on_progress, after the child was ended. A fault of the
                 child does not raise.
         """
+
+        def read(message: Mapping[str, Any], child: ProbeChild, curve: Curve) -> ProbeOutcome:
+            if message["type"] == "served_result":
+                return read_served_outcome(request.probe, device, message, child.pids)
+            return read_outcome(request.probe, device, message, child.pids, curve)
+
         with self._lock:
             keep_child = False
             try:
                 self._interruptions = Interruptions(self._clock)
-                outcome = self._run(request, device, on_edge, on_progress)
+                outcome = self._run(request, read, on_edge, on_progress)
                 keep_child = self._keep_alive and isinstance(outcome, ProbeOutcome)
                 return self._unless_interrupted(outcome)
             finally:
@@ -97,6 +109,31 @@ class ProbeRunner:
                 # run would receive its messages.
                 if not keep_child:
                     self._end_child()
+
+    def start(
+        self, request: ProbeRequest, *, on_progress: Callable[[ProbeProgress], None]
+    ) -> StartOutcome | ProbeFault:
+        """Start the model of a request in a new process, until its first answer.
+
+        Args:
+            request: The start.
+            on_progress: Called with its progress.
+
+        Raises:
+            Exception: An error of on_progress, after the child was ended.
+        """
+        with self._lock:
+            self._end_child()
+            began_ns = self._clock.monotonic_ns()
+
+            def read(message: Mapping[str, Any], _child: ProbeChild, _curve: Curve) -> StartOutcome:
+                return read_start(message, began_ns)
+
+            try:
+                self._interruptions = Interruptions(self._clock)
+                return self._unless_interrupted(self._run(request, read, lambda: None, on_progress))
+            finally:
+                self._end_child()
 
     def close(self) -> None:
         """End the current run, and a child that is kept alive."""
@@ -109,10 +146,10 @@ class ProbeRunner:
     def _run(
         self,
         request: ProbeRequest,
-        device: str,
+        read: Reader[Outcome],
         on_edge: Callable[[], None],
         on_progress: Callable[[ProbeProgress], None],
-    ) -> ProbeOutcome | ProbeFault:
+    ) -> Outcome | ProbeFault:
         if self._child is None:
             try:
                 self._child = ProbeChild(self._command, _environment(request))
@@ -127,7 +164,7 @@ class ProbeRunner:
             message = self._next(self._child)
             if isinstance(message, ProbeFault):
                 return message
-            ended = self._ended(message, request.probe, device, self._child, curve)
+            ended = self._ended(message, read, self._child, curve)
             if ended is not None:
                 return ended
             if message["type"] == "handshake":
@@ -142,7 +179,7 @@ class ProbeRunner:
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
                 curve.append(read_batch_point(message))
 
-    def _unless_interrupted(self, outcome: ProbeOutcome | ProbeFault) -> ProbeOutcome | ProbeFault:
+    def _unless_interrupted(self, outcome: Outcome | ProbeFault) -> Outcome | ProbeFault:
         """Return the outcome; a fault in place of a result that an interruption distorts."""
         lasted_s = self._interruptions.total_s()
         if isinstance(outcome, ProbeFault) or not lasted_s:
@@ -165,17 +202,14 @@ class ProbeRunner:
     def _ended(
         self,
         message: Mapping[str, Any],
-        probe: str,
-        device: str,
+        read: Reader[Outcome],
         child: ProbeChild,
-        curve: Sequence[Mapping[str, float]],
-    ) -> ProbeOutcome | ProbeFault | None:
+        curve: Curve,
+    ) -> Outcome | ProbeFault | None:
         """Return the outcome if this message ends the run."""
-        if message["type"] in {"result", "served_result"}:
+        if message["type"] in {"result", "served_result", "cold_start"}:
             try:
-                if message["type"] == "served_result":
-                    return read_served_outcome(probe, device, message, child.pids)
-                return read_outcome(probe, device, message, child.pids, curve)
+                return read(message, child, curve)
             except ValueError as error:
                 return _fault("malformed", f"invalid result: {error}", child)
         if message["type"] == "error":

@@ -14,8 +14,8 @@ class StoreConfig(Section):
 
     Rows are kept as measured for `retention`, then as one row a minute, then as one row an hour. Rows of
     `probe`, `cost`, `serving` and `allocation` are less frequent: they are kept as measured for as long
-    as the rows of a minute. Events, alerts and sweeps are kept as long as the rows of an hour. Rows that
-    a sink has not yet received are kept longer if necessary, up to `outbox_retention`.
+    as the rows of a minute. Events, alerts, sweeps and cold starts are kept as long as the rows of an
+    hour. Rows that a sink has not yet received are kept longer if necessary, up to `outbox_retention`.
     """
 
     path: Path | None = Field(

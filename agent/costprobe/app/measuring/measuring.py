@@ -19,8 +19,10 @@ from costprobe.adapters.probing.request import (
     batch_name,
     model_request,
     served_request,
+    start_request,
 )
 from costprobe.adapters.probing.runner import ProbeRunner
+from costprobe.adapters.probing.start_outcome import StartOutcome
 from costprobe.adapters.sensors.protocol.activity import Activity, worst_of
 from costprobe.adapters.sensors.protocol.sample import Absent
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
@@ -116,6 +118,29 @@ class Measurer:
         if isinstance(probe, ProbeConfig):
             self._remember_batch(probe, target.devices[0], outcome, began_ns)
         return self._joined(probe, target, outcome)
+
+    def start(
+        self,
+        probe: ProbeConfig,
+        device: Device,
+        *,
+        list_files: bool,
+        on_progress: Callable[[ProbeProgress], None],
+    ) -> StartOutcome | ProbeFault:
+        """Start a probe's model in a new process, with no other probe of costprobe on its device.
+
+        Args:
+            probe: The probe.
+            device: Its device.
+            list_files: Whether the files that the start reads are reported, which delays it.
+            on_progress: Called with its progress.
+        """
+        with device_lock(self._lock_folder, device.name, self._stop, probe.every_s) as is_locked:
+            if not is_locked:
+                return ProbeFault("busy", f"another probe was using {device.name}", ())
+            return self._runner(probe, ProbeTarget((device,))).start(
+                start_request(probe, device, list_files=list_files), on_progress=on_progress
+            )
 
     def load(self, device: Device) -> DeviceLoad:
         """Return the recent load on a device."""

@@ -16,6 +16,8 @@ from costprobe.daemon.runtime import Runtime
 MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20
 MAX_ROWS = 64
+# Measurements whose rows commands may add; all others are written by the daemon only.
+KEPT = frozenset({"sweep", "cold_start"})
 # 2100-01-01, the last instant that dates of the command line can name.
 END_OF_TIME_NS = 4_102_444_800 * NS_PER_S
 
@@ -101,7 +103,7 @@ class ControlRequests:
         return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
 
     def _keep(self, request: Mapping[str, Any]) -> int:
-        rows = sweep_rows(request)
+        rows = measured_rows(request)
         parts = self._parts()
         if not _is_about(request, parts.store_path):
             return 0
@@ -109,19 +111,19 @@ class ControlRequests:
         return len(rows)
 
 
-def sweep_rows(request: Mapping[str, Any]) -> list[Point]:
-    """Return the rows of `sweep` in a request; no other measurement is accepted.
+def measured_rows(request: Mapping[str, Any]) -> list[Point]:
+    """Return the rows in a request that a command measured; see KEPT.
 
     Raises:
         ValueError: There are none or too many, or one does not conform to the schema.
     """
     rows = request.get("rows")
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
-        raise ValueError(f"a sweep has 1 to {MAX_ROWS} rows")
+        raise ValueError(f"a measurement has 1 to {MAX_ROWS} rows")
     try:
-        return [_sweep_row(row) for row in rows]
+        return [_measured_row(row) for row in rows]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"not a row of a sweep: {error}") from error
+        raise ValueError(f"not a row of a measurement: {error}") from error
 
 
 def silence_of(request: Mapping[str, Any]) -> Silence:
@@ -148,14 +150,15 @@ def silence_of(request: Mapping[str, Any]) -> Silence:
     return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
 
 
-def _sweep_row(row: Mapping[str, Any]) -> Point:
-    if row["measurement"] != "sweep":
-        raise ValueError(f"rows of {row['measurement']} are written by the daemon only")
+def _measured_row(row: Mapping[str, Any]) -> Point:
+    measurement = str(row["measurement"])
+    if measurement not in KEPT:
+        raise ValueError(f"rows of {measurement} are written by the daemon only")
     tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
     time_ns = int(row["time_ns"])
     if not 0 <= time_ns <= END_OF_TIME_NS:
         raise ValueError("a row is of a time between 1970 and 2100")
-    return make_point("sweep", tags, row["fields"], time_ns)
+    return make_point(measurement, tags, row["fields"], time_ns)
 
 
 def _is_about(request: Mapping[str, Any], store: Path) -> bool:

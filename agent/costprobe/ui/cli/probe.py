@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -13,19 +14,24 @@ import click
 
 from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConfig
 from costprobe.adapters.probing.outcome import ProbeFault
+from costprobe.adapters.probing.start_outcome import StartOutcome
+from costprobe.adapters.system.page_cache import evict
 from costprobe.adapters.system.signal_event import SignalFlag
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.configuration import Config
+from costprobe.app.measuring.cold_starts import measured_starts
 from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.ui.cli import sweep as sweeps
+from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_lines
@@ -33,12 +39,15 @@ from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
 
+RUNS = 5
+
 
 @click.command(
     cls=ExampleCommand,
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
+        "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
     ),
 )
 @click.argument("name", required=False, shell_complete=PROBES)
@@ -51,26 +60,48 @@ from costprobe.ui.cli.views.progress import ProgressBar
 @click.option(
     "--stored", is_flag=True, help="With --sweep: show the stored sweep, measure nothing."
 )
+@click.option(
+    "--cold-start",
+    is_flag=True,
+    help="Measure starts of the model: process, load, first answer; page cache warm and cold.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, RUNS_MAX),
+    help=f"With --cold-start: starts with each page cache (default: {RUNS}).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - click passes each option
     config: str | None,
     *,
     name: str | None,
     device: str | None,
     sweep: bool,
     stored: bool,
+    cold_start: bool,
+    runs: int | None,
     as_json: bool,
 ) -> None:
     """Run the probe NAME once: a configured one, or the built-in "transformer" or "cnn".
 
     With --sweep it searches the batch size, measures each batch size with its energy, finds the
     cheapest one within the probe's latency_bound, and stores the curve.
+
+    With --cold-start it starts the model in new processes, and stores how long each took.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name)
     if stored and not sweep:
         raise bad_input("--stored needs --sweep")
+    if cold_start and sweep:
+        raise bad_input("--cold-start and --sweep are two measurements: remove one")
+    if runs is not None and not cold_start:
+        raise bad_input("--runs needs --cold-start")
+    if cold_start:
+        report = _measured_starts(settings, probe, device, runs or RUNS)
+        echo_lines([json.dumps(report.document())] if as_json else report.lines())
+        return
     if not sweep:
         with _bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
@@ -83,8 +114,20 @@ def command(
     else:
         with _bench(settings, probe, device) as bench:
             curve = _measured_curve(bench, probe)
-        sweeps.keep(settings, curve)
+        keep(settings, sweeps.rows_of(curve))
     echo_lines([json.dumps(curve.document())] if as_json else sweeps.shown(curve))
+
+
+def _measured_starts(
+    settings: LoadedConfig, probe: AnyProbe, device: str | None, runs: int
+) -> StartReport:
+    """Measure and store starts of a probe's model."""
+    if not isinstance(probe, ProbeConfig):
+        raise bad_input(f"{probe.name}: costprobe does not start the server; remove --cold-start")
+    with _bench(settings, probe, device) as bench:
+        report = bench.starts(probe, runs)
+    keep(settings, report.rows({**bench.tags, **probe.labels}))
+    return report
 
 
 def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
@@ -153,11 +196,36 @@ class Bench:
             search_anew=search_anew,
         )
         if isinstance(outcome, ProbeFault):
-            words = "\n".join(("", *outcome.stderr_tail))
-            raise click.ClickException(
-                f"{probe.name} on {self._target.name}: {outcome.title}{words}"
-            )
+            raise self._failed(probe, outcome)
         return outcome
+
+    def starts(self, probe: ProbeConfig, runs: int) -> StartReport:
+        """Start the model so often with each state of the page cache.
+
+        Raises:
+            click.ClickException: A start failed.
+        """
+        device = self._target.devices[0]
+
+        def start(*, list_files: bool) -> StartOutcome | ProbeFault:
+            return self._measurer.start(
+                probe,
+                device,
+                list_files=list_files,
+                on_progress=lambda progress: self.bar.show(
+                    f"{self._target.name} {probe.name}", progress
+                ),
+            )
+
+        starts = measured_starts(start, evict, runs)
+        if isinstance(starts, ProbeFault):
+            raise self._failed(probe, starts)
+        self.bar.clear()
+        return StartReport(probe.name, device.name, time.time_ns(), starts)
+
+    def _failed(self, probe: AnyProbe, fault: ProbeFault) -> click.ClickException:
+        words = "\n".join(("", *fault.stderr_tail))
+        return click.ClickException(f"{probe.name} on {self._target.name}: {fault.title}{words}")
 
     def measured(self, probe: AnyProbe) -> ProbeReport:
         """Return the run with its cost."""

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.writer import Store
-from costprobe.core.clock import SystemClock
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted
 from costprobe.domain.costing.probe.run import ProbeReport
-from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.text import local
 
@@ -189,37 +184,6 @@ def rows_of(curve: SweepCurve) -> list[Point]:
         fields |= {"fingerprint": curve.fingerprint, "cheapest": point == cheapest}
         rows.append(make_point("sweep", {**curve.tags, **tags}, fields, curve.time_ns))
     return rows
-
-
-def keep(settings: LoadedConfig, curve: SweepCurve) -> None:
-    """Store a curve, through the daemon if it is running, because it is the only writer.
-
-    Raises:
-        click.ClickException: It cannot be stored.
-    """
-    rows = rows_of(curve)
-    documents = [
-        {
-            "measurement": row.measurement,
-            "tags": dict(row.tags),
-            "fields": dict(row.fields),
-            "time_ns": row.time_ns,
-        }
-        for row in rows
-    ]
-    path = settings.store_path
-    try:
-        # The daemon may have another store; it then stores nothing.
-        stored = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
-    except NoDaemonError:
-        stored = 0
-    if stored == len(rows):
-        return
-    try:
-        with closing(Store.open(path, SystemClock())) as store:
-            store.append(rows)
-    except StoreError as error:
-        raise click.ClickException(f"the sweep was not stored: {error}") from error
 
 
 def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> SweepCurve:

@@ -30,7 +30,7 @@ from costprobe.core.line_protocol import parse_field_set
 from costprobe.core.records import NS_PER_S
 
 # Events are never aggregated.
-NEVER_AGGREGATED: Final = frozenset({"event", "alert", "sweep"})
+NEVER_AGGREGATED: Final = frozenset({"event", "alert", "sweep", "cold_start"})
 _TIME_NS_MIN: Final = -(2**63)  # the range of a column
 
 
@@ -67,7 +67,7 @@ class KeepSince:
     Attributes:
         raw_ns: Raw rows.
         minutes_ns: Rows of a minute; raw rows of the less frequent `aggregation.SAMPLED`.
-        hours_ns: Rows of an hour; events, alerts and sweeps.
+        hours_ns: Rows of an hour; events, alerts, sweeps and cold starts.
         outbox_ns: Rows that a sink has not received yet.
     """
 

@@ -35,11 +35,16 @@ class ProgressBar:
             click.echo(f"\r\033[K{text}", err=True, nl=False)
             self._shown = True
 
-    def line(self, text: str) -> None:
-        """Write a line to stdout, after clearing the bar."""
+    def clear(self) -> None:
+        """Remove the bar."""
         with self._lock:
             if self._shown:
                 click.echo("\r\033[K", err=True, nl=False)
                 self._shown = False
+
+    def line(self, text: str) -> None:
+        """Write a line to stdout, after clearing the bar."""
+        self.clear()
+        with self._lock:
             echo(one_line(text))
             sys.stdout.flush()
