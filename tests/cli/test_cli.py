@@ -20,9 +20,11 @@ from costprobe.ui.cli.main import COMMANDS, main
 from costprobe.ui.text import ago, iso
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.nvml import FakeNvml
 from fakes.scenes import WORKER
 
 S = 1_000_000_000
+NOT_SUPPORTED = 3
 
 
 @pytest.fixture
@@ -280,6 +282,25 @@ def test_doctor_runs_all_checks(costprobe, config):
     assert {"configuration", "NVIDIA driver", "store", "clock"} <= set(found)
     text = costprobe("doctor", code=1)
     assert "fix: " in text
+
+
+def test_doctor_explains_persistence_mode(costprobe, tmp_path, monkeypatch):
+    fake = FakeNvml(tmp_path, gpus=2)
+    for name, value in fake.env().items():
+        monkeypatch.setenv(name, value)
+
+    def found():
+        checks = json.loads(costprobe("doctor", "--json"))
+        return next(check for check in checks if check["name"] == "persistence mode")
+
+    check = found()
+    assert (check["state"], check["detail"]) == ("good", "on for 2 GPUs")
+    fake.fail("nvmlDeviceGetPersistenceMode", NOT_SUPPORTED, gpu=0)
+    fake.gpus[1].set(persistence_mode=0)
+    check = found()
+    assert (check["state"], check["detail"].partition(":")[0]) == ("note", "off for gpu1")
+    assert "nvidia-persistenced" in check["fix"]
+    assert "nvidia-smi -pm 1" in check["fix"]
 
 
 def test_missing_rapl_is_a_note(costprobe):

@@ -76,6 +76,7 @@ class Gpu(ctypes.Structure):
         ("samples_kept", ctypes.c_int64),
         ("counter_gap_ns", ctypes.c_int64),
         ("counter_loss", ctypes.c_double),
+        ("persistence_mode", ctypes.c_int64),
         ("mig_mode", ctypes.c_int64),
         ("migs", Mig * MAX_MIGS),
     )

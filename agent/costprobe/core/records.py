@@ -53,6 +53,8 @@ class Device:
         parent: Name of the board that a slice is a part of; empty for any other device.
         slices: Compute slices of the board that belong to a slice.
         slices_of: Compute slices that the board has.
+        is_persistent: Whether the driver keeps a board initialized while no process uses it; None
+            where unknown. A setting that may change: it does not distinguish devices.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Device:
     parent: str = ""
     slices: int = 0
     slices_of: int = 0
+    is_persistent: bool | None = field(default=None, compare=False)
 
     @property
     def is_slice(self) -> bool:

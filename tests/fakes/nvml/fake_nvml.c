@@ -87,6 +87,7 @@ struct gpu {
     int64_t samples_kept;
     int64_t counter_gap_ns;
     double counter_loss;
+    int64_t persistence_mode;
     int64_t mig_mode;
     struct mig migs[MAX_MIGS];
 };
@@ -606,6 +607,12 @@ int nvmlDeviceGetSamples(void *handle, unsigned int type, unsigned long long see
 int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending) {
     ENTER_BOARD("nvmlDeviceGetMigMode", handle)
     *current = *pending = (unsigned int)gpu->mig_mode;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPersistenceMode(void *handle, unsigned int *mode) {
+    ENTER_BOARD("nvmlDeviceGetPersistenceMode", handle)
+    *mode = (unsigned int)gpu->persistence_mode;
     return SUCCESS;
 }
 

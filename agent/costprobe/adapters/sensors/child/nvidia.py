@@ -56,7 +56,22 @@ class NvidiaSensor(NvmlDevice):
     def _describe(self, uuid: str) -> Device:
         model = str(self._nvml("nvmlDeviceGetName", self._handle))
         memory_bytes = self._read("memory").get("mem_total_bytes")
-        return Device(self.name, "gpu", uuid, model, memory_bytes)
+        return Device(
+            self.name, "gpu", uuid, model, memory_bytes, is_persistent=self._is_persistent()
+        )
+
+    def _is_persistent(self) -> bool | None:
+        """Whether the board is in persistence mode; None where the driver does not say.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        try:
+            return bool(self._nvml("nvmlDeviceGetPersistenceMode", self._handle))
+        except SensorFault as fault:
+            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+                raise
+            return None
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.

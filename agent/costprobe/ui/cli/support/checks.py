@@ -58,6 +58,7 @@ def sensor_checks(
         yield Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
+    yield from _persistence_checks(devices)
     if not devices:
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none found", fix)
@@ -66,6 +67,24 @@ def sensor_checks(
         yield Check("sensor", "bad", status["last_fault"], "see the log of costprobe run")
     if any(device.is_host for device in devices):
         yield _rapl_check(Path("/sys/class/powercap"))
+
+
+def _persistence_checks(devices: Sequence[Device]) -> Iterator[Check]:
+    """Check that the driver keeps GPUs initialized while no process uses them."""
+    known = [device for device in devices if device.is_persistent is not None]
+    off = [device.name for device in known if not device.is_persistent]
+    if off:
+        detail = (
+            f"off for {', '.join(off)}: after the last process that uses a GPU, the driver resets its"
+            " clock and power limits, and the next process waits until it is initialized"
+        )
+        fix = (
+            "systemctl enable --now nvidia-persistenced; without that service"
+            " nvidia-smi -pm 1, after each boot"
+        )
+        yield Check("persistence mode", "note", detail, fix)
+    elif known:
+        yield Check("persistence mode", "good", f"on for {counted(len(known), 'GPU')}", "")
 
 
 def _held_checks(services: Sequence[ServiceConfig], devices: Sequence[Device]) -> Iterator[Check]:
