@@ -19,7 +19,7 @@ TAGS: Mapping[str, str] = {
     "served_model": "Model name reported by the server, if it serves several. Rows without it are the"
     " whole service's; the rows of its models add up to them.",
     "basis": "`probe`: an inference on an otherwise idle device. `serving`: the whole cost of the devices, idle time included.",
-    "plan": "Kind of the price plan in force; `assumed` if none is configured.",
+    "plan": "Kind of the price plan in force; if none is configured, `list` on a detected cloud instance, else `assumed`.",
     "budget": "Name of the `[[budget]]`.",
 }
 # Fields with the same meaning in all measurements.

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "trend": ("--since", "2d"),
     "export": ("--since", "2h"),
     "price show": (),
+    "price list": ("--gpu", "H100"),
     "price history": (),
     "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),

@@ -6,7 +6,6 @@ from decimal import Decimal
 import pytest
 from costprobe.core.records import Device
 from costprobe.core.units import YEAR_H
-from costprobe.domain.pricing.assumed import assumed_rate
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.owned import OwnedPlan
@@ -96,30 +95,6 @@ def test_electricity_is_added_only_if_the_plan_excludes_it():
     bought = PriceBook([owned(purchase_price=Decimal(8760), lifetime="1y")], tariff, [CPU])
     assert rented.terms("cpu", ns(2026, 1, 1)).electricity_per_j == 0
     assert bought.terms("cpu", ns(2026, 1, 1)).electricity_per_j == pytest.approx(1e-7)
-
-
-@pytest.mark.parametrize(
-    ("model", "per_hour"),
-    [
-        ("NVIDIA H100 80GB HBM3", "6.88"),
-        ("NVIDIA A100-SXM4-80GB", "3.4309"),
-        ("NVIDIA A100-SXM4-40GB", "2.7447"),
-        ("NVIDIA L40S", "1.861"),
-        ("NVIDIA L4", "0.8048"),
-        ("Tesla T4", "0.526"),
-        ("NVIDIA GeForce RTX 4090", "1"),
-        ("NVIDIA T400", "1"),
-    ],
-)
-def test_without_a_plan_the_list_price_is_assumed_with_a_note(model, per_hour):
-    rate = assumed_rate(Device("gpu0", "gpu", "u", model), 8)
-    assert rate.per_hour == Decimal(per_hour)
-    assert rate.plan == "assumed"
-    assert rate.source
-
-
-def test_without_a_plan_a_cpu_costs_its_vcpus():
-    assert assumed_rate(CPU, 4).per_hour == Decimal("0.178500")
 
 
 def test_hourly_tariff_follows_local_time():

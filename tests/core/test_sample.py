@@ -4,23 +4,26 @@ import re
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.catalogue.files import packaged
 from costprobe.app.configuration import parse
 from costprobe.core.config.load import ConfigError
 from costprobe.core.config.sample import SampleTable, render_table, toml_value
 from costprobe.core.records import Device
+from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.ui.cli.support.config_sample import host_sample, readme_sample, service_sample
 from pydantic import TypeAdapter
 
 from scripts.reference.configuration import pages
 
+ASSUMED = AssumedPrices(lambda _: packaged(), 8)
 GPU = Device(name="gpu0", kind="gpu", model="NVIDIA L4", uuid="GPU-1")
 
 
 def test_samples_are_valid_as_written():
-    host = parse(host_sample([GPU], 8), Path("host.toml"))
+    host = parse(host_sample([GPU], ASSUMED, 0), Path("host.toml"))
     assert (host.probe[0].name, host.probe[0].dtype) == ("transformer", "bf16")
-    assert str(host.price[0].per_hour) == "0.8048"
+    assert str(host.price[0].per_hour) == "0.8005"
     assert parse(service_sample(), Path("service.toml")).price == ()
     readme = parse(readme_sample(), Path("README.md"))
     assert readme.probe[0].latency_bound_s == 0.05
@@ -29,7 +32,7 @@ def test_samples_are_valid_as_written():
 
 def test_each_table_of_a_sample_is_valid_when_uncommented():
     problems = []
-    samples = (host_sample([GPU], 8), service_sample())
+    samples = (host_sample([GPU], ASSUMED, 0), service_sample())
     blocks = [block for sample in samples for block in sample.split("\n\n") if "[" in block]
     for block in blocks:
         text = re.sub(r"^# (?=(\[|[a-z0-9_]+ +=))", "", block, flags=re.MULTILINE)

@@ -74,7 +74,7 @@ def rate(example):
     plans = [TypeAdapter(AnyPlan).validate_python(plan) for plan in example["plans"]]
     now_ns = time_ns(example)
     known = TimedValues(tuple(parse_spot(example["prices"], now_ns)) if "prices" in example else ())
-    book = PriceBook(plans, None, devices_of(example), 1, lambda: {"spot": known})
+    book = PriceBook(plans, None, devices_of(example), spots=lambda: {"spot": known})
     found = book.terms(example.get("device", "gpu0"), now_ns).rate
     assert sum(amount for _, amount in found.parts) == found.per_hour
     parts = {name.replace(" ", "_"): amount for name, amount in found.parts}

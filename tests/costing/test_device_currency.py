@@ -1,9 +1,10 @@
 """A `device` row has the currency of its cost, so that currencies are never summed."""
 
+from costprobe.adapters.catalogue.files import packaged
 from costprobe.core.records import Device, Reading
 from costprobe.domain.costing.charges import charges_of
 from costprobe.domain.costing.probe.points import device_point
-from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook, Terms
 
 GPU = Device("gpu0", "gpu", "GPU-1", "NVIDIA L4")
@@ -11,11 +12,11 @@ READING = Reading("gpu0", 0, 10_000_000_000, {"power_w": 60.0, "energy_j": 600.0
 
 
 def test_priced_device_has_a_currency():
-    terms = PriceBook([], None, [GPU]).terms("gpu0", 1)
+    terms = PriceBook([], None, [GPU], AssumedPrices(lambda _: packaged())).terms("gpu0", 1)
     assert isinstance(terms, Terms)
     (charge,) = charges_of(lambda _: terms, 0, READING.end_ns, lambda *_: 600.0)
     row = device_point(READING, GPU, charge, {"host": "h"}, 1)
-    assert row.tags["currency"] == assumed_rate(GPU, 1).currency == "USD"
+    assert row.tags["currency"] == terms.rate.currency == "USD"
     assert row.fields["cost"] > 0
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from costprobe.adapters.catalogue.files import packaged
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import MemoryLedger
@@ -12,6 +13,7 @@ from costprobe.core.records import NS_PER_S, Device, Energy, Event, ProbeResult,
 from costprobe.core.schema import SCHEMA
 from costprobe.domain.costing.probe.rolling import RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.owned import OwnedPlan
@@ -37,7 +39,8 @@ def ledger():
 
 
 def books(clock, ledger, plans=(), electricity=None, history=()):
-    book = PriceBook(list(plans), electricity, [GPU])
+    assumed = AssumedPrices(lambda _: packaged())
+    book = PriceBook(list(plans), electricity, [GPU], assumed)
     return Accounts(book, ledger, clock, TAGS, lambda *_: history)
 
 

@@ -35,7 +35,7 @@ class Bench:
         self.accounts = self.again()
 
     def again(self):
-        book = PriceBook(self.plans, self.electricity, [GPU], 1, lambda: self.spots)
+        book = PriceBook(self.plans, self.electricity, [GPU], spots=lambda: self.spots)
         return Accounts(book, self.ledger, self.clock, {}, lambda *_: (), self.carbon)
 
     def probe(self, energy_j=None):

@@ -21,7 +21,7 @@ DECLARED = {
     "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "base_devices", "devices_max",
     "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
-    "acked_seq", "batch", "cheapest_threads", "break_even_months", "purchase_price", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",
+    "acked_seq", "batch", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",
     # The field is named beside them: `trend`, `replay` and alerts.
     "values", "lows", "highs", "fields", "value", "threshold",
     # By currency, and by part of a price.

@@ -15,6 +15,7 @@ from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.app.accounting.carbon_feed import CarbonFeed
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import longest_gap_s
@@ -108,8 +109,8 @@ class Runtime:
         self.tags = config.host.tags
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
-        cpus = os.cpu_count() or 1
-        book = PriceBook(config.price, config.electricity, devices, cpus, self.spots.current)
+        assumed = assumed_prices(parts.store.path)
+        book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
         self.watching = Watching(
             config,
             parts.store,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from decimal import Decimal
 from typing import Any
 
 from costprobe.core.records import present
@@ -102,7 +103,14 @@ def terms_document(terms: Terms) -> dict[str, Any]:
     return {
         "plan": terms.rate.plan,
         "price_rate_per_h": str(terms.rate.per_hour),
+        "price_rate_low_per_h": optional_text(terms.rate.low_per_hour),
+        "price_rate_high_per_h": optional_text(terms.rate.high_per_hour),
         "currency": terms.rate.currency,
         "source": terms.rate.source,
         "electricity_included": terms.rate.electricity_included,
     }
+
+
+def optional_text(amount: Decimal | None) -> str | None:
+    """Return an exact amount as JSON has it; None for none."""
+    return None if amount is None else str(amount)

@@ -152,7 +152,9 @@ Level = Literal["info", "warning", "critical"]
 Match = dict[Name, str]
 # A day (UTC) whose instants fit into 64 bits of ns, also a term or a time zone later.
 Day = Annotated[date, Field(ge=date(1970, 1, 1), le=date(2100, 1, 1))]
-Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
+# Decimal places of an amount of money.
+MONEY_PLACES = 9
+Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=MONEY_PLACES)]
 
 
 class Section(BaseModel):

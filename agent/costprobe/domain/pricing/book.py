@@ -11,7 +11,7 @@ from typing import Any
 
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
-from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.plans.plan import Plan, device_rate
 from costprobe.domain.pricing.rate import Rate
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
@@ -19,6 +19,8 @@ from costprobe.domain.pricing.tariff import ElectricityConfig, metered_per_kwh
 
 # Separator between the names of devices that are priced as a group.
 TOGETHER = "+"
+# Amounts of a rate, which are stored as text.
+_AMOUNTS = ("per_hour", "low_per_hour", "high_per_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class Terms:
     def to_document(self) -> dict[str, Any]:
         """Return the terms as JSON, with exact prices as text."""
         parts = [[name, str(amount)] for name, amount in self.rate.parts]
-        rate = {**asdict(self.rate), "per_hour": str(self.rate.per_hour), "parts": parts}
+        rate = {**asdict(self.rate), "parts": parts}
+        for key in _AMOUNTS:
+            rate[key] = None if rate[key] is None else str(rate[key])
         return {"rate": rate, "electricity_per_j": self.electricity_per_j}
 
     @classmethod
@@ -53,7 +57,7 @@ class Terms:
         parts = tuple((str(name), Decimal(amount)) for name, amount in stored.get("parts", ()))
         rate = {
             **stored,
-            "per_hour": Decimal(stored["per_hour"]),
+            **{key: None if stored.get(key) is None else Decimal(stored[key]) for key in _AMOUNTS},
             "parts": parts,
             "origins": tuple(stored.get("origins", ())),
         }
@@ -65,14 +69,14 @@ class PriceBook:
 
     A plan for a named device takes precedence over a plan for the host. A host's price is divided
     equally among its accelerators, or applies to its CPU if there are none. Without any plan a
-    device is priced by `assumed_rate`. The price of a MIG device is that of its slices; the price of
+    device is priced by the catalogue. The price of a MIG device is that of its slices; the price of
     slices without a MIG device stays with the board, so that the sum is the board's price.
 
     Args:
         plans: Configured plans, in any order.
         electricity: The tariff, where electricity is paid separately.
         devices: Every device of the host.
-        logical_cpus: vCPUs of the host, for the assumed price of a CPU.
+        assumed: The catalogue's prices, for a host without plans; None for no price then.
         spots: Returns the known spot prices by the names of their plans.
     """
 
@@ -81,11 +85,11 @@ class PriceBook:
         plans: Sequence[Plan],
         electricity: ElectricityConfig | None,
         devices: Sequence[Device],
-        logical_cpus: int = 1,
+        assumed: AssumedPrices | None = None,
         spots: Callable[[], Spots] = lambda: NO_SPOTS,
     ) -> None:
         self._spots = spots
-        self._logical_cpus = logical_cpus
+        self._assumed = assumed
         self._plans = sorted(plans, key=lambda plan: plan.valid_from)
         self._electricity = electricity
         self._devices = {device.name: device for device in devices}
@@ -163,7 +167,10 @@ class PriceBook:
         planned = self._planned(device, time_ns)
         if planned is not None:
             return planned
-        return None if self._plans else assumed_rate(device, self._logical_cpus)
+        if self._plans or self._assumed is None:
+            return None
+        boards = sum(other.is_board for other in self._devices.values())
+        return self._assumed.rate(device, boards, time_ns)
 
     def _planned(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate by the newest plan for the device: by name first, then by unit."""
@@ -204,20 +211,23 @@ def _sum_of(terms: Sequence[Terms]) -> Terms:
         is_stale=any(rate.is_stale for rate in rates),
         origins=tuple(origin for rate in rates for origin in rate.origins),
         is_lapsed=any(rate.is_lapsed for rate in rates),
+        low_per_hour=_bound([rate.low_per_hour for rate in rates]),
+        high_per_hour=_bound([rate.high_per_hour for rate in rates]),
     )
     return Terms(rate, sum(term.electricity_per_j for term in terms) / len(terms))
+
+
+def _bound(bounds: Sequence[Decimal | None]) -> Decimal | None:
+    known = [bound for bound in bounds if bound is not None]
+    return sum(known, Decimal(0)) if len(known) == len(bounds) else None
 
 
 def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:
     """Return the price of slices of a board; None if the driver did not report their number."""
     if slices_of <= 0:
         return None
-    return replace(
-        rate,
-        per_hour=rate.per_hour * slices / slices_of,
-        parts=tuple((name, amount * slices / slices_of) for name, amount in rate.parts),
-        source=f"{rate.source}, {slices} of {slices_of} slices",
-    )
+    source = f"{rate.source}, {slices} of {slices_of} slices"
+    return replace(rate.scaled(slices, slices_of), source=source)
 
 
 def _day(time_ns: int) -> date:

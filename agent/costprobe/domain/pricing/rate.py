@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class Rate:
     """The price of holding one device while a plan is in force.
 
     Attributes:
-        plan: Kind of the plan; "assumed" if none is configured.
+        plan: Kind of the plan; "list" or "assumed" if none is configured.
         currency: ISO 4217 code.
         per_hour: Currency per device-hour, exact.
         electricity_included: False if electricity is paid separately.
@@ -51,6 +51,7 @@ class Rate:
         is_stale: True if a spot price is older than it may be.
         origins: Origin of each part, in the order of `parts`.
         is_lapsed: True if a reserved term is over, so that the list price applies.
+        low_per_hour, high_per_hour: Range of an assumed price; None for any other.
     """
 
     plan: str
@@ -62,11 +63,27 @@ class Rate:
     is_stale: bool = False
     origins: tuple[str, ...] = ()
     is_lapsed: bool = False
+    low_per_hour: Decimal | None = None
+    high_per_hour: Decimal | None = None
 
     @property
     def per_s(self) -> float:
         """Currency per device-second."""
         return float(self.per_hour) / HOUR_S
+
+    def scaled(self, numerator: int, denominator: int) -> Rate:
+        """Return the rate of a share of the device."""
+
+        def share(amount: Decimal) -> Decimal:
+            return amount * numerator / denominator
+
+        return replace(
+            self,
+            per_hour=share(self.per_hour),
+            parts=tuple((name, share(amount)) for name, amount in self.parts),
+            low_per_hour=None if self.low_per_hour is None else share(self.low_per_hour),
+            high_per_hour=None if self.high_per_hour is None else share(self.high_per_hour),
+        )
 
     @property
     def price(self) -> tuple[str, Decimal, bool]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costprobe.adapters.system.safe_write import replace_file, write_new
+from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.config.load import ConfigError, as_toml_tables
-from costprobe.core.config.location import SYSTEM_PATH
+from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample
@@ -41,7 +42,8 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
-    text = host_sample(discovered_devices(), os.cpu_count() or 1)
+    assumed = assumed_prices(default_store(None if str(path) == "-" else path))
+    text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":
         echo_lines([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from costprobe.app.accounting.documents import optional_text
 from costprobe.core.money_text import money
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
@@ -18,12 +19,14 @@ from costprobe.domain.pricing.tariff import (
     tariff_in_force,
     tariff_per_kwh,
 )
+from costprobe.ui.cli.price_catalogue import listing
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.lines import range_words
 from costprobe.ui.text import iso, local
 
 END_OF_TIME_NS = 2**63 - 1
@@ -31,7 +34,10 @@ END_OF_TIME_NS = 2**63 - 1
 
 @click.group(cls=ExampleGroup)
 def command() -> None:
-    """Show prices in force, and stored changes."""
+    """Show prices in force, stored changes, and the catalogue of list prices."""
+
+
+command.add_command(listing, "list")
 
 
 @command.command(
@@ -103,6 +109,8 @@ def _priced(
         "price_rate_per_h": str(rate.per_hour),
         "parts": {name: str(amount) for name, amount in rate.parts},
         "origins": dict(zip((name for name, _ in rate.parts), rate.origins, strict=False)),
+        "price_rate_low_per_h": optional_text(rate.low_per_hour),
+        "price_rate_high_per_h": optional_text(rate.high_per_hour),
         "source": rate.source,
         "stale": rate.is_stale,
         "electricity_included": rate.electricity_included,
@@ -137,7 +145,11 @@ def _lines(entry: dict[str, Any]) -> list[str]:
         return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
     currency = entry["currency"]
     per_hour = money(float(entry["price_rate_per_h"]), currency)
-    lines = [f"{head}: {per_hour}/h ({entry['plan'].replace('_', ' ')})", f"    {entry['source']}"]
+    plan = entry["plan"].replace("_", " ")
+    low, high = entry["price_rate_low_per_h"], entry["price_rate_high_per_h"]
+    if low is not None and high is not None:
+        plan += f", {range_words(low, high, currency)}"
+    lines = [f"{head}: {per_hour}/h ({plan})", f"    {entry['source']}"]
     for name, amount in entry["parts"].items():
         origin = entry["origins"].get(name)
         source = f" ({origin})" if origin else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.money_text import money
 from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -70,8 +71,9 @@ def command(
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
         devices = devices_in(reader, since_ns)
+        assumed = assumed_prices(settings.store_path)
         for text in reservations:
-            plans += reservations_of(text, settings.config.price, devices)
+            plans += reservations_of(text, settings.config.price, devices, assumed)
         history = history_of(settings, reader, since_ns, plans)
     if not history.devices:
         raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")

@@ -16,12 +16,14 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
 from costprobe.adapters.storage.settings import StoreConfig
+from costprobe.core.config.fields import MONEY_PLACES
 from costprobe.core.config.sample import SampleTable, render_table
 from costprobe.core.host import HostConfig
 from costprobe.core.records import Device
 from costprobe.domain.alerting.rules.slo import SloRuleConfig
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.assumed import LIST_PLAN, AssumedPrices
+from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonConfig
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.owned import OwnedPlan
@@ -92,23 +94,27 @@ _STORE = SampleTable(
 )
 
 
-def host_sample(devices: Sequence[Device], logical_cpus: int) -> str:
+def host_sample(devices: Sequence[Device], assumed: AssumedPrices, now_ns: int) -> str:
     """Return a configuration file for the devices of this host.
 
     Args:
-        devices: The devices; the price is the sum of their assumed list prices.
-        logical_cpus: vCPUs of the host.
+        devices: The devices; the price is the sum of their assumed prices.
+        assumed: Those prices.
+        now_ns: UTC ns.
     """
-    rated = [(device, assumed_rate(device, logical_cpus)) for device in devices]
-    accelerators = [entry for entry in rated if not entry[0].is_host]
-    priced = accelerators or rated
-    total = sum((rate.per_hour for _, rate in priced), Decimal(0)) or Decimal(1)
-    source = "; ".join(sorted({rate.source for _, rate in priced})) or "no device was found"
+    accelerators = [device for device in devices if not device.is_host]
+    book = PriceBook((), None, devices, assumed)
+    terms = [book.terms(device.name, now_ns) for device in accelerators or devices]
+    rates = [known.rate for known in terms if known is not None]
+    total = sum((rate.per_hour for rate in rates), Decimal(0)) or Decimal(1)
+    source = "; ".join(sorted({rate.source for rate in rates})) or "no device was found"
+    is_listed = bool(rates) and all(rate.plan == LIST_PLAN for rate in rates)
+    kind = "" if is_listed else ", an assumption until you enter your own"
     comments = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
     probe = _PROBE._replace(values={"dtype": "bf16" if accelerators else "fp32"})
     price = _PRICE._replace(
-        values={"per_hour": total.normalize()},
-        note=f"Price of the whole host, an assumption until you enter your own. Source: {source}.",
+        values={"per_hour": round(total, MONEY_PLACES).normalize()},
+        note=f"Price of the whole host{kind}. Source: {source}.",
     )
     tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
     return _joined(_HEAD + comments, (*tables, _SINK, _V1_SINK, *_ALERTING, _STORE))

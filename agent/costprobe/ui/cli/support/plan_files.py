@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from costprobe.app.configuration import validated
 from costprobe.core.bounded import UnusableInputError, bounded_toml
+from costprobe.core.config.fields import MONEY_PLACES
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Device
-from costprobe.domain.pricing.assumed import assumed_rate
+from costprobe.domain.pricing.assumed import AssumedPrices
+from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.reserved import ReservedPlan
@@ -42,13 +44,16 @@ def plans_of(file: Path) -> list[Plan]:
     return [_plan(file, number, table) for number, table in enumerate(tables)]
 
 
-def reservations_of(text: str, plans: Sequence[Plan], devices: Sequence[Device]) -> list[Plan]:
+def reservations_of(
+    text: str, plans: Sequence[Plan], devices: Sequence[Device], assumed: AssumedPrices
+) -> list[Plan]:
     """Return reservations of the on-demand plans; of the assumed list price if there are none.
 
     Args:
         text: Term and discount, such as "1y=35%".
         plans: The configured plans.
         devices: Every device of the host.
+        assumed: The prices without plans.
 
     Raises:
         click.ClickException: The text is not valid.
@@ -65,9 +70,11 @@ def reservations_of(text: str, plans: Sequence[Plan], devices: Sequence[Device])
         for plan in sorted(plans, key=lambda plan: plan.valid_from)
         if isinstance(plan, OnDemandPlan)
     }
+    book, now_ns = PriceBook((), None, devices, assumed), time.time_ns()
     listed = [
-        {"device": device.name, "per_hour": assumed_rate(device, os.cpu_count() or 1).per_hour}
+        {"device": device.name, "per_hour": round(terms.rate.per_hour, MONEY_PLACES)}
         for device in devices
+        if (terms := book.terms(device.name, now_ns)) is not None
     ]
     name = f"reserved-{term.replace(' ', '')}-{(discount * _PERCENT).normalize():f}"
     keys = {"plan": "reserved", "term": term.strip(), "discount": discount, "name": name}

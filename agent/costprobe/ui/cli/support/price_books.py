@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Any
 from costprobe.adapters.feeds.source import SourceError
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.app.accounting.carbon_feed import KIND as CARBON
 from costprobe.app.accounting.spot_feeds import kind_of
 from costprobe.app.accounting.timed_feed import FeedKind, read_values
@@ -28,9 +28,10 @@ from costprobe.ui.cli.support.output import echo
 
 def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
     """Return the price book, with stored spot prices, or those of the source if none are stored."""
-    config, cpus = settings.config, os.cpu_count() or 1
+    config = settings.config
     spots = known_spots(settings)
-    return PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+    assumed = assumed_prices(settings.store_path)
+    return PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
 
 
 def carbon_book(settings: LoadedConfig, devices: Sequence[Device]) -> CarbonBook:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.advice.history import BY_THE_HOUR
 from costprobe.domain.advice.supply import DevicePrice
@@ -29,15 +29,15 @@ def prices_of(
         plans: Plans besides those of the configuration.
         now_ns: UTC ns.
     """
-    config, cpus = settings.config, os.cpu_count() or 1
+    config, assumed = settings.config, assumed_prices(settings.store_path)
     spots = known_spots(settings, plans)
-    book = PriceBook(config.price, config.electricity, devices, cpus, lambda: spots)
+    book = PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
     offers = []
     for plan in (*config.price, *plans):
         # A plan of the past or the future, as if it began today.
         alone = [plan.model_copy(update={"valid_from": day})]
-        offers.append((plan, PriceBook(alone, config.electricity, devices, cpus, lambda: spots)))
+        offers.append((plan, PriceBook(alone, config.electricity, devices, None, lambda: spots)))
     prices: dict[str, list[DevicePrice]] = {}
     for device in devices:
         terms = book.terms(device.name, now_ns)

@@ -96,6 +96,15 @@ def _carbon(document: dict[str, Any]) -> list[str]:
 
 
 def price_words(price: dict[str, Any]) -> str:
-    """Return the price behind a cost: "assumed $0.08925/h"."""
+    """Return the price behind a cost: "list $6.88/h", "$4/h assumed, 2.5 to 9 USD/h"."""
     per_hour = money(float(price["price_rate_per_h"]), price["currency"])
+    low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
+    if low is not None and high is not None:
+        return f"{per_hour}/h {price['plan']}, {range_words(low, high, price['currency'])}"
     return f"{price['plan'].replace('_', ' ')} {per_hour}/h"
+
+
+def range_words(low: str, high: str, currency: str) -> str:
+    """Return the range of an assumed price: "2.5 to 9 USD/h"."""
+    least, largest = f"{float(low):.3g}", f"{float(high):.3g}"
+    return f"{least if least == largest else f'{least} to {largest}'} {currency}/h"

@@ -1,0 +1,151 @@
+"""`costprobe price list`: the list prices of clouds, and what GPUs cost to buy."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from costprobe.app.accounting.assumed_prices import catalogue_folder
+from costprobe.app.accounting.documents import optional_text
+from costprobe.core.units import counted
+from costprobe.domain.pricing.catalogue.catalogue import Catalogue
+from costprobe.domain.pricing.catalogue.offer import Offer, Purchase
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.output import echo, echo_lines
+
+_HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
+_FIRST_NUMBER = _HEADER.index("on demand")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe price list --gpu H100  # what clouds ask for it",
+        "costprobe price list --cloud aws --region us-east-1  # all instances of a region",
+    ),
+)
+@click.option("--gpu", help="Only this GPU, as the driver or the vendor names it, such as H100.")
+@click.option("--cloud", help="Only this cloud: aws, azure, gcp, oci, lambda, ...")
+@click.option("--region", help="Only this region of a cloud.")
+@click.option("--instance", help="Only instance types that contain this text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the sources.")
+@click.pass_obj
+def listing(
+    config: str | None,
+    *,
+    gpu: str | None,
+    cloud: str | None,
+    region: str | None,
+    instance: str | None,
+    as_json: bool,
+) -> None:
+    """List prices of cloud instances per hour, and purchase prices of GPUs.
+
+    They come from public price lists; each row has its date and source. Nothing is fetched.
+    """
+    catalogue = catalogue_folder(LoadedConfig(config).store_path).at(time.time_ns())
+    offers = [
+        offer
+        for offer in catalogue.offers
+        if cloud in (None, offer.cloud)
+        and region in (None, offer.region)
+        and (instance or "").lower() in offer.instance.lower()
+        and _is_of(gpu, offer.gpu_model)
+    ]
+    chosen = {offer.gpu_model for offer in offers}
+    is_bought = cloud is None and region is None and instance is None
+    purchases = [
+        purchase
+        for purchase in catalogue.purchases
+        if (is_bought and _is_of(gpu, purchase.gpu_model))
+        or (not is_bought and gpu and purchase.gpu_model in chosen)
+    ]
+    if as_json:
+        echo(json.dumps(_document(catalogue, offers, purchases)))
+    elif not offers and not purchases:
+        raise click.ClickException("the catalogue has no such price")
+    else:
+        echo_lines(_lines(catalogue, offers, purchases))
+
+
+def _is_of(gpu: str | None, model: str) -> bool:
+    """Return whether a model has all words of a name: "h100 pcie", "A100-SXM4-80GB"."""
+    if gpu is None:
+        return True
+    words = model.lower().replace("-", " ").split()
+    return set(gpu.lower().replace("-", " ").split()) <= set(words)
+
+
+def _document(
+    catalogue: Catalogue, offers: Sequence[Offer], purchases: Sequence[Purchase]
+) -> dict[str, Any]:
+    return {
+        "version": catalogue.version.isoformat(),
+        "offers": [_as_json(offer) for offer in offers],
+        "purchases": [_as_json(purchase) for purchase in purchases],
+    }
+
+
+def _as_json(row: Offer | Purchase) -> dict[str, Any]:
+    """Return a row with exact numbers as text."""
+    values = {name: getattr(row, name) for name in row.__slots__}
+    return {
+        name: optional_text(value) if isinstance(value, Decimal) else value
+        for name, value in values.items()
+    }
+
+
+def _lines(
+    catalogue: Catalogue, offers: Sequence[Offer], purchases: Sequence[Purchase]
+) -> Iterator[str]:
+    yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}"
+    if offers:
+        yield from _table([_HEADER, *map(_cells, offers)])
+    doubtful = {offer.doubt for offer in offers if offer.doubt}
+    if doubtful:
+        yield "* in doubt; --json has the reason and the source of each row"
+    if purchases:
+        yield "to buy:"
+    for purchase in purchases:
+        many = "" if purchase.gpu_count == 1 else f" for {purchase.gpu_count}"
+        low, high = f"{purchase.purchase_price_low:,.0f}", f"{purchase.purchase_price_high:,.0f}"
+        price = low if low == high else f"{low} to {high}"
+        yield (
+            f"  {purchase.gpu_model}: {price} {purchase.currency}{many},"
+            f" {purchase.condition}, as of {purchase.as_of}"
+        )
+
+
+def _cells(offer: Offer) -> tuple[str, ...]:
+    gpus = f"{offer.gpu_count.normalize():f} x " if offer.gpu_count else ""
+    prices = (
+        offer.on_demand_per_h,
+        offer.reserved_1y_per_h,
+        offer.reserved_3y_per_h,
+        offer.spot_per_h,
+    )
+    return (
+        offer.cloud,
+        offer.instance,
+        offer.region,
+        f"{gpus}{offer.gpu_model}" if offer.gpu_model else f"{offer.vcpu} vCPU",
+        *("" if price is None else f"{price:.6g} {offer.currency}" for price in prices),
+        (offer.as_of or "undated") + ("*" if offer.doubt else ""),
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows in columns, numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column < _FIRST_NUMBER else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
