@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costprobe.core.counters import COUNTERS, PREFIX, RUN_LATENCY, RUN_LATENCY_HELP
 from costprobe.core.schema import SCHEMA, Measurement
 
 from scripts.reference.markdown import MADE, code, table
@@ -18,6 +19,13 @@ The names are the same in InfluxDB 1.x, 2.x and 3.x, in VictoriaMetrics, in `cos
 `costprobe_<measurement>_<field>` at `/metrics`. Units are suffixes: `_s`, `_ms`, `_ns`, `_j`,
 `_w`, `_bytes`, `_mhz`, `_c` (degrees Celsius), `_pct`, `_g` (grams); money is in the unit of `currency`;
 shares are from 0 to 1.
+"""
+_COUNTERS = """\
+## Counters at `/metrics`
+
+Each counter is the sum of a field over all rows since the store was created. Its labels are the row's tags without
+`kind`, `uuid`, `plan`, `basis` and `engine`; only money has `currency`. `costprobe_service_*` counts whole services;
+where a server serves several models, `costprobe_model_*` counts each of them, with `served_model`.
 """
 _KINDS = {float: "float", int: "integer", str: "text", bool: "boolean"}
 _NO_WORDS = Words("", {})
@@ -36,7 +44,18 @@ def render() -> str:
         lines += [f"## {code(name)}", "", words.about, ""]
         lines += [table(["tag", "meaning"], tags), ""]
         lines += [table(["field", "type", "meaning"], fields), ""]
+    lines += [_COUNTERS, _counters()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _counters() -> str:
+    counters = [
+        [code(f"{PREFIX}{counter.name}_total"), code(measurement), counter.help]
+        for measurement, found in COUNTERS.items()
+        for counter in found
+    ]
+    histogram = [code(f"{PREFIX}{RUN_LATENCY}"), code("probe"), f"Histogram: {RUN_LATENCY_HELP}"]
+    return table(["counter", "rows of", "meaning"], [*counters, histogram])
 
 
 def tag_words(measurement: str, tag: str) -> str:

@@ -24,6 +24,7 @@ WITHOUT = {
     "run": "ends when it is stopped; what it does is in status",
     "dashboard": "ends when it is stopped",
     "completion": "prints a program for a shell",
+    "prometheus rules": "prints a file for Prometheus",
 }
 # Arguments by command, run on the sample host; file names are relative to a test folder.
 ARGUMENTS = {

@@ -14,7 +14,8 @@ from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.daemon.http.http_pages import HttpPages, Sources
-from costprobe.daemon.http.metrics import Newest, labels_of
+from costprobe.daemon.http.labels import labels_of
+from costprobe.daemon.http.metrics import Newest
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -271,6 +271,57 @@ class Alertmanager(Server):
         ]
 
 
+class Prometheus(Server):
+    """A Prometheus.
+
+    Args:
+        folder: For its data.
+        targets: Hosts and ports to scrape, every second.
+        rules: Rule files.
+    """
+
+    health = "/-/ready"
+
+    def __init__(self, folder, *, targets=(), rules=()):
+        super().__init__(folder)
+        self._config = folder / "prometheus.yml"
+        document = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "rule_files": [str(path) for path in rules],
+            "scrape_configs": [
+                {"job_name": "costprobe", "static_configs": [{"targets": list(targets)}]}
+            ],
+        }
+        self._config.write_text(json.dumps(document))
+
+    def command(self):
+        return [
+            "prometheus",
+            f"--config.file={self._config}",
+            f"--storage.tsdb.path={self.folder}/data",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--storage.tsdb.retention.time=100y",
+        ]
+
+    def backfill(self, openmetrics):
+        """Store samples with timestamps, in OpenMetrics; call it before the start."""
+        (self.folder / "history.om").write_text(openmetrics)
+        subprocess.run(
+            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "history.om", "data"],
+            cwd=self.folder,
+            check=True,
+            capture_output=True,
+        )
+
+    def query(self, text, time_s=None):
+        """The samples of an instant query: labels and value."""
+        when = {} if time_s is None else {"time": time_s}
+        document = json.loads(get(f"{self.url}/api/v1/query", query=text, **when))
+        return [
+            (sample["metric"], float(sample["value"][1])) for sample in document["data"]["result"]
+        ]
+
+
 @contextmanager
 def running(server_type, folder, program, **options):
     """A started server, stopped at the end."""

@@ -52,11 +52,13 @@ def test_every_row_counts_once_after_kills_during_aggregation(path, seed):
         Store.open(path, FakeClock()).close()
         reader = StoreReader.open(path)
         points = list(reader.points("device", -(2**63), 2**63 - 1))
+        counted = sum(total.value for total in reader.totals())
         reader.close()
         stored = sum(getattr(found, "rows", 1) for found in points)
         # All reported rows, and at most one more batch: killed between its commit and its report.
         assert stored - reported in (0, BATCH_POINTS)
         assert sum(found.fields["energy_j"] for found in points) == stored
+        assert counted == stored
         weighted = sum(getattr(found, "rows", 1) * found.fields["power_w"] for found in points)
         assert weighted == pytest.approx(sum(range(stored)))
     assert aggregated > 0

@@ -56,6 +56,8 @@ class HttpServer:
     Args:
         pages: Renderer of each page, by path; an exception is answered with 500 and logged.
         limits: Bounds of the server.
+        accepted: Renderer of a page, by path and media type, for clients whose Accept header names
+            that media type.
         allowed_hosts: Names that the Host header may have, beside localhost and IP addresses. A
             request for any other name is rejected, which prevents DNS rebinding.
         reserved: Paths of pages that are answered to clients on this host also while all other
@@ -67,6 +69,7 @@ class HttpServer:
         pages: Mapping[str, Callable[[], PageResponse]],
         limits: HttpLimits | None = None,
         *,
+        accepted: Mapping[tuple[str, str], Callable[[], PageResponse]] | None = None,
         allowed_hosts: Collection[str] = (),
         reserved: Collection[str] = (),
     ) -> None:
@@ -74,6 +77,10 @@ class HttpServer:
         self._limits = limits or HttpLimits()
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._pages = {path: _Page(path, make, self._limits) for path, make in pages.items()}
+        self._accepted = {
+            (path, media_type): _Page(path, make, self._limits)
+            for (path, media_type), make in (accepted or {}).items()
+        }
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
         self._listener: HttpListener | None = None
@@ -111,15 +118,18 @@ class HttpServer:
         """Return whether it answers requests."""
         return self._thread is not None and self._thread.is_alive()
 
-    def answer(self, path: str, host: str, *, is_reserved: bool = False) -> PageResponse:
+    def answer(
+        self, path: str, host: str, accept: str = "", *, is_reserved: bool = False
+    ) -> PageResponse:
         """Return the response to a request.
 
         Args:
             path: Path of the request, without the query.
             host: The Host header; empty without one.
+            accept: The Accept header; empty without one.
             is_reserved: Whether its connection uses the reserve.
         """
-        page = self._pages.get(path)
+        page = self._page(path, accept)
         if not (host_is_local(host) or _name_of(host) in self._allowed_hosts):
             page_response = PageResponse(
                 421, TEXT, b"the Host header must be an IP address, or in http.allowed_hosts\n"
@@ -135,6 +145,14 @@ class HttpServer:
         with self._lock:
             self._answers[path if page else OTHER, page_response.status] += 1
         return page_response
+
+    def _page(self, path: str, accept: str) -> _Page | None:
+        """Return the page for a path, in the first media type of the Accept header that it has."""
+        for entry in accept.split(","):
+            page = self._accepted.get((path, entry.partition(";")[0].strip().lower()))
+            if page is not None:
+                return page
+        return self._pages.get(path)
 
     def answers(self) -> dict[tuple[str, int], int]:
         """Return the number of responses by page ("other" for unknown paths) and status."""
@@ -218,13 +236,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         is_reserved = self._listener.begin_response(self.request)
         response = self._server.answer(
-            self.path.partition("?")[0], hosts[0] if hosts else "", is_reserved=is_reserved
+            self.path.partition("?")[0],
+            hosts[0] if hosts else "",
+            self.headers.get("Accept", ""),
+            is_reserved=is_reserved,
         )
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Connection", "close")
         self.send_header("Cache-Control", "no-store")
+        self.send_header("Vary", "Accept")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         if has_body:

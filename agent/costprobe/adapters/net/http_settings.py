@@ -53,7 +53,7 @@ class HttpConfig(Section):
         5000,
         ge=100,
         le=50_000,
-        description="Most series that `/metrics` shows; the rest is counted.",
+        description="Most newest values, and most counters, that `/metrics` shows; the rest is counted.",
     )
 
     @model_validator(mode="after")

@@ -107,6 +107,18 @@ MIGRATIONS: tuple[Migration, ...] = (
             ),
         ),
     ),
+    Migration(
+        "0004 totals",
+        (
+            # Decimals as text: a sum of floats would lose digits over the years.
+            """CREATE TABLE totals (
+                name TEXT NOT NULL,
+                labels TEXT NOT NULL,
+                value TEXT NOT NULL,
+                PRIMARY KEY (name, labels)
+            ) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 

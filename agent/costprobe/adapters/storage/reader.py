@@ -8,6 +8,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
+from costprobe.adapters.storage import totals
 from costprobe.adapters.storage.database import Database, open_reader, size_bytes
 from costprobe.adapters.storage.errors import translated
 from costprobe.adapters.storage.history import SeriesValues, StoredSeries
@@ -25,6 +26,7 @@ from costprobe.adapters.storage.rollup.rolled import (
 )
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.bounded import bounded_json
+from costprobe.core.counters import Increment
 from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
@@ -264,6 +266,11 @@ class StoreReader:
         """Return the points lost since the store was created: past retention unsent, or never stored."""
         with self._database.reading("read") as connection:
             return outbox.counted(connection, outbox.DROPPED_POINTS)
+
+    def totals(self) -> list[Increment]:
+        """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
+        with self._database.reading("read") as connection:
+            return list(totals.read(connection))
 
     def size_bytes(self) -> int:
         """Return the size of the store on disk in bytes, log included."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from costprobe.adapters.storage import totals
 from costprobe.adapters.storage.database import (
     BUSY_TIMEOUT_MS,
     Database,
@@ -105,6 +106,7 @@ class Store:
         with self._series_lock:
             try:
                 with self._database.transaction("write to") as connection:
+                    totals.add(connection, self._ids, rows)
                     insert(connection, self._ids, rows)
                     if dropped_before:
                         outbox.count(connection, outbox.DROPPED_POINTS, dropped_before)

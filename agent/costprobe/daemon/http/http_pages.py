@@ -81,10 +81,10 @@ class HttpPages:
             return
         # Imported here: a daemon that serves no page does not need the memory.
         from costprobe.adapters.net.http_server import HttpServer  # noqa: PLC0415 - as above
-        from costprobe.daemon.http.metrics import CONTENT_TYPE, AgentNow, Metrics  # noqa: PLC0415 - as above
+        from costprobe.daemon.http import metrics as page  # noqa: PLC0415 - as above
 
-        def now() -> AgentNow:
-            return AgentNow(
+        def now() -> page.AgentNow:
+            return page.AgentNow(
                 self._row(),
                 self._sources.liveness(),
                 self._faults(),
@@ -93,12 +93,23 @@ class HttpPages:
                 server.broken,
             )
 
-        metrics = Metrics(self._sources.store, self._clock, config.window_s, config.max_series, now)
+        metrics = page.Metrics(
+            self._sources.store, self._clock, config.window_s, config.max_series, now
+        )
         pages = {
             "/healthz": self.health,
-            "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
+            "/metrics": lambda: PageResponse(GOOD, page.CONTENT_TYPE, metrics.text()),
         }
-        server = HttpServer(pages, allowed_hosts=config.allowed_hosts, reserved=["/healthz"])
+        server = HttpServer(
+            pages,
+            accepted={
+                ("/metrics", page.OPENMETRICS): lambda: PageResponse(
+                    GOOD, page.OPENMETRICS_CONTENT_TYPE, metrics.openmetrics()
+                )
+            },
+            allowed_hosts=config.allowed_hosts,
+            reserved=["/healthz"],
+        )
         try:
             server.start(*address)
         except OSError as error:

@@ -1,11 +1,10 @@
-"""`/metrics`: the newest value of every numeric field, and the daemon's own counters.
+"""`/metrics`: counters, the newest value of every numeric field, and the daemon's own metrics.
 
-Only this module imports prometheus_client; it is imported only if HTTP is served.
+prometheus_client is imported only here and beside; these modules are imported only if HTTP is served.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,16 +17,22 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import Clock
+from costprobe.core.counters import Increment
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA
+from costprobe.daemon.http.counter_families import counter_families
+from costprobe.daemon.http.labels import labels_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
+OPENMETRICS_CONTENT_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 # Cumulative fields; all others are gauges.
 _COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
 # Series that differ only in this tag are states of one object, of which one is current.
@@ -54,7 +59,6 @@ _UNITS: Final = {
     "mhz": "megahertz",
     "ns": "nanoseconds since 1970, UTC",
 }
-_NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
 Tags = Mapping[str, str]
 Key = tuple[tuple[str, str], ...]
 
@@ -85,8 +89,8 @@ class Metrics:
     Args:
         store: The store that the series are read from.
         clock: UTC.
-        window_s: Maximum age of a value, in seconds.
-        max_series: Maximum number of series of the store.
+        window_s: Maximum age of a newest value, in seconds.
+        max_series: Maximum number of newest values, and of totals.
         now: Returns the daemon's own metrics.
     """
 
@@ -105,6 +109,10 @@ class Metrics:
     def text(self) -> bytes:
         """Return the page in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def openmetrics(self) -> bytes:
+        """Return the page in the format of OpenMetrics 1.0."""
+        return bytes(openmetrics.generate_latest(self._registry))  # type: ignore[no-untyped-call]
 
 
 class Newest:
@@ -165,16 +173,18 @@ class _StoreCollector(Collector):
         self._max_series = max_series
 
     def collect(self) -> Iterator[Metric]:
-        newest, is_readable = Newest(self._max_series), True
+        newest, totals, is_readable = Newest(self._max_series), list[Increment](), True
         now_ns = self._clock.time_ns()
         since_ns = now_ns - int(self._window_s * NS_PER_S)
         try:
             with closing(StoreReader.open(self._store)) as reader:
+                totals = reader.totals()
                 for measurement in (name for name in SCHEMA if name != _OWN):
                     for point in reader.points(measurement, since_ns, now_ns + 1):
                         newest.take(point)
         except StoreError:
             is_readable = False
+        yield from counter_families(totals[: self._max_series])
         for measurement in SCHEMA:
             for field, series in newest.by_field(measurement):
                 yield _family(measurement, field, series)
@@ -186,7 +196,7 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily(
             "costprobe_metrics_dropped_series",
             "Series beyond http.max_series, which are not on this page",
-            value=float(newest.dropped),
+            value=float(newest.dropped + max(0, len(totals) - self._max_series)),
         )
 
 
@@ -287,16 +297,3 @@ def _unit_words(measurement: str, field: str) -> str:
     suffixes = ("_".join(parts[start:]) for start in range(1, len(parts)))
     unit = next((_UNITS[suffix] for suffix in suffixes if suffix in _UNITS), None)
     return f", in {unit}" if unit else ""
-
-
-def labels_of(tags: Tags) -> dict[str, str]:
-    """Return tags as labels; characters that are invalid in a label's name are replaced."""
-    labels: dict[str, str] = {}
-    for tag, value in sorted(tags.items()):
-        name = _NO_LABEL.sub("_", tag)
-        if name[0].isdigit() or name.startswith("__"):
-            name = f"tag_{name.lstrip('_')}"
-        while name in labels:
-            name += "_"
-        labels[name] = value
-    return labels

@@ -79,6 +79,12 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "grafana": _entry(
         "grafana", "Set up", "Write Grafana dashboards and provisioning files.", keeps_root=True
     ),
+    "prometheus": _entry(
+        "prometheus",
+        "Set up",
+        "Print recording and alerting rules for Prometheus.",
+        keeps_root=True,
+    ),
     "completion": _entry(
         "completion", "Set up", "Print the completion script of a shell.", keeps_root=True
     ),

@@ -1,0 +1,1 @@
+"""Recording and alerting rules for Prometheus."""

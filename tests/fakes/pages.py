@@ -1,0 +1,26 @@
+"""The pages of a store, served without a daemon."""
+
+from contextlib import contextmanager
+
+from costprobe.adapters.net.http_settings import HttpConfig
+from costprobe.daemon.http.http_pages import HttpPages, Sources
+
+
+@contextmanager
+def served(store, clock, **options):
+    """Serve /healthz and /metrics of a store; yields host and port."""
+    status = {
+        "version": "1",
+        "config_fault": None,
+        "sensor": {"state": "running", "last_fault": "", "devices": {}},
+        "store": {"path": str(store.path), "fault": None},
+        **{section: {} for section in ("jobs", "sinks", "notifiers")},
+        "probes": [],
+    }
+    sources = Sources(store.path, lambda: {"jobs": True}, lambda: status, lambda: None)
+    pages = HttpPages(sources, clock)
+    pages.serve(HttpConfig(listen="127.0.0.1:0", **options))
+    try:
+        yield f"127.0.0.1:{pages.status()['port']}"
+    finally:
+        pages.close()
