@@ -91,7 +91,7 @@ class InferenceServer:
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 
-            do_GET = do_POST = handle_any  # noqa: N815 - the base class's names
+            do_GET = do_POST = do_PUT = handle_any  # noqa: N815 - the base class's names
 
             def log_message(self, *_):
                 """Log nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -24,7 +24,7 @@ Labels = dict[Annotated[Name, AfterValidator(_label)], Label]
 
 
 class HostConfig(Section):
-    """Tags of this host in the series."""
+    """This host: its tags in the series, and what it is."""
 
     name: Annotated[Label, Field(min_length=1)] | None = Field(
         None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
@@ -33,6 +33,16 @@ class HostConfig(Section):
         default_factory=dict,
         description="Further tags on every row, such as rack or team.",
         examples=[{"rack": "a1"}],
+    )
+
+    detect: Literal["auto", "off"] = Field(
+        "auto",
+        description=(
+            "Whether to detect the cloud instance, for its list price, while no `[[price]]` is"
+            ' configured: "auto" reads DMI, and requests type and region from the metadata service of'
+            " the cloud that DMI names."
+        ),
+        examples=["off"],
     )
 
     @property

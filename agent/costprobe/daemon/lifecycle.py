@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from costprobe import __version__
+from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.sensors.protocol.backoff import Backoff
 from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.adapters.storage.errors import StoreError
@@ -92,6 +93,7 @@ class Daemon:
         self._stop = SignalFlag()
         self._reload = SignalFlag()
         self._woken = SignalWakeUp()
+        self._detector = InstanceDetector()
         self._started_ns = clock.time_ns()
         self._store, damage = open_store(store_path, clock)
         self._early_events: deque[Event] = deque([damage] if damage else (), MAX_EARLY_EVENTS)
@@ -235,6 +237,7 @@ class Daemon:
             self._clock,
             self._steps,
             self._listeners,
+            self._detector,
         )
         runtime = Runtime(self._config, self._devices, shared, self._store_path.parent)
         self._runtime = runtime

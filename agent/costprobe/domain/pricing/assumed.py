@@ -47,9 +47,19 @@ class AssumedPrices:
     ) -> None:
         self._catalogue = catalogue
         self._logical_cpus = logical_cpus
-        self.instance = instance
+        self._instance = instance
         # A question for each reading of each device; a catalogue has some thousand offers.
         self._known: dict[tuple[Device, int, date], Rate | None] = {}
+
+    @property
+    def instance(self) -> Instance | None:
+        """What the host is; None if it is no cloud's, or unknown."""
+        return self._instance
+
+    def locate(self, instance: Instance | None) -> None:
+        """Set what the host is; the prices apply from now on."""
+        self._instance = instance
+        self._known = {}
 
     def catalogue(self, time_ns: int) -> Catalogue:
         """Return the catalogue in force at UTC ns since 1970."""

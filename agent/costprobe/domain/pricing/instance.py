@@ -38,6 +38,11 @@ class Instance:
     market: Market = ""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether type and region are known."""
+        return bool(self.type and self.region)
+
+    @property
     def words(self) -> str:
         """The instance for people: "p5.48xlarge in us-east-1"."""
         where = f" in {self.region}" if self.region else ", region unknown"

@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.system.safe_write import replace_file, write_new
 from costprobe.app.accounting.assumed_prices import assumed_prices
+from costprobe.app.configuration import DEMO
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.units import counted
@@ -42,7 +44,9 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
-    assumed = assumed_prices(default_store(None if str(path) == "-" else path))
+    assumed = assumed_prices(
+        DEMO, default_store(None if str(path) == "-" else path), InstanceDetector()
+    )
     text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":
         echo_lines([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())

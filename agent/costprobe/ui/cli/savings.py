@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.money_text import money
 from costprobe.domain.advice.savings import Answer, Supply, savings
@@ -71,7 +72,7 @@ def command(
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
         devices = devices_in(reader, since_ns)
-        assumed = assumed_prices(settings.store_path)
+        assumed = assumed_prices(settings.config, settings.store_path, InstanceDetector())
         for text in reservations:
             plans += reservations_of(text, settings.config.price, devices, assumed)
         history = history_of(settings, reader, since_ns, plans)

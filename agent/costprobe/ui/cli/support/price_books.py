@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.feeds.source import SourceError
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
@@ -30,7 +31,7 @@ def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
     """Return the price book, with stored spot prices, or those of the source if none are stored."""
     config = settings.config
     spots = known_spots(settings)
-    assumed = assumed_prices(settings.store_path)
+    assumed = assumed_prices(settings.config, settings.store_path, InstanceDetector())
     return PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.advice.history import BY_THE_HOUR
@@ -29,7 +30,10 @@ def prices_of(
         plans: Plans besides those of the configuration.
         now_ns: UTC ns.
     """
-    config, assumed = settings.config, assumed_prices(settings.store_path)
+    config, assumed = (
+        settings.config,
+        assumed_prices(settings.config, settings.store_path, InstanceDetector()),
+    )
     spots = known_spots(settings, plans)
     book = PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
