@@ -4,8 +4,10 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -184,6 +186,58 @@ def test_documents_are_valid_against_their_schemas(host, tmp_path):
         except AssertionError as error:
             problems.append(f"{name}: {error}")
     assert not problems, "\n".join(problems)
+
+
+# JSON documents of the store of another shape, which only the service's rights can write.
+SHAPES = (
+    "[]",
+    "{}",
+    '"x"',
+    "null",
+    '{"alerts": [7], "silenced": 7, "sinks": 7, "state": "running"}',
+)
+READING = (
+    "status", "top", "trend", "export", "price history", "savings", "compare", "forecast",
+    "report", "alerts", "alerts history", "replay", "sink status", "sink rejected", "store check",
+    "doctor",
+)  # fmt: skip
+READING_STATES = ("status", "top", "alerts", "sink status", "price show", "forecast")
+
+
+def misshapen(host, folder, sql, document):
+    """Copy the host's store, replace documents in it, and return its configuration."""
+    path, config = folder / "costprobe.db", folder / "costprobe.toml"
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(host.store)) as source, closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
+        with copy:
+            copy.execute(sql, (document,))
+    config.write_text(host.config.read_text().replace(str(host.store), str(path)))
+    return config
+
+
+def test_stored_documents_of_another_shape_end_commands_with_one_line(host, tmp_path):
+    problems, refused = [], set()
+
+    def check(name, sql, shape):
+        config = misshapen(host, tmp_path, sql, shape)
+        try:
+            done = called(config, *name.split(), *ARGUMENTS.get(name, ()), code=None)
+        except Exception as error:  # noqa: BLE001 - all of them are reported
+            problems.append(f"{name} with {shape}: {error!r}")
+            return
+        if "shape" in done.output and name != "doctor":
+            refused.add(name)
+            if done.exit_code != 2 or str(tmp_path / "costprobe.db") not in done.output:
+                problems.append(f"{name} with {shape}: {done.exit_code}, {done.output}")
+
+    for name in READING:
+        check(name, "UPDATE series SET tags = ?", "[7]")
+    for name in READING_STATES:
+        for shape in SHAPES:
+            check(name, "UPDATE states SET document = ?", shape)
+    assert not problems, "\n".join(problems)
+    assert refused >= {"status", "top", "alerts", "sink status", "trend", "export", "report"}
 
 
 def test_every_help_text_ends_with_its_examples():

@@ -9,7 +9,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.ui.cli.support.colour import colour_of, paint
-from costprobe.ui.cli.views.top_snapshot import now_snapshot
+from costprobe.ui.cli.views.top_snapshot import snapshot
 from costprobe.ui.cli.views.top_view import TopView
 from fakes.clock import FakeClock
 from fakes.command import called
@@ -105,7 +105,7 @@ def test_colour_setting():
 def test_live_view_fits_any_width(config):
     """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        view = TopView(now_snapshot(reader), is_live=False)
+        view = TopView(snapshot(reader, reader.states(), time.time_ns()), is_live=False)
     for columns in (24, 40, 60, 80, 120, 200):
         console = Console(file=StringIO(), width=columns, color_system=None)
         console.print(view)

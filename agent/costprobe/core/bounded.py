@@ -15,6 +15,8 @@ MAX_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 64
 # An empty list takes two characters and 56 bytes.
 MAX_VALUES: Final = 500_000
+# What the use of a document raises whose values have another shape than its reader expects.
+SHAPE_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _LEVELS: Final = (dict, list)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ Fault = Literal[
     "newer",
     "foreign",
     "corrupt",
+    "shape",
     "internal",
 ]
 
@@ -42,6 +44,7 @@ HINTS: dict[Fault, str] = {
     "newer": "a newer costprobe created it: upgrade this one, or set store.path to another file",
     "foreign": "it is another program's database: set store.path to another file",
     "corrupt": "move it and its -wal to another name and restart; `sqlite3 FILE .recover` restores what it can",
+    "shape": "restart the daemon, which replaces its status; if it recurs, restore a backup, or report it with this message",
     "internal": "restart the daemon; if it recurs, report it with this message",
 }
 
@@ -101,6 +104,19 @@ def translated(operation: str, path: Path) -> Iterator[None]:
         raise StoreError(operation, path, fault, error.strerror or str(error)) from error
     except UnusableInputError as error:
         raise StoreError(operation, path, "corrupt", f"a document in it: {error}") from error
+
+
+def shape_error(path: Path, error: Exception) -> StoreError:
+    """Return the error for a stored document of another shape than its reader expects.
+
+    Args:
+        path: The store's file.
+        error: One of SHAPE_ERRORS, raised where the document was used.
+    """
+    *_, place = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    reason = f"a document in it has an unexpected shape: {type(error).__name__}: {error}, {where}"
+    return StoreError("read", path, "shape", reason)
 
 
 def _fault_of(error: sqlite3.Error, path: Path) -> Fault:

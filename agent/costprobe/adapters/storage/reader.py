@@ -10,7 +10,7 @@ from typing import Any
 
 from costprobe.adapters.storage import totals
 from costprobe.adapters.storage.database import Database, open_reader, size_bytes
-from costprobe.adapters.storage.errors import translated
+from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.history import SeriesValues, StoredSeries
 from costprobe.adapters.storage.outbox import notice_queue as notices
 from costprobe.adapters.storage.outbox import outbox, outbox_order
@@ -85,7 +85,7 @@ class StoreReader:
         tag_items = written_tags(tags or {}).items()
         rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
         selected = (
-            StoredSeries(number, name, key, self._parsed(text)) for number, name, key, text in rows
+            StoredSeries(number, name, key, self._tags(text)) for number, name, key, text in rows
         )
         return [
             series
@@ -287,6 +287,14 @@ class StoreReader:
     def _parsed(self, document: str) -> Any:  # noqa: ANN401 - any JSON value
         with translated("read", self._database.path):
             return bounded_json(document)
+
+    def _tags(self, document: str) -> dict[str, str]:
+        tags = self._parsed(document)
+        if isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values()):
+            return tags
+        raise StoreError(
+            "read", self.path, "shape", "the tags of a series have an unexpected shape"
+        )
 
     def _point(self, series: StoredSeries, row: FoundRow) -> Point:
         if not row.period_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from costprobe.adapters.storage.outbox.outbox import SinkStatus
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.system.safe_write import write_new
 from costprobe.core.units import counted
-from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.control_client import ask, present_states
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import SINKS
@@ -32,8 +33,10 @@ def command() -> None:
 @click.pass_obj
 def status(config: str | None, *, as_json: bool) -> None:
     """Show backlog, progress and last error of each sink."""
-    with reader_of(LoadedConfig(config)) as reader:
-        status, _ = reader.states().get("status", ({}, 0))
+    settings = LoadedConfig(config)
+    with reader_of(settings) as reader:
+        states = present_states(settings, reader.states(), time.time_ns())
+        status, _ = states.get("status", ({}, 0))
         now = status.get("sinks", {})
         entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in reader.sinks()]
     if as_json:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from costprobe.ui.cli.support.colour import Role
-from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
@@ -19,12 +18,7 @@ from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.incidents import is_running
 
-if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
-    pass
-
 NOT_RUNNING = 3
-# A daemon that is busy with another request has just written its status.
-ANSWER_S = 1.0
 _PAINTED: tuple[tuple[str, Role], ...] = (
     ("  FAULT  ", "bad"),
     ("NOT RUNNING", "bad"),
@@ -50,7 +44,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = (
 def command(config: str | None, *, as_json: bool) -> None:
     """Show the daemon's status, or its last one; exit code 3 if it is not running."""
     place = Place(config)
-    stored, current = _stored(place), _current(place)
+    stored, current = _stored(place), current_status(place)
     # If the store cannot be written, the stored status is old; the daemon returns the current one.
     status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
     if status is None:
@@ -85,14 +79,3 @@ def _stored(place: Place) -> dict[str, Any] | None:
     status["alerts"] = alerts["alerts"]
     status["outbox"] = {sink.sink: outbox_document(sink) for sink in sinks}
     return status
-
-
-def _current(place: Place) -> dict[str, Any] | None:
-    """Return the status from the control socket; None if no daemon answers."""
-    try:
-        status: dict[str, Any] = ask(place, {"do": "status"}, ANSWER_S)
-    except click.ClickException:
-        return None
-    if Path(status["store"]["path"]).resolve() != place.store_path.resolve():
-        return None  # the daemon of another store
-    return {**status, "age_s": 0.0, "running": True}

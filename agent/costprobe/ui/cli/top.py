@@ -1,4 +1,4 @@
-"""`costprobe top`: a live view of devices, costs, sinks, budgets and alerts, from the store alone."""
+"""`costprobe top`: a live view of devices, costs, sinks, budgets and alerts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import select
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.ui.cli.support.colour import is_coloured
+from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo
-from costprobe.ui.cli.views.top_snapshot import now_snapshot
+from costprobe.ui.cli.views.top_snapshot import snapshot
 
 
 @click.command(
@@ -42,8 +46,8 @@ from costprobe.ui.cli.views.top_snapshot import now_snapshot
 def command(config: str | None, *, every_s: float, once: bool, as_json: bool) -> None:
     """Show the host's devices, costs and alerts live, until q or Ctrl-C.
 
-    It only reads the store, with or without a running daemon. A narrow terminal shows the most
-    important columns.
+    Status and alerts are those of the running daemon, or else the last stored ones. A narrow
+    terminal shows the most important columns.
     """
     from rich.console import Console  # noqa: PLC0415 - only this command pays for it
     from rich.live import Live  # noqa: PLC0415 - as above
@@ -55,21 +59,30 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
         highlight=False, markup=False, emoji=False,
         no_color=not coloured, color_system="auto" if coloured else None,
     )  # fmt: skip
-    with reader_of(LoadedConfig(config)) as reader:
+    settings = LoadedConfig(config)
+    with reader_of(settings) as reader:
+
+        def view(*, is_live: bool) -> TopView:
+            return TopView(_snapshot(settings, reader), is_live=is_live)
+
         if as_json:
-            echo(json.dumps(now_snapshot(reader)))
+            echo(json.dumps(_snapshot(settings, reader)))
             return
         is_live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
         if once or not is_live:
-            console.print(TopView(now_snapshot(reader), is_live=False))
+            console.print(view(is_live=False))
             return
-        first = TopView(now_snapshot(reader), is_live=True)
-        with _keys(), Live(first, console=console, screen=True) as live:
+        with _keys(), Live(view(is_live=True), console=console, screen=True) as live:
             try:
                 while not _quits(every_s):
-                    live.update(TopView(now_snapshot(reader), is_live=True), refresh=True)
+                    live.update(view(is_live=True), refresh=True)
             except KeyboardInterrupt:
                 return
+
+
+def _snapshot(settings: LoadedConfig, reader: StoreReader) -> dict[str, Any]:
+    now_ns = time.time_ns()
+    return snapshot(reader, present_states(settings, reader.states(), now_ns), now_ns)
 
 
 def _quits(wait_s: float) -> bool:

@@ -15,8 +15,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.errors import StoreError, shape_error
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.bounded import SHAPE_ERRORS
 from costprobe.core.clock import Clock
 from costprobe.ui.dashboard.budgets import DashboardBudgets
 from costprobe.ui.dashboard.guard import Guard
@@ -162,10 +163,18 @@ async def _page(request: Request) -> Response:  # noqa: ARG001 - Starlette's sig
 
 @contextmanager
 def _reader(store: Path) -> Iterator[StoreReader]:
-    """Open the store for one response, so that a replaced file is used by the next."""
+    """Open the store for one response, so that a replaced file is used by the next.
+
+    Raises:
+        StoreError: It cannot be read, or a document in it cannot be used.
+    """
     reader = StoreReader.open(store)
     try:
         yield reader
+    except ParameterError:
+        raise
+    except SHAPE_ERRORS as error:
+        raise shape_error(store, error) from error
     finally:
         reader.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from costprobe.ui.cli.support.place import HasStore, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")
 TIMEOUT_S = 5.0
+# A daemon that is busy with another request has just written its status.
+STATUS_TIMEOUT_S = 1.0
+
+# A state document, and the UTC ns of its last change.
+State = tuple[Any, int]
 
 
 class NoDaemonError(click.ClickException):
@@ -47,6 +54,37 @@ def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_
     raise NoDaemonError(
         f"no daemon answers ({'; '.join(reasons)}); check that it is running: costprobe status"
     )
+
+
+def present_states(place: HasStore, stored: Mapping[str, State], now_ns: int) -> dict[str, State]:
+    """Return the state documents of the store, with status and alerts of a running daemon as of now.
+
+    If the store cannot be written, its documents are old; the daemon returns the current ones.
+
+    Args:
+        place: The store.
+        stored: The documents in it, and the UTC ns of their last change.
+        now_ns: UTC ns.
+    """
+    states = dict(stored)
+    status = current_status(place)
+    if status is not None:
+        states["status"] = (status, now_ns)
+        request = {"do": "alerts", "store": str(place.store_path.resolve())}
+        with suppress(click.ClickException):  # while it starts or stops
+            states["alerts"] = (ask(place, request, STATUS_TIMEOUT_S), now_ns)
+    return states
+
+
+def current_status(place: HasStore) -> dict[str, Any] | None:
+    """Return the status from the control socket; None if no daemon of this store answers."""
+    try:
+        status: dict[str, Any] = ask(place, {"do": "status"}, STATUS_TIMEOUT_S)
+    except click.ClickException:
+        return None
+    if Path(status["store"]["path"]).resolve() != place.store_path.resolve():
+        return None
+    return {**status, "age_s": 0.0, "running": True}
 
 
 def _answer(place: Path, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The snapshot of `costprobe top`, read from the store."""
+"""The snapshot of `costprobe top`, from the rows of the store and the documents of the daemon."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,17 +32,19 @@ _IDENTITY = ("device", "service", "probe", "served_model", "budget", "currency")
 States = Mapping[str, tuple[Any, int]]
 
 
-def snapshot(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return a snapshot of the store; unknown values are None.
+def snapshot(reader: StoreReader, states: States, now_ns: int) -> dict[str, Any]:
+    """Return a snapshot; unknown values are None.
 
     Args:
         reader: The store.
+        states: State documents, of the store or of the running daemon.
         now_ns: UTC ns.
     """
-    states = reader.states()
     status, written_ns = states.get("status", (None, 0))
     age_s = None if status is None else max(0.0, (now_ns - written_ns) / NS_PER_S)
-    running = status is not None and is_running({**status, "age_s": age_s})
+    running = status is not None and (
+        status.get("running", False) or is_running({**status, "age_s": age_s})
+    )
     return {
         "time": iso(now_ns),
         "store": str(reader.path),
@@ -159,8 +160,3 @@ def _alerts(states: States) -> list[dict[str, Any]]:
 
 def _age_s(row: Point, now_ns: int) -> float:
     return max(0.0, (now_ns - row.time_ns) / NS_PER_S)
-
-
-def now_snapshot(reader: StoreReader) -> dict[str, Any]:
-    """Return a snapshot of the store at the current time."""
-    return snapshot(reader, time.time_ns())
