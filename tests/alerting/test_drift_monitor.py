@@ -138,7 +138,7 @@ def test_further_shift_names_a_cause_that_shows_later():
     first, *further = series.of("drift", "cost")
     assert first.cause == "unknown"
     assert further[-1].cause == "clock"
-    assert "shifted further" in further[-1].detail
+    assert "shifted further" in further[-1].title
     assert "nvidia-smi -q -d CLOCK" in further[-1].detail
 
 
@@ -149,9 +149,9 @@ def test_drift_is_measured_from_the_level_of_the_last_drift():
     series.run(120, slow=1.1)
     series.run(30)
     up, down = series.of("drift", "cost")
-    assert "cost per inference of e on gpu0: +1" in up.detail
+    assert up.title.startswith("cost per inference of e on gpu0 is +1")
     assert down.change_pct == pytest.approx(-9, abs=1)
-    assert "cost per inference of e on gpu0: -9." in down.detail
+    assert down.title.startswith("cost per inference of e on gpu0 is -9.")
 
 
 def test_level_of_the_last_drift_survives_a_restart():
@@ -161,7 +161,7 @@ def test_level_of_the_last_drift_survives_a_restart():
     documents = json.loads(json.dumps(series.monitor.documents()))
     series.monitor = DriftMonitor(DetectionConfig(), series.history)
     series.monitor.restore(documents.values())
-    assert "-9." in series.run(30)[-1].detail
+    assert "is -9." in series.run(30)[-1].title
 
 
 def test_runs_with_jitter_are_assigned_to_the_correct_side_of_a_change():
@@ -249,10 +249,11 @@ def test_price_change_beside_a_drift_is_stated_apart_in_money():
     series.run(4)
     series.run(30, slow=1.1)
     (drift,) = series.of("drift", "cost")
-    assert drift.title == "cost per inference of e on gpu0 is +10.0 %"
-    assert "+10.0 % at constant price since 00:20 UTC (+€0.00005 per 1,000" in drift.detail
-    assert "the price changed at 00:00 UTC: its own part is -€0.00011 per 1,000" in drift.detail
-    assert "both together -€0.00006 per 1,000" in drift.detail
+    assert drift.title == (
+        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.00005 per 1,000) since"
+        " 00:20 UTC, +€238.9 a month at the present rate of 1,818 inferences/s; the price changed at"
+        " 00:00 UTC: its own part is -€0.00011 per 1,000, both together -€0.00006 per 1,000"
+    )
     assert "price" not in drift.cause
 
 

@@ -126,9 +126,9 @@ def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
             Event(
                 kind="drift",
                 severity="warning",
-                title="",
+                title=f"{metric} of a on gpu0 is +8 %",
                 time_ns=T0 + 16 * 60 * NS_PER_S,
-                detail=f"{metric} of a on gpu0: +8 %; thermal throttling 12 % of the time",
+                detail="cause: thermal throttling 12 % of the time",
                 device="gpu0",
                 subject={"probe": "a"},
                 metric=metric,
@@ -138,9 +138,8 @@ def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
         )
     (alert,) = player.tick(17 * 60)
     assert (alert.name, alert.state, len(alert.symptoms)) == ("performance", "firing", 7)
-    assert alert.summary == (
-        "cost of a on gpu0: +8 %; thermal throttling 12 % of the time (and 6 more series)"
-    )
+    assert alert.summary == "cost of a on gpu0 is +8 % (and 6 more series)"
+    assert alert.detail == "cause: thermal throttling 12 % of the time"
     assert alert.cause == "thermal throttling"
     assert player.states == ["firing"]
 
@@ -199,7 +198,7 @@ def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
             player.restart(rule("drift", "drift"))
     assert player.states == ["firing", "resolved"] * 2 + ["firing"]
     (alert,) = player.engine.alerts()
-    assert "Intermittent: " in alert.summary
+    assert "Intermittent: " in alert.detail
     assert player.tick(3600 * (115 + 25)) == ()
 
 

@@ -136,7 +136,7 @@ class TestDrift:
         found = rule_of(self.config)
         found.observe_event(drift(0, 6.0))
         (symptom,) = found.evaluate(at(0), ())
-        assert symptom.text == "latency moved because of heat"
+        assert (symptom.text, symptom.detail) == ("it moved", "latency moved because of heat")
         assert (symptom.cause, symptom.value) == ("cooling", 6.0)
         assert symptom.since_ns == at(-600)
         found.observe_event(drift(3600, 0.1))
@@ -151,7 +151,8 @@ class TestDrift:
         (symptom,) = found.evaluate(at(900), ())
         assert symptom.since_ns == at(-600)
         assert symptom.cause == "cooling"
-        assert symptom.text.startswith("shifted further, to +6 %; initial cause: latency moved")
+        assert symptom.text == "shifted further, to +6 %"
+        assert symptom.detail == "At first: it moved; latency moved because of heat"
 
     def test_persistent_drift_is_accepted_as_normal(self):
         found = rule_of(self.config)

@@ -247,7 +247,7 @@ def test_replay_lists_the_alerts_that_would_have_fired(costprobe, store):
     store.append(runs())
     output = costprobe("replay", *SPAN, "--events")
     assert "1 incident would have fired in 4.0 days; 3 drifts" in output
-    assert "performance  device=gpu0 host=h  cost per inference of e on gpu0: +" in output
+    assert "performance  device=gpu0 host=h  cost per inference of e on gpu0 is +" in output
     assert re.search(r"SM clock 19[78]\d → 1[78]\d\d MHz", output)
     document = json.loads(costprobe("replay", *SPAN, "--json"))
     assert [found["cause"] for found in document["events"]] == ["clock"] * 3
@@ -293,10 +293,10 @@ def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
     probe = [row for row in runs() if row.measurement == "probe"]
     lines = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']},gpu0,e" for row in probe]
     path.write_text("\n".join(["time,latency_p50_ms,device,probe", *lines]))
-    assert "latency of e on gpu0: +" in costprobe("replay", "--csv", str(path))
+    assert "latency of e on gpu0 is +" in costprobe("replay", "--csv", str(path))
     values = [f"{row.time_ns},h,{row.fields['latency_p50_ms']}" for row in probe]
     path.write_text("\n".join(["time,host,value", *values]))
-    assert "cost per inference of csv on csv: +" in costprobe("replay", "--csv", str(path))
+    assert "cost per inference of csv on csv is +" in costprobe("replay", "--csv", str(path))
 
 
 def test_csv_errors_name_file_and_line(costprobe, tmp_path):

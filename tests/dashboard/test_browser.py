@@ -80,8 +80,8 @@ def open_tab(browser, page_on, today):
     clock = SystemClock()
     server = page_on(today.path, clock, budgets=planned(today, clock))
 
-    def start(**options):
-        opened.append(Tab(browser, server.address.url, **options))
+    def start(query="", **options):
+        opened.append(Tab(browser, f"{server.address.url.rstrip('/')}/{query}", **options))
         return opened[-1]
 
     yield start
@@ -181,6 +181,16 @@ def test_charts_have_marks_and_a_text_alternative(open_tab):
     tab.page.wait_for_function(
         "() => document.getElementById('trend').textContent.includes('latency')"
     )
+
+
+def test_link_of_an_alert_shows_the_range_around_its_time(open_tab):
+    tab = open_tab("?at=2026-05-28T12:00:00Z")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend').textContent.includes('24h around')"
+    )
+    (marks, *_) = [url for url in tab.requested if "/api/marks" in url]
+    assert marks.endswith("?since=2026-05-28T00:00:00.000Z&until=2026-05-29T00:00:00.000Z")
+    assert "show the present" in tab.page.inner_text("#range")
 
 
 def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):

@@ -37,5 +37,7 @@ def incident(**more):
         "since_ns": SINCE_NS,
         "fired_ns": SINCE_NS + 60 * NS_PER_S,
         "cause": "thermal throttling",
+        "detail": "cause: thermal throttling 90 %. To do: check the fan",
+        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
     }
     return Alert(**(known | more))

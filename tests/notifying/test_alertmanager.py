@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from costprobe.adapters.net.errors import Misconfigured, Rejected
 from costprobe.adapters.notifiers.alertmanager import Alertmanager, AlertmanagerConfig, to_documents
-from costprobe.adapters.notifiers.wording import MAX_SYMPTOMS
+from costprobe.adapters.notifiers.wording import MAX_LINE_CHARS, MAX_SYMPTOMS
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.servers import Scripted
 
@@ -48,8 +48,10 @@ def test_firing_alert_is_listed_with_its_labels(alertmanager):
     }
     assert found["annotations"] == {
         "summary": "gpu0 is slower because it throttles",
-        "description": "+7.2 % since 14:05: SM clock 1980 → 1815 MHz\n+5 % energy",
+        "description": "cause: thermal throttling 90 %. To do: check the fan\n"
+        "- +7.2 % since 14:05: SM clock 1980 → 1815 MHz\n- +5 % energy",
         "cause": "thermal throttling",
+        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
         "id": "3f2a-1",
     }
     assert found["generatorURL"] == "http://node7:9000/alerts"
@@ -158,9 +160,9 @@ def test_many_symptoms_are_shortened():
     alert = incident(symptoms=(symptom(text="long\n" * 1000),) * 1000, is_flapping=True)
     (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
     lines = document["annotations"]["description"].split("\n")
-    assert len(lines) == MAX_SYMPTOMS + 1
-    assert lines[-1] == "and 950 more"
-    assert max(map(len, lines)) == 500
+    assert len(lines) == 1 + MAX_SYMPTOMS + 1
+    assert lines[-1] == "- and 950 more"
+    assert max(map(len, lines)) == len("- ") + MAX_LINE_CHARS
     assert "flapping" in document["annotations"]["flapping"]
 
 

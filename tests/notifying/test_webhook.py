@@ -81,6 +81,8 @@ def test_sent_document_contains_the_whole_alert():
         "severity_before": "warning",
         "labels": {"host": "node7", "device": "gpu0"},
         "summary": "gpu0 is slower because it throttles",
+        "detail": "cause: thermal throttling 90 %. To do: check the fan",
+        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
         "cause": "thermal throttling",
         "since": "2026-05-28T20:26:40.123456789Z",
         "fired_at": "2026-05-28T20:27:40.123456789Z",

@@ -26,6 +26,7 @@ class Symptom:
         cause: Named cause; empty if unknown.
         severity: Severity of the rule.
         labels: Tags of the series: device, probe or service.
+        detail: Causes and what to do, in one line; empty where `text` has them.
     """
 
     rule: str
@@ -37,6 +38,7 @@ class Symptom:
     cause: str = ""
     severity: Severity = "warning"
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Alert:
         state: State of the incident.
         severity: The worst of its symptoms so far.
         labels: Labels that identify it (host, device), those of its series (team) and of the rules.
-        summary: One actionable sentence.
+        summary: What happened, in one line.
+        detail: Causes and what to do, in one line; empty where `summary` has them.
         symptoms: Its symptoms, oldest first; of a resolved incident the last ones.
         since_ns: UTC in ns of the first symptom.
         fired_ns: UTC in ns of its firing; None while pending.
@@ -59,6 +62,7 @@ class Alert:
         raised_from: Previous severity, in a notice of a higher severity; else None.
         revision: How often it got a new cause or doubled since it fired; each is notified.
         is_test: True for the message of `costprobe alerts test`.
+        link: URL of the page at the time of the incident; empty if it is not configured.
     """
 
     id: str
@@ -76,6 +80,8 @@ class Alert:
     raised_from: Severity | None = None
     revision: int = 0
     is_test: bool = False
+    detail: str = ""
+    link: str = ""
 
     def to_document(self) -> dict[str, Any]:
         """Return the alert as JSON."""

@@ -260,6 +260,11 @@ class Event:
     level_pct: float | None = None
     since_ns: int | None = None
 
+    @property
+    def text(self) -> str:
+        """Title and detail in one line."""
+        return f"{self.title}; {self.detail}" if self.detail else self.title
+
 
 def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
     """Return the fields with a value that a database can store; an absent value is not 0."""

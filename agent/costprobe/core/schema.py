@@ -116,7 +116,7 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="value threshold since",
             ints="symptoms",
-            strings="id severity summary cause",
+            strings="id severity summary detail cause",
             bools="flapping silenced",
         ),
     ),

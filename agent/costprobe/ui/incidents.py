@@ -27,7 +27,9 @@ def incidents_of(rows: Iterable[Point]) -> list[dict[str, Any]]:
         incident["labels"] = {
             tag: value for tag, value in row.tags.items() if tag not in {"rule", "state"}
         }
-        incident |= {name: row.fields.get(name) for name in ("severity", "summary", "cause")}
+        incident |= {
+            name: row.fields.get(name) for name in ("severity", "summary", "detail", "cause")
+        }
         if state == "firing" and incident["fired_ns"] is None:
             incident["fired_ns"] = row.time_ns
         if state == "resolved":

@@ -19,7 +19,7 @@ from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.notifiers.notifier import Notifier
-from costprobe.adapters.notifiers.wording import rfc3339, shortened, symptom_lines
+from costprobe.adapters.notifiers.wording import explanation_lines, rfc3339, shortened
 from costprobe.core.config.fields import IS_URL, Duration, Name, key, url_matching
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
@@ -230,7 +230,8 @@ def _valid(name: str) -> str:
 def _annotations(alert: Alert) -> Mapping[str, str]:
     texts = {
         "summary": shortened(alert.summary),
-        "description": "\n".join(symptom_lines(alert)),
+        "description": "\n".join(explanation_lines(alert)) or shortened(alert.summary),
+        "link": alert.link,
         "cause": shortened(alert.cause),
         "id": alert.id,
         "flapping": "flapping: further ends are not sent" * alert.is_flapping,

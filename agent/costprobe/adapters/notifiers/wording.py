@@ -10,7 +10,7 @@ from costprobe.core.records import NS_PER_S
 
 # An incident may group hundreds of series; a message lists at most this many.
 MAX_SYMPTOMS = 50
-MAX_LINE_CHARS = 500
+MAX_LINE_CHARS = 1000
 MAX_TITLE_CHARS = 200
 
 
@@ -41,15 +41,26 @@ def symptom_lines(alert: Alert) -> list[str]:
     return [*lines, f"and {left_out} more"] if left_out else lines
 
 
+def explanation_lines(alert: Alert) -> list[str]:
+    """Return what follows the summary: causes and what to do, then each series.
+
+    A single series whose text is the summary is omitted.
+    """
+    cause = alert.detail or (f"Cause: {alert.cause}" if alert.cause else "")
+    symptoms = symptom_lines(alert)
+    shown = [] if symptoms == [shortened(alert.summary)] else symptoms
+    return [*([shortened(cause)] if cause else []), *(f"- {line}" for line in shown)]
+
+
 def text_of(alert: Alert) -> str:
-    """Return the whole message, in several lines."""
+    """Return the whole message: the summary, causes and what to do, each series, a link."""
     labels = ", ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()) if value)
     times = [f"since {rfc3339(alert.since_ns)}"]
     if alert.ended_ns is not None:
         times.append(f"until {rfc3339(alert.ended_ns)}")
-    lines = [shortened(alert.summary), *(f"- {line}" for line in symptom_lines(alert))]
-    if alert.cause:
-        lines.append(f"Cause: {shortened(alert.cause)}")
+    lines = [shortened(alert.summary), *explanation_lines(alert)]
+    if alert.link:
+        lines.append(alert.link)
     if alert.is_flapping:
         lines.append("Flapping: further ends are not sent.")
     return "\n".join([*lines, "", shortened(labels), f"{' '.join(times)} · {alert.id}"])

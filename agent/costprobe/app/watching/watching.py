@@ -216,7 +216,7 @@ class Watching:
     def _noticed(self, event: Event) -> Point:
         """Log an event and pass it to the rules; return its row, which the ledger stores."""
         level = logging.WARNING if event.severity != "info" else logging.INFO
-        logger.log(level, "%s", event.detail or event.title)
+        logger.log(level, "%s", event.text)
         row = event_point(event, self._tags)
         self._engine.observe(row)
         self._engine.observe_event(event)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from costprobe.core.money_text import per_thousand
+from costprobe.core.money_text import PER_THOUSAND
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.domain.alerting.change_message import ChangeFacts, MoneyChange, PricePart
 from costprobe.domain.costing.comparison.change import CostFactors, split_change
-from costprobe.domain.detection.causes import Explanation, action_of
+from costprobe.domain.detection.causes import Explanation
 from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.run_causes import LATEST_RUNS, explain_change
 from costprobe.domain.detection.runs import (
@@ -21,6 +23,12 @@ from costprobe.domain.detection.runs import (
 )
 from costprobe.domain.detection.settings import Metric
 
+WORDS: Mapping[Metric, str] = {
+    "cost": "cost per inference",
+    "latency": "latency",
+    "energy": "energy per inference",
+    "throughput": "throughput",
+}
 # Longest history before a shift that is compared with it.
 BEFORE_NS = 14 * 86_400 * NS_PER_S
 MIN_RUNS_BEFORE = 3
@@ -46,10 +54,10 @@ class RowHistory(Protocol):
         ...
 
 
-def cause_of(
+def change_of(
     finding: Finding, key: Key, levels_ns: tuple[int, int], now_ns: int, history: RowHistory
-) -> tuple[str, str]:
-    """Return the cause of a drift as a word and as a sentence.
+) -> ChangeFacts:
+    """Return what changed at a drift, with its causes.
 
     Args:
         finding: The drift.
@@ -75,32 +83,30 @@ def cause_of(
     # Compare with the runs of the previous level only, or with the last few where it was short.
     before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
     is_worse = (finding.change > 0) != (metric == "throughput")
-    sentence = f"{finding.change_pct:+.1f} %"
-    if metric == "cost":
-        sentence += " at constant price"
-    sentence += f" since {_clock_time(since_ns, now_ns)}"
-    explained = Explanation("unknown")
+    change = ChangeFacts(
+        what=f"{WORDS[metric]} of {probe} on {device}",
+        change_pct=finding.change_pct,
+        since_ns=since_ns,
+        now_ns=now_ns,
+        is_worse=is_worse,
+        explanation=Explanation("unknown"),
+        basis="at constant price" if metric == "cost" else "",
+    )
 
     def events(from_ns: int, until_ns: int) -> Sequence[Point]:
         return newest("event", from_ns, until_ns, CHANGES_MAX)
 
-    if before and after:
-        sign = 0 if metric == "energy" else 1 if is_worse else -1
-        explained = explain_change(before, after, events, metric, sign)
-        if metric == "cost":
-            sentence += _money(before, after, now_ns)
-        texts = [cause.text for cause in explained.causes]
-        observed = ", ".join(texts) or "no other monitored signal changed"
-        sentence += f"; {observed}"
-    return explained.name, f"{sentence}. {_advice(explained.name, is_worse=is_worse)}"
+    if not (before and after):
+        return change
+    sign = 0 if metric == "energy" else 1 if is_worse else -1
+    change = replace(change, explanation=explain_change(before, after, events, metric, sign))
+    return _with_money(change, before, after) if metric == "cost" else change
 
 
-def _advice(name: str, *, is_worse: bool) -> str:
-    return f"To do: {action_of(name)}" if is_worse else "No action is needed"
-
-
-def _money(before: Sequence[DetectionRun], after: Sequence[DetectionRun], now_ns: int) -> str:
-    """Describe a change of cost in money: at constant prices, and the part of a price change."""
+def _with_money(
+    change: ChangeFacts, before: Sequence[DetectionRun], after: Sequence[DetectionRun]
+) -> ChangeFacts:
+    """Return a change of cost in money: at constant prices, and the part of a price change."""
     changed_ns = _price_change_ns([*before, *after])
     if changed_ns is not None and changed_ns < after[0].time_ns - PRICE_NS:
         # An old change is of no concern: everything at the price in force.
@@ -111,28 +117,29 @@ def _money(before: Sequence[DetectionRun], after: Sequence[DetectionRun], now_ns
         runs = [*before, *after]
         before_prices = factors([run for run in runs if run.time_ns < at_ns] or before)
         after_prices = factors([run for run in runs if run.time_ns >= at_ns])
+    present = factors(after[-LATEST_RUNS:])
     old = _at(factors(before), before_prices)
-    constant = _at(factors(after[-LATEST_RUNS:]), before_prices)
-    new = _at(factors(after[-LATEST_RUNS:]), after_prices)
+    constant = _at(present, before_prices)
+    new = _at(present, after_prices)
     if old.cost <= 0 or constant.cost <= 0:
-        return ""
-    currency = after[-1].currency
-    is_priced = any(run.price_per_s is not None for run in after)
-    text = _signed(constant.cost - old.cost, currency) if is_priced else ""
+        return change
     factor, share = split_change(old, constant).largest
     # A share means something if no factor counteracts.
-    words = [text] if text else []
-    if 0 < share <= 1:
-        words.append(f"{share * 100:.0f} % of it is {factor}")
-    text = f" ({', '.join(words)})" if words else ""
-    if changed_ns is None or not is_priced:
-        return text
-    price = _signed(new.cost - constant.cost, currency)
-    total = _signed(new.cost - old.cost, currency)
-    return (
-        f"{text}; the price changed at {_clock_time(changed_ns, now_ns)}: its own part is {price},"
-        f" both together {total}"
+    split = f"{share * 100:.0f} % of it is {factor}" if 0 < share <= 1 else ""
+    if all(run.price_per_s is None for run in after):
+        return replace(change, split=split)
+    rate_per_s = 1 / present.time_s
+    each = constant.cost - old.cost
+    paid = MoneyChange(
+        amount=each * PER_THOUSAND,
+        unit="1,000",
+        currency=after[-1].currency,
+        per_month=each * rate_per_s * MONTH_H * HOUR_S,
+        rate_per_s=rate_per_s,
+        counted="inferences",
     )
+    price = PricePart(changed_ns, (new.cost - constant.cost) * PER_THOUSAND) if changed_ns else None
+    return replace(change, split=split, money=paid, price=price)
 
 
 def _at(quantities: CostFactors, prices: CostFactors) -> CostFactors:
@@ -140,10 +147,6 @@ def _at(quantities: CostFactors, prices: CostFactors) -> CostFactors:
     return CostFactors(
         prices.price_per_s, quantities.time_s, prices.electricity_per_j, quantities.energy_j
     )
-
-
-def _signed(amount: float, currency: str) -> str:
-    return f"{'+' if amount >= 0 else ''}{per_thousand(amount, currency)}"
 
 
 def _price_change_ns(runs: Sequence[DetectionRun]) -> int | None:
@@ -165,10 +168,3 @@ def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
     runs = (run_of(row, costs.get(row.time_ns)) for row in rows)
     found = sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
     return found[-BEFORE_RUNS:]
-
-
-def _clock_time(time_ns: int, now_ns: int) -> str:
-    """Format a UTC time for people: without the date if it is today."""
-    then = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
-    now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
-    return f"{then:%H:%M} UTC" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M} UTC"

@@ -8,17 +8,11 @@ from dataclasses import replace
 
 from costprobe.core.money_text import per_thousand
 from costprobe.core.records import Event, FieldValue, Point, Severity
-from costprobe.domain.alerting.drift_causes import Key
+from costprobe.domain.alerting.change_message import ChangeFacts, change_message
+from costprobe.domain.alerting.drift_causes import WORDS, Key
 from costprobe.domain.detection.causes import THROTTLED_PCT
 from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.settings import Metric
-
-WORDS: Mapping[Metric, str] = {
-    "cost": "cost per inference",
-    "latency": "latency",
-    "energy": "energy per inference",
-    "throughput": "throughput",
-}
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
@@ -29,7 +23,7 @@ def drift_event(
     key: Key,
     log_shift: float,
     since_ns: int,
-    explained: tuple[str, str],
+    change: ChangeFacts,
 ) -> Event:
     """Return the event of a new drift.
 
@@ -39,22 +33,22 @@ def drift_event(
         key: Its series.
         log_shift: Its distance from the level before all active drifts, in log units.
         since_ns: Start of the new level, UTC in ns.
-        explained: Its cause, from `cause_of`.
+        change: The drift with its causes, from `change_of`.
     """
     device, probe, metric = key
     before, after = _levels(finding, point, metric)
-    cause, sentence = explained
+    message = change_message(change)
     return Event(
         kind="drift",
         severity=_severity(finding.change, metric),
-        title=f"{WORDS[metric]} of {probe} on {device} is {finding.change_pct:+.1f} %",
+        title=message.headline,
         time_ns=point.time_ns,
-        detail=f"{WORDS[metric]} of {probe} on {device}: {sentence}",
+        detail=message.reason,
         device=device,
         subject={"probe": probe},
         before=before,
         after=after,
-        cause=cause,
+        cause=change.explanation.name,
         metric=metric,
         change_pct=finding.change_pct,
         level_pct=math.expm1(log_shift) * 100,
@@ -62,33 +56,30 @@ def drift_event(
     )
 
 
-def further_shift_event(
-    time_ns: int, log_shift: float, key: Key, explained: tuple[str, str]
-) -> Event:
+def further_shift_event(time_ns: int, log_shift: float, key: Key, change: ChangeFacts) -> Event:
     """Return the event of a drift that grew.
 
     Args:
         time_ns: UTC in ns.
         log_shift: Its distance from the level before it, in log units.
         key: Its series.
-        explained: Its cause since it began, from `cause_of`.
+        change: All of it with its causes, from `change_of`.
     """
     device, probe, metric = key
-    pct = math.expm1(log_shift) * 100
-    title = f"{WORDS[metric]} of {probe} on {device} shifted further, to {pct:+.1f} %"
-    cause, sentence = explained
+    message = change_message(change, "shifted further, to")
+    cause = change.explanation.name
     return Event(
         kind="drift",
         severity=_severity(log_shift, metric),
-        title=title,
+        title=message.headline,
         time_ns=time_ns,
         # Without a cause of its own it has that of the drift.
-        detail="" if cause == "unknown" else f"{title}: {sentence}",
+        detail="" if cause == "unknown" else message.reason,
         device=device,
         subject={"probe": probe},
         cause="" if cause == "unknown" else cause,
         metric=metric,
-        level_pct=pct,
+        level_pct=math.expm1(log_shift) * 100,
     )
 
 

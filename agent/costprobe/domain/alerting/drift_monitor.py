@@ -11,7 +11,7 @@ from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.domain.alerting.drift_causes import Key, RowHistory, cause_of
+from costprobe.domain.alerting.drift_causes import Key, RowHistory, change_of
 from costprobe.domain.alerting.drift_events import (
     anomaly_event,
     drift_event,
@@ -211,8 +211,8 @@ class DriftMonitor:
             "drift", point.time_ns / NS_PER_S, series.began_ns / NS_PER_S, *levels, log_shift
         )
         levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
-        explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
-        return [further_shift_event(point.time_ns, log_shift, key, explained)]
+        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        return [further_shift_event(point.time_ns, log_shift, key, change)]
 
     def _drift_events(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -229,11 +229,11 @@ class DriftMonitor:
             series.base = None
             return [reversal_event(point.time_ns, log_shift, key)]
         levels_ns = (level_since_ns, since_ns)
-        explained = cause_of(finding, key, levels_ns, point.time_ns, self._history)
-        if explained[0] == "unknown" and self._is_energy_alone(log_shift, key):
+        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        if change.explanation.name == "unknown" and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
-        return [drift_event(finding, point, key, log_shift, since_ns, explained)]
+        return [drift_event(finding, point, key, log_shift, since_ns, change)]
 
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""

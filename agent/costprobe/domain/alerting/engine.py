@@ -11,6 +11,7 @@ from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, AlertState, Fault, Notice, Silence, Symptom
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point
 from costprobe.core.schema import SCHEMA, make_point
+from costprobe.domain.alerting.change_message import page_link
 from costprobe.domain.alerting.incidents import (
     Incident,
     IncidentHistory,
@@ -268,6 +269,9 @@ class AlertEngine:
         if incident is None:
             first = symptoms[0]
             incident = new_incident(self._group(first), key, self._labels(first), symptoms, time_ns)
+            if self._settings.public_url is not None:
+                link = page_link(self._settings.public_url, incident.alert.since_ns)
+                incident.alert = replace(incident.alert, link=link)
             self._incidents[key] = incident
             due = is_due(incident, symptoms, self._configs, time_ns)
             if not due or self._is_cooling(symptoms, history, time_ns):
@@ -335,6 +339,7 @@ class AlertEngine:
             "id": alert.id,
             "severity": alert.severity,
             "summary": alert.summary,
+            "detail": alert.detail or None,
             "cause": alert.cause or None,
             "value": single.value if single else None,
             "threshold": single.threshold if single else None,

@@ -155,6 +155,7 @@ def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
         severity=worst,
         symptoms=tuple(ordered[:MAX_SYMPTOMS]),
         summary=leading.text + suffix,
+        detail=leading.detail,
         cause=leading.cause or alert.cause,
     )
 

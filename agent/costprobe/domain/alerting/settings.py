@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from costprobe.core.config.fields import (
+    IS_BARE_URL,
     ClockTime,
     Duration,
     Match,
@@ -21,6 +24,11 @@ class AlertingConfig(Section):
     """Settings that all rules share."""
 
     defaults: bool = Field(True, description="Whether the built-in rules apply.")
+    public_url: Annotated[str, IS_BARE_URL] | None = Field(
+        None,
+        description="URL at which people open the dashboard; alerts link to the page at their time.",
+        examples=["http://gpu-01.example.com:9470"],
+    )
     evaluate_every_s: Duration = key(
         "evaluate_every", 10.0, description="Time between two evaluations of all rules."
     )

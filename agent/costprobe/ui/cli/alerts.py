@@ -150,7 +150,8 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
             f"{paint(head, role)} "
             + one_line(f"{alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}")
         )
-        lines.append(one_line(f"         {alert['summary']}"))
+        texts = (alert["summary"], alert.get("detail", ""))
+        lines += [one_line(f"         {text}") for text in texts if text]
         if len(alert["symptoms"]) > 1:
             lines += [one_line(f"         - {symptom['text']}") for symptom in alert["symptoms"]]
     if document["silences"]:

@@ -158,11 +158,12 @@ def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
     ]
     if with_events:
         lines += [
-            f"{local(event.time_ns)}  {event.kind:8s}  {event.detail or event.title}"
-            for event in replayed.events
+            f"{local(event.time_ns)}  {event.kind:8s}  {event.text}" for event in replayed.events
         ]
     for alert in replayed.incidents.values():
         lines.append(_alert_line(alert))
+        if alert.detail:
+            lines.append(f"    {alert.detail}")
     kinds = Counter(event.kind for event in replayed.events)
     lines.append(
         f"{counted(len(replayed.incidents), 'incident')} would have fired in {days:.1f} days;"
@@ -200,7 +201,7 @@ def _document(replayed: Replayed) -> dict[str, Any]:
                 **event.subject,
                 "change_pct": event.change_pct,
                 "cause": event.cause,
-                "text": event.detail or event.title,
+                "text": event.text,
             }
             for event in replayed.events
         ],

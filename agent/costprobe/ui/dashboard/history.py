@@ -101,7 +101,7 @@ def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
 
 def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
     resolved_ns = incident["resolved_ns"]
-    copied_keys = ("id", "name", "labels", "severity", "summary", "cause")
+    copied_keys = ("id", "name", "labels", "severity", "summary", "detail", "cause")
     return {
         **{name: incident.get(name) for name in copied_keys},
         "fired_ms": incident["fired_ns"] // NS_PER_MS,

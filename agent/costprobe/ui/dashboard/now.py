@@ -118,6 +118,7 @@ def _alert(alert: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, A
         "state": alert.get("state"),
         "severity": alert.get("severity"),
         "summary": alert.get("summary"),
+        "detail": alert.get("detail", ""),
         "cause": alert.get("cause") or "",
         "labels": alert.get("labels", {}),
         "since_ms": alert.get("since_ns", 0) // NS_PER_MS,

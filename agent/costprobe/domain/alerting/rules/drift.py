@@ -81,9 +81,10 @@ class DriftRule(Rule):
             "level_pct": level_pct,
             "since_at_ns": since_ns if before is None else before["since_at_ns"],
             "reported_at_ns": event.time_ns,
+            "text": event.title,
             # A further shift is reported with the cause of the first.
-            "text": event.detail or f"{event.title}{_reason(before)}",
-            "began": before["began"] if before else event.detail or event.title,
+            "detail": event.detail or (f"At first: {before['began']}" if before else ""),
+            "began": before["began"] if before else event.text,
             # An improvement is reported with severity info.
             "severity": "info" if event.severity == "info" else config.severity,
             "cause": event.cause or (before or {}).get("cause", ""),
@@ -107,7 +108,8 @@ class DriftRule(Rule):
             Symptom(
                 rule=config.name,
                 series=series,
-                text=f"{drift['text']}{_recurrence(drift)}",
+                text=drift["text"],
+                detail=f"{drift['detail']}{_recurrence(drift)}".strip(),
                 since_ns=drift["since_at_ns"],
                 value=drift["level_pct"],
                 threshold=config.at_least * 100,
@@ -126,10 +128,6 @@ class DriftRule(Rule):
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
         self._shifts = {str(series): dict(drift) for series, drift in document.items()}
-
-
-def _reason(before: dict[str, Any] | None) -> str:
-    return f"; initial cause: {before['began']}" if before else ""
 
 
 def _recurrence(shift: dict[str, Any]) -> str:

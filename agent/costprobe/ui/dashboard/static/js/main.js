@@ -9,6 +9,8 @@ import { labelText, showCosts, showDevices, showHeader, showSpend, showWrong } f
 
 // A longer history changes more slowly and takes longer to read.
 const HISTORY_EVERY_MS = { "1h": 5000, "6h": 10000, "24h": 15000, "7d": 60000, "30d": 300000, "90d": 600000 };
+const HOUR_MS = 3_600_000;
+const RANGE_MS = { "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR_MS, "7d": 168 * HOUR_MS, "30d": 720 * HOUR_MS, "90d": 2160 * HOUR_MS };
 // Pause after a load, as a multiple of its duration, to limit CPU use on the host.
 const REST_FACTOR = 20;
 const RETRY_MS = 15000;
@@ -45,6 +47,19 @@ function liveState(text, kind) {
 
 const CHOICES = ["trend-field", "trend-scale", "device-field", "label"];
 const range = () => document.querySelector("input[name=range]:checked").value;
+// The time that an alert links to: the charts show the range around it.
+const linkedMs = Math.min(Date.now(), Date.parse(new URLSearchParams(location.search).get("at") ?? ""));
+const isLinked = Number.isFinite(linkedMs);
+const rangeWords = () => (isLinked ? `${range()} around ${moment(linkedMs)}` : `the last ${range()}`);
+
+/** The range as parameters of the API. */
+function period() {
+  if (!isLinked) return `since=${range()}`;
+  const half = RANGE_MS[range()] / 2;
+  const until = Math.min(Date.now(), linkedMs + half);
+  return `since=${new Date(linkedMs - half).toISOString()}&until=${new Date(until).toISOString()}`;
+}
+
 const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
 
 /** Format and scale factor of the values of a field. */
@@ -61,7 +76,7 @@ function drawTrend(chart, field, label, answer, marks, scale) {
   const { xs, columns } = aligned(answer, factor);
   const { lines, axis } = scaled(columns, { scale, label, write });
   const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
-  const notes = [`${label} over ${range()}`, `${marks.length} annotations`, ...last.slice(0, 8)];
+  const notes = [`${label} over ${rangeWords()}`, `${marks.length} annotations`, ...last.slice(0, 8)];
   if (answer.left_out) notes.push(`${answer.left_out} series not shown`);
   if (answer.sampled) notes.push("sampled: evenly spaced rows were read");
   chart.draw({
@@ -71,7 +86,7 @@ function drawTrend(chart, field, label, answer, marks, scale) {
     marks, summary: notes.join("; "),
     heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
     table: () => trendRows(answer, names, (value) => write(value * factor)),
-    none: `No ${label} in the last ${range()}.`,
+    none: `No ${label} in ${rangeWords()}.`,
   });
 }
 
@@ -93,12 +108,12 @@ async function loadHistory() {
   const begun = Date.now();
   state.historyDue = begun + RETRY_MS;
   const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
-  const query = (name) => `/api/trend?field=${name}&since=${range()}`;
+  const query = (name) => `/api/trend?field=${name}&${period()}`;
   const label = byId("label").value;
   const trendQuery = query(field) + (label ? `&label=${encodeURIComponent(label)}` : "");
   byId("trend-json").href = trendQuery;
   const [costs, devices, marks] = await Promise.all([
-    ask(trendQuery), ask(query(deviceField)), ask(`/api/marks?since=${range()}`)]);
+    ask(trendQuery), ask(query(deviceField)), ask(`/api/marks?${period()}`)]);
   const lines = marks.marks.map((mark) => ({
     x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
   drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
@@ -134,7 +149,7 @@ function takeSweeps(sweeps) {
 function showIncidents(answer) {
   const rows = answer.incidents.map((one) => [
     moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms),
-    one.severity, one.name, labelText(one.labels), one.summary, one.cause ?? ""]);
+    one.severity, one.name, labelText(one.labels), one.summary, one.detail ?? one.cause ?? ""]);
   show(byId("incidents"), rows.length
     ? table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows)
     : el("p", { class: "muted" }, "No incident in this period."));
@@ -271,5 +286,6 @@ for (const id of [...CHOICES, "range"]) {
   });
 }
 byId("label").addEventListener("change", () => showCosts(state.now, byId("label").value));
+if (isLinked) byId("range").append(el("a", { href: "/" }, `Around ${moment(linkedMs)}; show the present`));
 byId("sweep-choice").addEventListener("change", drawSweep);
 listen();

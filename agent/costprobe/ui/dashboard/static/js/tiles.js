@@ -41,7 +41,7 @@ function alertNote(alert) {
   return el("div", { class: `note ${kindOf(alert.severity)}` },
     el("h3", {}, `${alert.state}, ${alert.severity}: ${alert.name}`),
     el("p", {}, alert.summary),
-    alert.cause ? el("p", {}, `Cause: ${alert.cause}`) : null,
+    alert.detail || alert.cause ? el("p", {}, alert.detail || `Cause: ${alert.cause}`) : null,
     symptoms.length ? el("ul", {}, symptoms.map((text) => el("li", {}, text))) : null,
     el("p", { class: "muted" }, notes.join(", ")));
 }

@@ -1,0 +1,189 @@
+"""The message of a change in two lines: what changed, by how much and since when; why, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from costprobe.core.money_text import money
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.detection.causes import Cause, Explanation, Share, action_of
+
+# Further candidates are counted only.
+MAX_CAUSES: Final = 4
+# A share below this is not worth a line.
+LEAST_SHARE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyChange:
+    """A change of a cost per unit in money.
+
+    Attributes:
+        amount: Change, currency per unit.
+        unit: What the cost is divided by: "1,000", "million tokens".
+        currency: ISO 4217 code.
+        per_month: Change of spend in a month of 730 h at the present rate; None if there is none.
+        rate_per_s: The present rate, in `counted` per second.
+        counted: What the rate counts: "inferences".
+    """
+
+    amount: float
+    unit: str
+    currency: str
+    per_month: float | None = None
+    rate_per_s: float | None = None
+    counted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PricePart:
+    """The part of a price change, beside the change at constant price.
+
+    Attributes:
+        time_ns: Time of the price change, UTC in ns.
+        amount: Its own part, currency per unit of the MoneyChange.
+    """
+
+    time_ns: int
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFacts:
+    """A change of a series.
+
+    Attributes:
+        what: The series: "cost per inference of ranker on gpu0".
+        change_pct: Change in percent.
+        since_ns: Start of the change, UTC in ns.
+        now_ns: Present UTC in ns.
+        is_worse: Whether it is a deterioration.
+        explanation: Its causes.
+        basis: What the change is measured at: "at constant price"; empty for nothing.
+        money: The change in money; None for another series than a cost, or without a price.
+        price: A price change at about the same time, which is not a part of `money`.
+        split: What the change consists of: "95 % of it is time per inference".
+        action: What to do; empty for the action of the first cause.
+    """
+
+    what: str
+    change_pct: float
+    since_ns: int
+    now_ns: int
+    is_worse: bool
+    explanation: Explanation
+    basis: str = ""
+    money: MoneyChange | None = None
+    price: PricePart | None = None
+    split: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMessage:
+    """The two lines about a change.
+
+    Attributes:
+        headline: What changed, by how much, what that is a month, and since when.
+        reason: The causes with their shares, and what to do.
+    """
+
+    headline: str
+    reason: str
+
+
+def change_message(change: ChangeFacts, verb: str = "is") -> ChangeMessage:
+    """Return the message of a change.
+
+    Args:
+        change: The change.
+        verb: Words between the series and the change in percent.
+    """
+    return ChangeMessage(_headline(change, verb), _reason(change))
+
+
+def clock_time(time_ns: int, now_ns: int) -> str:
+    """Format a UTC time for people: without the date if it is today."""
+    then = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
+    now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
+    return f"{then:%H:%M} UTC" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M} UTC"
+
+
+def page_link(public_url: str, time_ns: int) -> str:
+    """Return the URL of the dashboard's page at a UTC time in ns."""
+    moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
+    return f"{public_url.rstrip('/')}/?at={moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _headline(change: ChangeFacts, verb: str) -> str:
+    paid = change.money
+    basis = f" {change.basis}" if change.basis else ""
+    amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
+    since = clock_time(change.since_ns, change.now_ns)
+    text = f"{change.what} {verb} {change.change_pct:+.1f} %{basis}{amount} since {since}"
+    if paid is None:
+        return text
+    if paid.per_month is not None:
+        text += f", {_plus(paid.per_month, paid.currency)} a month at the present rate"
+        text += "" if paid.rate_per_s is None else f" of {_rate(paid.rate_per_s)} {paid.counted}/s"
+    if change.price is not None:
+        total = _signed(paid.amount + change.price.amount, paid)
+        text += (
+            f"; the price changed at {clock_time(change.price.time_ns, change.now_ns)}: its own part"
+            f" is {_signed(change.price.amount, paid)}, both together {total}"
+        )
+    return text
+
+
+def _reason(change: ChangeFacts) -> str:
+    parts = [change.split] if change.split else []
+    parts.append(_causes_text(change.explanation))
+    action = change.action or action_of(change.explanation.name)
+    return f"{'; '.join(parts)}. {f'To do: {action}' if change.is_worse else 'No action is needed'}"
+
+
+def _causes_text(explanation: Explanation) -> str:
+    """Return the causes with their shares, the largest first."""
+    listed = [
+        cause
+        for cause in explanation.causes
+        if cause.share is None or cause.share.mean >= LEAST_SHARE
+    ]
+    if not listed:
+        return "cause: unknown, no other monitored signal changed"
+    texts = [_cause_text(cause) for cause in listed[:MAX_CAUSES]]
+    if len(listed) > MAX_CAUSES:
+        texts.append(f"{len(listed) - MAX_CAUSES} more")
+    named = "; ".join(texts)
+    if explanation.name != "unknown":
+        return f"cause: {named}"
+    explained = explanation.explained
+    known = "" if explained is None else f", {_share_text(explained)} explained"
+    return f"cause: unknown{known}; candidates: {named}"
+
+
+def _cause_text(cause: Cause) -> str:
+    share = "" if cause.share is None else f" {_share_text(cause.share)}"
+    # The text of an update has its versions: "driver 550.54 → 560.35".
+    name = cause.name.partition(":")[0] if cause.text else cause.name
+    return f"{name}{share}: {cause.text}" if cause.text else f"{name}{share}"
+
+
+def _share_text(share: Share) -> str:
+    mean, low, high = (round(value * 100) for value in (share.mean, share.low, share.high))
+    return f"{mean} %" if low == mean == high else f"{mean} % ({low} to {high} %)"
+
+
+def _rate(per_s: float) -> str:
+    digits = f"{per_s:.3g}"
+    return f"{per_s:,.0f}" if "e+" in digits else digits
+
+
+def _signed(amount: float, paid: MoneyChange) -> str:
+    return f"{_plus(amount, paid.currency)} per {paid.unit}"
+
+
+def _plus(amount: float, currency: str) -> str:
+    return f"{'+' if amount >= 0 else ''}{money(amount, currency)}"
