@@ -60,7 +60,7 @@ ARGUMENTS = {
 }
 FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # Examples that are only parsed: they run until stopped, or change a host or a database.
-PARSED = ("run", "dashboard", "install", "uninstall", "influx setup")
+PARSED = ("run", "dashboard", "install", "uninstall", "influx setup", "price update")
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
     "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
@@ -81,7 +81,7 @@ valid_from = 2026-01-01
 # Commands with a separate test below.
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
-    "influx setup", "influx tasks", "install", "uninstall",
+    "influx setup", "influx tasks", "install", "uninstall", "price update",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

@@ -16,7 +16,7 @@ from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
-from costprobe.app.accounting.assumed_prices import assumed_prices
+from costprobe.app.accounting.assumed_prices import HostPricing
 from costprobe.app.accounting.carbon_feed import CarbonFeed
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import longest_gap_s
@@ -53,7 +53,6 @@ if TYPE_CHECKING:  # a daemon without a service or a budget must not load these
 SPARE_WORKERS = 3
 BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
-INSTANCE_EVERY_S = 600.0
 END_OF_TIME_NS = 2**63 - 1
 # The status before the parts are built.
 EMPTY_STATUS: Final[Mapping[str, Any]] = {
@@ -113,10 +112,11 @@ class Runtime:
         self.tags = config.host.tags
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
-        self._assumed = assumed_prices(config, parts.store.path, parts.detector)
-        book = PriceBook(
-            config.price, config.electricity, devices, self._assumed, self.spots.current
+        self._pricing = HostPricing(
+            config, parts.store.path, parts.detector, parts.ledger, parts.clock, self._take_event
         )
+        assumed = self._pricing.assumed
+        book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
         self.watching = Watching(
             config,
             parts.store,
@@ -181,9 +181,8 @@ class Runtime:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         for served in self._serving.jobs() if self._serving else ():
             self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
-        if self._assumed.instance is not None and not self._assumed.instance.is_complete:
-            # The metadata service may not answer while the network starts.
-            self.schedule.add("cloud instance", INSTANCE_EVERY_S, self._locate)
+        for name, every_s, run in self._pricing.jobs():
+            self.schedule.add(name, every_s, run, at_once=True)
         for plan in self.spots.plans:
             self._watch_source(
                 f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name)
@@ -205,9 +204,6 @@ class Runtime:
         # A file is read often: it is cheap, and a change by the operator takes effect early.
         every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
         self.schedule.add(name, every_s, refresh, at_once=True)
-
-    def _locate(self) -> None:
-        self._assumed.locate(self._parts.detector.instance())
 
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)

@@ -11,7 +11,7 @@ from costprobe.domain.advice.probe_history import ProbeHistory
 from costprobe.domain.advice.supply import DevicePrice
 
 # Plans in which an unused hour is not billed.
-BY_THE_HOUR = ("on_demand", "spot", "assumed")
+BY_THE_HOUR = ("on_demand", "spot", "list", "assumed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from costprobe.domain.pricing.tariff import (
     tariff_in_force,
     tariff_per_kwh,
 )
-from costprobe.ui.cli.price_catalogue import listing
+from costprobe.ui.cli.price_catalogue import listing, update
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -38,6 +38,7 @@ def command() -> None:
 
 
 command.add_command(listing, "list")
+command.add_command(update, "update")
 
 
 @command.command(

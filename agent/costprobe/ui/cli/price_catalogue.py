@@ -1,22 +1,28 @@
-"""`costprobe price list`: the list prices of clouds, and what GPUs cost to buy."""
+"""`costprobe price list` and `update`: list prices of clouds, and what GPUs cost to buy."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
+from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.assumed_prices import catalogue_folder
 from costprobe.app.accounting.documents import optional_text
 from costprobe.core.units import counted
 from costprobe.domain.pricing.catalogue.catalogue import Catalogue
 from costprobe.domain.pricing.catalogue.offer import Offer, Purchase
+from costprobe.domain.pricing.source import SourceConfig
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_lines
 
 _HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
@@ -72,6 +78,63 @@ def listing(
         raise click.ClickException("the catalogue has no such price")
     else:
         echo_lines(_lines(catalogue, offers, purchases))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe price update --from prices.csv  # a file, such as one of a newer costprobe",
+        (
+            "costprobe price update --from https://prices.example.com/prices.csv --sha256 9f86d081884c"
+            "7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08  # only exactly this file"
+        ),
+    ),
+)
+@click.option(
+    "--from", "place", required=True, help="URL or file of a price table, as in the package."
+)
+@click.option("--sha256", help="SHA-256 that the file must have, as 64 hexadecimal digits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def update(config: str | None, *, place: str, sha256: str | None, as_json: bool) -> None:
+    """Install a newer catalogue of list prices, after checks of its schema and values.
+
+    Prices before the installation stay as they were. An http:// URL needs --sha256. Nothing is ever
+    fetched without this command.
+    """
+    is_url = place.startswith(("http://", "https://"))
+    if place.startswith("http://") and sha256 is None:
+        raise bad_input("--from http://...: anyone on the way can change it; add --sha256")
+    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise bad_input("--sha256: write 64 hexadecimal digits")
+    try:
+        source = SourceConfig.model_validate({"url" if is_url else "file": place})
+        content = read_source(source).encode()
+    except ValidationError:
+        raise bad_input(
+            "--from: write a file, or an http:// or https:// URL without a user"
+        ) from None
+    except SourceError as error:
+        raise bad_input(f"--from: {error}") from error
+    found = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and found != sha256.lower():
+        raise bad_input(
+            f"--from: its SHA-256 is {found}, not that of --sha256; nothing is installed"
+        )
+    folder = catalogue_folder(LoadedConfig(config).store_path)
+    try:
+        catalogue = folder.install(content, time.time_ns())
+    except ValueError as error:
+        raise bad_input(f"--from: {outside_text(str(error))}; nothing is installed") from error
+    except OSError as error:
+        raise bad_input(f"{error.filename}: cannot be written ({error.strerror})") from error
+    offers = len(catalogue.offers)
+    if as_json:
+        version = catalogue.version.isoformat()
+        echo(json.dumps({"version": version, "prices": offers, "sha256": found}))
+        return
+    echo(f"installed the catalogue of {catalogue.version}: {counted(offers, 'offer')}")
+    echo("a running daemon uses it after a reload: systemctl reload costprobe")
 
 
 def _is_of(gpu: str | None, model: str) -> bool:
