@@ -124,6 +124,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "throttled_power_pct": "Part of it caused by a power limit.",
             "throttled_thermal_pct": "Part of it caused by temperature.",
             "sm_clock_mhz": "Mean SM clock in the window.",
+            "mem_clock_mhz": "Mean memory clock in the window.",
             "temp_max_c": "Highest temperature in the window.",
             "mem_used_pct": "Mean used share of the device's memory, in percent.",
             "threads": "Intra-op threads, on a CPU.",

@@ -52,7 +52,7 @@ SCHEMA: dict[str, Measurement] = {
             floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
             " throughput_per_s h2d_ms energy_per_inference_j"
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
-            " throttled_thermal_pct sm_clock_mhz temp_max_c mem_used_pct"
+            " throttled_thermal_pct sm_clock_mhz mem_clock_mhz temp_max_c mem_used_pct"
             " latency_rel_err cpu_others_pct cpu_steal_pct cpu_wait_pct"
             " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
             " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out cached_tokens",
@@ -104,7 +104,7 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "event": Measurement(
-        tags=("kind", "device", "probe", "service", "served_model", "metric", "budget"),
+        tags=("kind", "device", "probe", "service", "metric", "budget"),
         fields=_typed(
             floats="change_pct level_pct",
             ints="since_ns",
@@ -112,7 +112,7 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "alert": Measurement(
-        tags=("rule", "state", "device", "probe", "service", "served_model", "budget"),
+        tags=("rule", "state", "device", "probe", "service", "budget"),
         fields=_typed(
             floats="value threshold since",
             ints="symptoms",
