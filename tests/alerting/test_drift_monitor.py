@@ -297,6 +297,15 @@ def test_device_that_is_always_contended_is_monitored():
     assert [drift.change_pct for drift in series.of("drift")] == [pytest.approx(10, abs=2)]
 
 
+def test_free_run_beside_a_lasting_neighbour_is_no_anomaly():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(30, slow=2.0, contended=True)
+    series.run(1, contended=False)
+    series.run(10, slow=2.0, contended=True)
+    assert series.of("anomaly") == []
+
+
 def test_first_value_of_a_step_is_no_anomaly():
     series = Series()
     series.run(QUIET)

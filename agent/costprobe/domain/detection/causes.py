@@ -120,7 +120,7 @@ def _batch(compared: Comparison) -> Cause | None:
     before, after = compared.before.batch, compared.after.batch
     if before is None or after is None or before == after:
         return None
-    return Cause("batch", f"batch {before} → {after}")
+    return Cause("batch", f"batch {before} → {after}", ("batch",))
 
 
 def _contention(compared: Comparison) -> Cause | None:
@@ -144,7 +144,9 @@ def _ecc(compared: Comparison) -> Cause | None:
     before, after = compared.before.ecc_uncorrected, compared.after.ecc_uncorrected
     if before is None or after is None or after <= before or compared.sign < 0:
         return None
-    return Cause("memory errors", f"{after - before} new uncorrected memory errors")
+    return Cause(
+        "memory errors", f"{after - before} new uncorrected memory errors", ("ecc_uncorrected",)
+    )
 
 
 def _heat(compared: Comparison) -> Cause | None:
@@ -238,6 +240,7 @@ _UNKNOWN_ACTION = (
 _ACTIONS: Mapping[str, str] = {
     BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
     "software": "roll back the update, or accept the new level if it was intended",
+    "annotation": "roll back what was deployed, or accept the new level if it was intended",
     "batch": "restore the batch, or accept the new level if it was intended",
     "neighbour": "move the other process to another device (`nvidia-smi` lists it)",
     "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",

@@ -7,7 +7,7 @@ physics has a range: what part of the time follows the clock depends on the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -146,7 +146,10 @@ def _of_clock(levels: Levels, chain_share: float) -> ExpectedEffect | None:
         share = sum(abs(pct or 0.0) for pct in throttled) / 100
         time = scaled(TIME_OF_THROTTLING, share * chain_share)
         return ExpectedEffect(time, UNMEASURED_POWER, "physics") if share else None
-    time, method = _measured(TIME_OF_CLOCK, levels, _inverse_clock, CLOCK_DISTANCE)
+    # Power that follows the clock shows that its variation is real, also where time hardly does.
+    is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
+    slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
+    time, method = _measured(TIME_OF_CLOCK, slope)
     warmer = _sum_of(POWER_OF_CLOCK, -slower, scaled(POWER_OF_TEMPERATURE, hotter_c)[0])
     return ExpectedEffect(scaled(time, slower * chain_share), scaled(warmer, chain_share), method)
 
@@ -171,7 +174,7 @@ def _of_contention(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     if more is None:
         return None
     # Another neighbour has another effect: only the runs of the level after count.
-    slope = slope_of([levels.log_times("contended_share", levels.after)], 1.0)
+    slope = slope_of([levels.log_times("contended_share", levels.after)], 1.0, is_exact=True)
     power = scaled(POWER_OF_CONTENTION, more)
     if slope is None:
         return ExpectedEffect(scaled(TIME_OF_CONTENTION, more), power, "physics")
@@ -212,7 +215,8 @@ def _of_heat(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     hotter_c = levels.rise("temp_c")
     if hotter_c is None:
         return None
-    power, method = _measured(POWER_OF_TEMPERATURE, levels, _temperature, TEMPERATURE_DISTANCE_C)
+    slope = slope_of(_temperature_and_power(levels), TEMPERATURE_DISTANCE_C)
+    power, method = _measured(POWER_OF_TEMPERATURE, slope)
     # Heat alone does not slow a device whose clock and counters are known.
     is_known = levels.means("sm_clock_mhz") is not None
     time = NONE if is_known else UNMEASURED["temperature"]
@@ -240,22 +244,22 @@ def _inverse_clock(levels: Levels) -> list[list[tuple[float, float]]]:
     ]
 
 
-def _temperature(levels: Levels) -> list[list[tuple[float, float]]]:
+def _clock_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
+    """Return ln(clock) and ln(power) of the runs of each level."""
+    return [
+        [(math.log(x), y) for x, y in levels.log_powers("sm_clock_mhz", runs) if x > 0]
+        for runs in (levels.history, levels.after)
+    ]
+
+
+def _temperature_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
     """Return temperature and ln(power) of the runs of each level."""
     return [levels.log_powers("temp_c", runs) for runs in (levels.history, levels.after)]
 
 
-def _measured(
-    physics: Effect,
-    levels: Levels,
-    points: Callable[[Levels], Sequence[Sequence[tuple[float, float]]]],
-    distance: float,
-) -> tuple[Effect, Method]:
+def _measured(physics: Effect, slope: Estimate | None) -> tuple[Effect, Method]:
     """Return an effect per unit of its signal, with the regression over the series' own runs."""
-    slope: Estimate | None = slope_of(points(levels), distance)
-    if slope is None:
-        return physics, "physics"
-    return updated(physics, slope), "history"
+    return (physics, "physics") if slope is None else (updated(physics, slope), "history")
 
 
 def _sum_of(effect: Effect, factor: float, other: Component) -> Effect:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pvariance
+from statistics import fmean, median, pvariance
 
 from costprobe.domain.detection.attribution import Estimate
 from costprobe.domain.detection.conditions import LEAST_INDEPENDENT
 from costprobe.domain.detection.runs import DetectionRun, signal_of
 from costprobe.domain.detection.settings import Metric
 
-# Share of the runs at either end that a mean omits, at least one of TRIM_RUNS.
-TRIM = 1 / 12
-TRIM_RUNS = 6
+# Values further from the median of their level, in units of the noise, are clipped: outliers.
+CLIP_NOISE = 6.0
+# Smallest noise of a logarithm that counts: a short history shows less than it has.
+LEAST_NOISE = 0.008
+# Fewer runs have no outliers.
+MEDIAN_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,20 @@ class Levels:
 
     def time_change(self) -> Estimate:
         """Return the observed change of the logarithm of time, or of the latency if that is the series."""
-        return _change([self._log_time(run) for run in self.before], self._after_times())
+        return _change(*self._sides(self._log_time))
 
     def power_change(self) -> Estimate | None:
         """Return the observed change of the logarithm of power; None if unknown."""
-        sides = [
-            [value for run in runs if (value := _log_power(run)) is not None]
-            for runs in (self.before, self.after)
-        ]
-        return _change(*sides) if all(sides) else None
+        before, after = self._sides(_log_power)
+        return _change(before, after) if before and after else None
+
+    def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
+        """Return the values before and after without outliers."""
+        known = [value for run in self.history if (value := value_of(run)) is not None]
+        center = median(known) if known else 0.0
+        spread = 1.4826 * median(abs(value - center) for value in known) if known else 0.0
+        limit = CLIP_NOISE * max(spread, LEAST_NOISE)
+        return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
 
     def log_times(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
         """Return a signal and the logarithm of time of each run that has it."""
@@ -80,9 +88,6 @@ class Levels:
             if (x := signal_of(run, signal)) is not None and (y := _log_power(run)) is not None
         ]
 
-    def _after_times(self) -> list[float]:
-        return [self._log_time(run) for run in self.after]
-
     def _log_time(self, run: DetectionRun) -> float:
         latency_ms = signal_of(run, "latency_p50_ms") if self.metric == "latency" else None
         return math.log(latency_ms or run.time_s)
@@ -92,18 +97,30 @@ def _log_power(run: DetectionRun) -> float | None:
     return math.log(run.energy_j / run.time_s) if run.energy_j else None
 
 
+def _clipped(
+    runs: Sequence[DetectionRun], value_of: Callable[[DetectionRun], float | None], limit: float
+) -> list[float]:
+    """Return the values of runs; of those with and without a neighbour, each within a limit of its median."""
+    found = []
+    for is_contended in (True, False):
+        values = [
+            value
+            for run in runs
+            if bool(run.device.get("contended")) is is_contended
+            if (value := value_of(run)) is not None
+        ]
+        if len(values) >= MEDIAN_RUNS:
+            center = median(values)
+            values = [min(max(value, center - limit), center + limit) for value in values]
+        found += values
+    return found
+
+
 def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Return the difference of two trimmed means and its standard error."""
-    sides = [_trimmed(values) for values in (before, after)]
+    """Return the difference of two means and its standard error."""
+    sides = (before, after)
     # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
     known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
     spread = min(pvariance(side) for side in known)
     error = sum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
-    return Estimate(fmean(sides[1]) - fmean(sides[0]), math.sqrt(error))
-
-
-def _trimmed(values: Sequence[float]) -> Sequence[float]:
-    if len(values) < TRIM_RUNS:
-        return values
-    cut = max(1, round(len(values) * TRIM))
-    return sorted(values)[cut:-cut]
+    return Estimate(fmean(after) - fmean(before), math.sqrt(error))

@@ -19,9 +19,12 @@ LEAST_EXPLAINED = 0.5
 
 
 def slope_of(
-    groups: Sequence[Sequence[tuple[float, float]]], least_distance: float
+    groups: Sequence[Sequence[tuple[float, float]]],
+    least_distance: float,
+    *,
+    is_exact: bool = False,
 ) -> Estimate | None:
-    """Return the slope of y over x and its standard error; None without a clear relation.
+    """Return the slope of y over x and its standard error; None without enough variation of x.
 
     Theil's incomplete method ("A rank-invariant method of linear and polynomial regression analysis",
     1950): each value of the lower half of x is paired with one of the upper half, and the slope is the
@@ -30,6 +33,8 @@ def slope_of(
     Args:
         groups: x and y of each level; pairs are formed within a group only.
         least_distance: Pairs that are closer in x are omitted: noise of x would reduce the slope.
+        is_exact: Whether the variation of x is known not to be noise of its reading. Otherwise the
+            slope must explain half of the scatter of y.
     """
     pairs = []
     for group in groups:
@@ -42,11 +47,13 @@ def slope_of(
         return None
     slope = _weighted_median([(dy / dx, dx) for dx, dy in pairs])
     spread = median(abs(dy - slope * dx) for dx, dy in pairs)
+    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(sum(dx * dx for dx, _ in pairs))
+    if is_exact:
+        return Estimate(slope, max(error, LEAST_SLOPE_ERROR))
     scatter = median(abs(dy) for _, dy in pairs)
     explained = 1 - (spread / scatter) ** 2 if scatter else 0.0
     if explained < LEAST_EXPLAINED:
         return None
-    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(sum(dx * dx for dx, _ in pairs))
     dilution = abs(slope) * (1 - explained) / 2
     return Estimate(slope, max(error, dilution, LEAST_SLOPE_ERROR))
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Literal
 
 from costprobe.core.records import BOARD, Point
 from costprobe.domain.detection.causes import Cause, Explanation, causes
 from costprobe.domain.detection.conditions import Comparison
+from costprobe.domain.detection.event_causes import (
+    Onset,
+    annotations_of,
+    coincides_with_software,
+    software_of,
+)
 from costprobe.domain.detection.levels import Levels
 from costprobe.domain.detection.onset import change_point
 from costprobe.domain.detection.runs import (
     DetectionRun,
-    SoftwareChange,
     conditions,
     factors,
     signal_of,
-    software_change_of,
 )
 from costprobe.domain.detection.settings import Metric
 from costprobe.domain.detection.shares import explanation_of
@@ -27,8 +32,12 @@ from costprobe.domain.detection.shares import explanation_of
 AROUND_RUNS = 24
 # The latest runs represent the level after: that of a ramp is not its mean.
 LATEST_RUNS = 24
-# A change of software may precede its effect by so many runs; a signal may follow by LATER_RUNS.
-SOFTWARE_RUNS = 6
+# Values further than this share of the change outside of both levels are clipped.
+OUTLIER_MARGIN = 0.5
+# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
+# follow by LATER_RUNS.
+EVENT_RUNS = 6
+COINCIDENT_RUNS = 2
 LATER_RUNS = 1
 
 # Returns the newest rows of `event` between two UTC ns.
@@ -54,21 +63,24 @@ def explain_change(
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
     first, last = _onset(around, metric, split)
-    earliest = around[max(0, first - SOFTWARE_RUNS - 1)]
-    rows = events(earliest.time_ns + 1, around[-1].time_ns + 1)
-    old, new = _software(rows, earliest, around[last], around[-1])
+    times = Onset(
+        earliest=around[max(0, first - EVENT_RUNS - 1)],
+        first=around[max(0, first - COINCIDENT_RUNS - 1)],
+        last=around[last],
+        latest=around[-1],
+    )
+    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
+    old, new = software_of(rows, times)
     latest = after[-LATEST_RUNS:]
     compared = Comparison(conditions(before, old), conditions(latest, new), sign)
-    batches = [run.batch for run in around[last + 1 :]]
-    if around[last].batch == around[split - 1].batch and batches:
-        # The batch changed after the drift began.
-        compared = replace(compared, after=replace(compared.after, batch=compared.before.batch))
-    timed = [(cause, _timing(cause, around, (first, last))) for cause in causes(compared)]
-    found = [
-        replace(cause, coincides=None if timing is None else timing == "coincident")
-        for cause, timing in timed
-        if timing != "late"
-    ]
+    is_software_timely = coincides_with_software(rows, times)
+    found = [*annotations_of(rows, times)]
+    for cause in causes(compared):
+        timing = _timing(cause, around, (first, last))
+        if cause.name.startswith(("software", BOARD)):
+            found.append(replace(cause, coincides=is_software_timely))
+        elif timing != "late":
+            found.append(replace(cause, coincides=timing and timing == "coincident"))
     levels = Levels(metric, around[:first][-LATEST_RUNS:] or before, latest, before)
     return explanation_of(found, levels)
 
@@ -78,7 +90,12 @@ def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[in
     prices = factors(runs)
     values = [run.value(metric, prices) for run in runs]
     logs = [math.log(value) for value in values if value is not None and value > 0]
-    found = change_point(logs) if len(logs) == len(runs) else None
+    if len(logs) < len(runs) or not 0 < split < len(runs):
+        return split, split
+    # A single outlier must not outweigh the change.
+    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
+    margin = OUTLIER_MARGIN * (high - low)
+    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
     if found is None:
         return split, split
     return min(split, found[1]), max(found[0], min(split, found[2]))
@@ -101,43 +118,3 @@ def _timing(
     if not cause.signals:
         return None
     return "early" if is_early else "coincident"
-
-
-def _software(
-    rows: Iterable[Point], before: DetectionRun, onset: DetectionRun, after: DetectionRun
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the versions, hashes and boards that changed for good, before and after.
-
-    Versions are omitted if the fingerprint is the same.
-
-    Args:
-        rows: Rows of `event`.
-        before: The last run without any change that may be the cause.
-        onset: The last run with which the cause may have begun.
-        after: The latest run.
-    """
-    changes: list[SoftwareChange] = [
-        change
-        for row in rows
-        if (change := software_change_of(row)) is not None
-        if before.time_ns < change.time_ns <= after.time_ns
-    ]
-    changes.sort(key=lambda change: change.time_ns)
-    old: dict[str, str] = {}
-    new: dict[str, str] = {}
-    for change in changes:
-        old = {**change.before, **old}
-        new = {**new, **change.after}
-    in_time = {
-        key
-        for change in changes
-        if change.time_ns <= onset.time_ns
-        for key in (*change.before, *change.after)
-    }
-    old, new = ({key: tags[key] for key in in_time if key in tags} for tags in (old, new))
-    if not changes or before.fingerprint == after.fingerprint:
-        boards = [{BOARD: tags[BOARD]} if BOARD in tags else {} for tags in (old, new)]
-        is_later = before.fingerprint == onset.fingerprint
-        old = {"fingerprint": before.fingerprint, **boards[0]}
-        new = {"fingerprint": before.fingerprint if is_later else after.fingerprint, **boards[1]}
-    return old, new

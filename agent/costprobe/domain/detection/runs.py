@@ -142,6 +142,8 @@ _FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_sha
 
 def signal_of(run: DetectionRun, signal: str) -> float | None:
     """Return a run's value of a signal, named as in Conditions, in the unit of its field."""
+    if signal == "batch":
+        return run.batch
     return _number(run.device, _FIELDS.get(signal, signal))
 
 
