@@ -1,11 +1,9 @@
 """Drift detection compared with other detectors: false alarms, delays and anomalies.
 
     python bench/detection.py [--seeds 20] [--jobs 2] [--cost] [--json FILE]
-    python bench/detection.py --cases 240
 
 All detectors process the same seeded streams. river's detectors are included if river is installed;
-they receive the logarithm of each value. With --cases, scripted histories of a device (`cases.py`) are
-replayed through detectors and rules instead, and the first reported cause is compared with the script.
+they receive the logarithm of each value.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from case_scores import print_scores, score_of  # noqa: E402 - the path first
-from cases import cases  # noqa: E402 - as above
 from costprobe.domain.detection.detector import Detector  # noqa: E402 - the path first
 from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
 from detection_cost import STREAM_DAYS, memory_mb_of, updates_per_s_of  # noqa: E402 - the path first
@@ -286,13 +282,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ours-only", action="store_true")
     parser.add_argument("--cost", action="store_true", help="only speed and memory, about a minute")
-    parser.add_argument("--cases", type=int, default=0, help="only so many scripted cases")
     add_json(parser)
     options = parser.parse_args()
-    if options.cases:
-        with multiprocessing.Pool(options.jobs) as pool:
-            scores = pool.map(score_of, cases(options.cases, options.base_seed), chunksize=4)
-        sys.exit(0 if print_scores(scores) else 1)
     table = Table(issue_line=7)
     add_cost_rows(table, only_own=options.ours_only)
     code = finish(table, options.json)
