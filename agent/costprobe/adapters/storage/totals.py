@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from functools import lru_cache
 
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow
 from costprobe.core.bounded import bounded_json
@@ -29,7 +30,7 @@ def add(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[StoredRow
     for row in dict.fromkeys(rows):
         if row.key.partition(",")[0] not in COUNTED or _is_stored(connection, ids, row):
             continue
-        measurement, tags = parse_series_key(row.key)
+        measurement, tags = _parsed(row.key)
         for amount in increments(measurement, tags, parse_field_set(row.fields)):
             key = (amount.name, json.dumps(amount.labels, ensure_ascii=False, sort_keys=True))
             added.setdefault(key, []).append(amount.value)
@@ -49,6 +50,12 @@ def read(connection: sqlite3.Connection) -> Iterator[Increment]:
     rows = connection.execute("SELECT name, labels, value FROM totals ORDER BY name, labels")
     for name, labels, value in rows.fetchall():
         yield Increment(name, bounded_json(labels), Decimal(value))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(key: str) -> tuple[str, dict[str, str]]:
+    """Cached: a host writes the same few dozen series repeatedly."""
+    return parse_series_key(key)
 
 
 def _is_stored(connection: sqlite3.Connection, ids: SeriesIds, row: StoredRow) -> bool:

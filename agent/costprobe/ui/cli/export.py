@@ -12,14 +12,20 @@ import click
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rolled import tags_with_period
+from costprobe.app.budgeting.charges_by_period import period_charges
+from costprobe.app.budgeting.spend_reading import DAY_NS, usual_of
+from costprobe.app.configuration import Config
 from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.schema import SCHEMA
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.focus_csv import COLUMNS, focus_row
 from costprobe.ui.text import iso
 
 ALWAYS_NS = 0
+PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}
 
 
 @click.command(
@@ -27,15 +33,17 @@ ALWAYS_NS = 0
     examples=(
         "costprobe export --since 24h  # the last day as line protocol",
         "costprobe export --format csv --measurement probe  # all probe results as CSV",
+        "costprobe export --format focus --since 30d  # cost by day, device and service, in FOCUS 1.2",
     ),
 )
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["line", "csv", "json"]),
+    type=click.Choice(["line", "csv", "json", "focus"]),
     default="line",
     show_default=True,
-    help="InfluxDB line protocol, CSV with one row per value, or JSON with one line per row.",
+    help="InfluxDB line protocol, CSV with one row per value, JSON with one line per row, or charges as"
+    " CSV in the columns of FOCUS 1.2.",
 )
 @click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
 @click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
@@ -46,6 +54,11 @@ ALWAYS_NS = 0
     multiple=True,
     help="Only this measurement; may be repeated.",
 )
+@click.option(
+    "--period",
+    type=click.Choice(list(PERIODS_NS)),
+    help="With --format focus: length of a charge period, in UTC (default: day).",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_obj
 def command(
@@ -55,13 +68,22 @@ def command(
     since_ns: int,
     until_ns: int | None,
     measurements: Sequence[str],
+    period: str | None,
     as_json: bool,
 ) -> None:
     """Write the stored series of a time range to standard output, oldest first."""
     until_ns = time.time_ns() if until_ns is None else until_ns
-    with reader_of(LoadedConfig(config)) as reader:
-        write = FORMS["json" if as_json else form]
-        write(reader, since_ns, until_ns, measurements or tuple(SCHEMA))
+    form = "json" if as_json else form
+    if form == "focus" and measurements:
+        raise bad_input("--measurement: --format focus has charges only; leave it out")
+    if form != "focus" and period is not None:
+        raise bad_input("--period: only for --format focus")
+    loaded = LoadedConfig(config)
+    with reader_of(loaded) as reader:
+        if form == "focus":
+            _write_focus(reader, TimeSpan(since_ns, until_ns), period or "day", loaded.config)
+        else:
+            FORMS[form](reader, since_ns, until_ns, measurements or tuple(SCHEMA))
 
 
 def _write_lines(
@@ -101,6 +123,13 @@ def _write_json(
                 "fields": dict(point.fields),
             }
             sys.stdout.write(json.dumps(document) + "\n")
+
+
+def _write_focus(reader: StoreReader, span: TimeSpan, period: str, config: Config) -> None:
+    writer = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    for charge in period_charges(reader, span, PERIODS_NS[period], usual_of(config)):
+        writer.writerow(focus_row(charge))
 
 
 FORMS: Mapping[str, Callable[[StoreReader, int, int, Sequence[str]], None]] = {

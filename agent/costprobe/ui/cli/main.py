@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),
     "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
     "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
-    "export": _entry("export", "Look", "Export the series as line protocol, CSV or JSON."),
+    "export": _entry("export", "Look", "Export the series as line protocol, CSV, JSON or FOCUS."),
     "report": _entry("report", "Money", "Write a cost report of a period."),
     "savings": _entry(
         "savings", "Money", "Compare what each workload costs a month on every supply."

@@ -1,0 +1,205 @@
+"""Charges of a period: what devices cost in each hour or day, by service, from the stored rows.
+
+The cost is that of the ledger of allocations; of a device without one in a period, that of its own
+rows. A row counts in the period that contains its time, its end. Sums are exact.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeVar
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, cost_rows
+from costprobe.core.records import Point
+from costprobe.core.schema import SCHEMA
+from costprobe.core.units import HOUR_S
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import spend_by_step
+from costprobe.domain.costing.money import divided, exact, total_of
+
+# Tags of rows that are not labels of the operator.
+_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
+_MICROSECONDS: Final = 6
+
+
+Group = TypeVar("Group")
+
+
+class Holder(NamedTuple):
+    """A device in a period.
+
+    Attributes:
+        step: Number of the period since 1970.
+        host: Name of the host.
+        device: Name of the device.
+    """
+
+    step: int
+    host: str
+    device: str
+
+
+class _Key(NamedTuple):
+    holder: Holder
+    service: str
+    currency: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodCharge:
+    """What a service, or nobody, paid for a device in a period.
+
+    Attributes:
+        span: The period, within the exported time.
+        host: Name of the host.
+        device: Name of the device.
+        kind: Kind of the device: gpu, mig or cpu.
+        model: Product name of the device.
+        service: Name of the service; empty for cost without one.
+        currency: ISO 4217 code.
+        cost: Currency.
+        idle_cost: Currency, the part for idle time; 0 for a device without an allocation.
+        device_hours: Hours of the device, divided among its charges by cost.
+        tokens: Input and output tokens of the service, divided among its charges by cost; None
+            where it counts none.
+        labels: Labels of the operator.
+    """
+
+    span: TimeSpan
+    host: str
+    device: str
+    kind: str
+    model: str
+    service: str
+    currency: str
+    cost: Decimal
+    idle_cost: Decimal
+    device_hours: Decimal
+    tokens: Decimal | None
+    labels: Mapping[str, str]
+
+
+def period_charges(
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
+) -> list[PeriodCharge]:
+    """Return the charges of a span, by period, host, device and service.
+
+    Args:
+        reader: The store.
+        span: The span.
+        step_ns: Length of a period, which starts at a multiple of it.
+        usual: Length of rows if there are too few to derive it.
+    """
+    costs: dict[_Key, list[Decimal]] = defaultdict(list)
+    idle: dict[_Key, list[Decimal]] = defaultdict(list)
+    for point in reader.points("allocation", span.start_ns, span.end_ns):
+        key = _key(point, step_ns)
+        costs[key] += _costs_of(point)
+        if point.tags.get("part") == "idle":
+            idle[key] += _costs_of(point)
+    allocated = {key.holder for key in costs}
+    described: dict[tuple[str, str], Mapping[str, str]] = {}
+    for point in reader.points("device", span.start_ns, span.end_ns):
+        key = _key(point, step_ns)
+        described[key.holder.host, key.holder.device] = point.tags
+        if key.holder not in allocated:
+            costs[key] += _costs_of(point)
+    amounts = {key: total_of(found) for key, found in sorted(costs.items()) if found}
+    hours = _shared(amounts, _hours(reader, span, step_ns, usual), lambda key: key.holder)
+    tokens = _shared(amounts, _tokens(reader, span, step_ns), _consumer)
+    return [
+        PeriodCharge(
+            _within(span, key.holder.step, step_ns),
+            key.holder.host,
+            key.holder.device,
+            described.get(key.holder[1:], {}).get("kind", ""),
+            described.get(key.holder[1:], {}).get("model", ""),
+            key.service,
+            key.currency,
+            cost,
+            total_of(idle[key]),
+            hours.get(key, Decimal(0)),
+            tokens.get(key),
+            dict(key.labels),
+        )
+        for key, cost in amounts.items()
+    ]
+
+
+def _key(point: Point, step_ns: int) -> _Key:
+    tags = point.tags
+    holder = Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
+    labels = tuple(sorted(item for item in tags.items() if item[0] not in _OWN_TAGS))
+    return _Key(holder, tags.get("service", ""), tags.get("currency", ""), labels)
+
+
+def _costs_of(point: Point) -> list[Decimal]:
+    cost = point.fields.get("cost")
+    # Without a currency an amount is no money.
+    return [exact(cost)] if isinstance(cost, float) and point.tags.get("currency") else []
+
+
+def _consumer(key: _Key) -> tuple[int, str, str]:
+    return key.holder.step, key.holder.host, key.service
+
+
+def _hours(
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
+) -> dict[Holder, Decimal]:
+    """Return the hours that the rows of each device cover, by period."""
+    seconds: dict[Holder, float] = defaultdict(float)
+    by_device = defaultdict(list)
+    around = (span.start_ns - LATE_NS, span.end_ns + LATE_NS)
+    for series in reader.values("device", "cost", *around):
+        by_device[series.tags.get("host", ""), series.tags.get("device", "")].append(series)
+    for (host, device), found in by_device.items():
+        for step, _, covered_s in spend_by_step(cost_rows(found), usual.device_s, span, step_ns):
+            seconds[Holder(step, host, device)] += covered_s
+    return {
+        holder: exact(round(covered_s / HOUR_S, _MICROSECONDS))
+        for holder, covered_s in seconds.items()
+    }
+
+
+def _tokens(
+    reader: StoreReader, span: TimeSpan, step_ns: int
+) -> dict[tuple[int, str, str], Decimal]:
+    """Return the tokens of each service, by period."""
+    counts: dict[tuple[int, str, str], list[Decimal]] = defaultdict(list)
+    for point in reader.points("serving", span.start_ns, span.end_ns):
+        if "served_model" in point.tags:
+            continue
+        key = (point.time_ns // step_ns, point.tags.get("host", ""), point.tags["service"])
+        for name in ("tokens_in", "tokens_out"):
+            count = point.fields.get(name)
+            if isinstance(count, float):
+                counts[key].append(exact(count))
+    return {key: total_of(found) for key, found in counts.items()}
+
+
+def _shared(
+    amounts: Mapping[_Key, Decimal],
+    totals: Mapping[Group, Decimal],
+    group_of: Callable[[_Key], Group],
+) -> dict[_Key, Decimal]:
+    """Divide quantities among the charges of a group by cost; evenly where nothing has a cost."""
+    members: dict[Group, list[_Key]] = defaultdict(list)
+    for key in amounts:
+        members[group_of(key)].append(key)
+    shared: dict[_Key, Decimal] = {}
+    for group, keys in members.items():
+        if group in totals:
+            weights = [Fraction(max(amounts[key], Decimal(0))) for key in keys]
+            even = weights if any(weights) else [Fraction(1)] * len(keys)
+            shared |= dict(zip(keys, divided(totals[group], even), strict=True))
+    return shared
+
+
+def _within(span: TimeSpan, step: int, step_ns: int) -> TimeSpan:
+    return TimeSpan(max(span.start_ns, step * step_ns), min(span.end_ns, (step + 1) * step_ns))
