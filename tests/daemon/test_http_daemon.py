@@ -15,9 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 QUICK = QUICK_STATUS.replace("[telemetry]", "[telemetry]\ncpu = true")
 
 
-def fetch(port, path):
+BEARER = "Bearer a-token-of-a-pipeline"
+
+
+def fetch(port, path, body=None, bearer=BEARER):
+    headers = {} if body is None else {"Authorization": bearer}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own page
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -29,7 +34,9 @@ def served(module_daemon_in):
     """A daemon that serves its metrics, and the port."""
     port = free_port()
     daemon = module_daemon_in()
-    daemon.start(f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\n')
+    token = daemon.folder / "token"
+    token.write_text(BEARER.split()[1])
+    daemon.start(f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\ntoken_file = "{token}"\n')
     daemon.wait_for(lambda: "costprobe_device_power_w{" in fetch(port, "/metrics")[1])
     return daemon, port
 
@@ -54,6 +61,19 @@ def test_metrics_and_health_of_a_measuring_daemon(served):
     shown = daemon.state("status")["http"]
     assert shown == {"listen": f"127.0.0.1:{port}", "port": port, "fault": None}
     assert "/healthz and /metrics" in daemon.look("status")
+
+
+def test_annotation_of_a_pipeline_is_stored_once(served):
+    daemon, port = served
+    body = json.dumps({"text": "deployed v42", "device": "cpu", "at": "2026-01-31T14:00:00Z"})
+    for _ in range(2):
+        status, text = fetch(port, "/annotations", body.encode())
+        assert status == 201, text
+    assert fetch(port, "/annotations", body.encode(), bearer="Bearer wrong")[0] == 401
+    (row,) = [row for row in daemon.points("event") if row.tags["kind"] == "annotation"]
+    assert json.loads(text)["time_ns"] == row.time_ns
+    assert (row.tags["device"], row.fields["title"]) == ("cpu", "deployed v42")
+    assert BEARER.split()[1] not in daemon.output.read_text()
 
 
 def is_closed(client):

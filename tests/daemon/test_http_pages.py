@@ -74,7 +74,11 @@ def reported(store):
 @pytest.fixture
 def pages(store, reported, clock):
     sources = Sources(
-        store.path, lambda: reported.parts, lambda: reported.document, lambda: reported.row
+        store.path,
+        lambda: reported.parts,
+        lambda: reported.document,
+        lambda: reported.row,
+        lambda request: request,
     )
     made = HttpPages(sources, clock)
     yield made
@@ -296,7 +300,8 @@ def test_address_in_use_is_a_fault_and_not_fatal(pages, store, reported, clock, 
     pages.serve(HttpConfig(listen=LOOPBACK))
     taken = f"127.0.0.1:{pages.status()['port']}"
     other = HttpPages(
-        Sources(store.path, lambda: reported.parts, lambda: reported.document, lambda: None), clock
+        Sources(store.path, lambda: reported.parts, lambda: reported.document, lambda: None, dict),
+        clock,
     )
     other.serve(HttpConfig(listen=taken))
     assert "in use" in other.status()["fault"]

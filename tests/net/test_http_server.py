@@ -6,7 +6,8 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from costprobe.adapters.net.http_server import HttpLimits, HttpServer, host_is_local
+from costprobe.adapters.net.host_header import host_is_local
+from costprobe.adapters.net.http_server import MAX_BODY_BYTES, HttpLimits, HttpServer
 from costprobe.adapters.net.page_response import TEXT, PageResponse
 
 BIG = b"x" * 5_000_000
@@ -32,7 +33,7 @@ def begun():
 def serve(gate, begun):
     made = []
 
-    def start(*, allowed_hosts=(), reserved=(), **limits):
+    def start(*, posts=None, allowed_hosts=(), reserved=(), **limits):
         def slow():
             begun.set()
             gate.wait(FOR_EVER_S)
@@ -51,7 +52,11 @@ def serve(gate, begun):
             "/nothing": lambda: None,
         }
         server = HttpServer(
-            pages, HttpLimits(**limits), allowed_hosts=allowed_hosts, reserved=reserved
+            pages,
+            HttpLimits(**limits),
+            posts=posts,
+            allowed_hosts=allowed_hosts,
+            reserved=reserved,
         )
         server.start("127.0.0.1", 0)
         made.append(server)
@@ -130,6 +135,60 @@ def test_unknown_paths_are_404(serve, path):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"])
 def test_only_get_and_head_are_answered(serve, method):
     assert get(serve(), "/good", method)[0] == 501
+
+
+def echo(request):
+    body = f"{request.client} {request.authorization}: ".encode() + request.body
+    return PageResponse(201, TEXT, body, (("X-Own", "1"),))
+
+
+def post(server, path="/echo", body=b"", *headers, host="127.0.0.1"):
+    length = f"Content-Length: {len(body)}"
+    head = "\r\n".join([f"POST {path} HTTP/1.1", f"Host: {host}", *(headers or [length]), "", ""])
+    return response_to(server, head.encode() + body)
+
+
+def test_posts_are_answered_with_their_bodies(serve):
+    server = serve(posts={"/echo": echo})
+    status, headers, body = post(
+        server, "/echo?x", b"hello", "Content-Length: 5", "Authorization: me"
+    )
+    assert (status, body) == (201, b"127.0.0.1 me: hello")
+    assert headers["X-Own"] == "1"
+    assert get(server, "/echo")[0] == 405
+    status, headers, _ = post(server, "/good")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    assert post(server, "/other")[0] == 404
+    assert post(server, host="rebound.example")[0] == 421
+    assert server.answers()["/echo", 201] == 1
+
+
+def test_body_of_a_post_is_bounded(serve):
+    server = serve(posts={"/echo": echo}, request_s=0.5)
+    for headers, status in (
+        (["X: y"], 411),
+        (["Content-Length: -1"], 411),
+        (["Content-Length: ²"], 411),
+        (["Transfer-Encoding: chunked"], 411),
+    ):
+        assert post(server, "/echo", b"", *headers)[0] == status, headers
+    assert post(server, body=b"x" * MAX_BODY_BYTES)[0] == 201
+    assert post(server, body=b"x" * (MAX_BODY_BYTES + 1))[0] == 413
+    # A body that does not come ends with the deadline of its request.
+    with connect(server) as client:
+        client.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
+        assert read_all(client) == b""
+    assert server.broken == 1
+
+
+def test_failing_post_returns_500_without_the_reason(serve, caplog):
+    def broken(_):
+        raise RuntimeError("canary-in-an-exception")
+
+    status, _, body = post(serve(posts={"/echo": broken}))
+    assert status == 500
+    assert b"canary" not in body
+    assert "POST of /echo failed" in caplog.text
 
 
 def test_long_request_head_is_rejected(serve):

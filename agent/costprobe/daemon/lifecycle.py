@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,8 @@ class Daemon:
         self._notifier = notifier
         self._watchdog = Watchdog(notifier, self._liveness)
         self._http = HttpPages(
-            Sources(store_path, self._liveness, self._status, self._agent_point), clock
+            Sources(store_path, self._liveness, self._status, self._agent_point, self._annotate),
+            clock,
         )
 
     @property
@@ -368,6 +369,10 @@ class Daemon:
         point = self._agent_point()
         if point is not None:
             self._ledger.append([point])
+
+    def _annotate(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        runtime = self._runtime
+        return None if runtime is None else runtime.annotations.add(request)
 
     def _agent_point(self) -> Point | None:
         runtime = self._runtime

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -13,16 +10,22 @@ from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
 from typing import Any, Final, NamedTuple
 
+from costprobe.adapters.net.cached_page import CachedPage
 from costprobe.adapters.net.connection_slots import SlotLimits
+from costprobe.adapters.net.host_header import host_is_local, name_of_host
 from costprobe.adapters.net.http_listener import HttpListener
-from costprobe.adapters.net.page_response import TEXT, PageResponse
+from costprobe.adapters.net.page_response import TEXT, PageResponse, PostRequest
 
 logger = logging.getLogger(__name__)
 
 JOIN_S: Final = 2.0
 POLL_EVERY_S: Final = 0.2
 OTHER: Final = "other"
-_PORT: Final = re.compile(r":\d{1,5}$")
+MAX_BODY_BYTES: Final = 16 * 1024
+# A longer body is read up to this length: closing with unread bytes would reset the connection before
+# our response.
+MAX_DISCARDED_BYTES: Final = 1 << 20
+MAX_LENGTH_DIGITS: Final = 10
 
 
 class HttpLimits(NamedTuple):
@@ -49,12 +52,13 @@ class HttpLimits(NamedTuple):
 
 
 class HttpServer:
-    """Serve GET and HEAD of fixed pages, one request per connection.
+    """Serve GET and HEAD of fixed pages, and POST of others, one request per connection.
 
     A page is never rendered concurrently, so that one that hangs blocks only one thread.
 
     Args:
         pages: Renderer of each page, by path; an exception is answered with 500 and logged.
+        posts: Handler of POST requests, by path, likewise; bodies have at most MAX_BODY_BYTES.
         limits: Bounds of the server.
         accepted: Renderer of a page, by path and media type, for clients whose Accept header names
             that media type.
@@ -69,6 +73,7 @@ class HttpServer:
         pages: Mapping[str, Callable[[], PageResponse]],
         limits: HttpLimits | None = None,
         *,
+        posts: Mapping[str, Callable[[PostRequest], PageResponse]] | None = None,
         accepted: Mapping[tuple[str, str], Callable[[], PageResponse]] | None = None,
         allowed_hosts: Collection[str] = (),
         reserved: Collection[str] = (),
@@ -76,11 +81,12 @@ class HttpServer:
         self._reserved = frozenset(reserved)
         self._limits = limits or HttpLimits()
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
-        self._pages = {path: _Page(path, make, self._limits) for path, make in pages.items()}
+        self._pages = {path: self._cached(path, make) for path, make in pages.items()}
         self._accepted = {
-            (path, media_type): _Page(path, make, self._limits)
+            (path, media_type): self._cached(path, make)
             for (path, media_type), make in (accepted or {}).items()
         }
+        self._posts = dict(posts or {})
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
         self._listener: HttpListener | None = None
@@ -129,30 +135,66 @@ class HttpServer:
             accept: The Accept header; empty without one.
             is_reserved: Whether its connection uses the reserve.
         """
-        page = self._page(path, accept)
-        if not (host_is_local(host) or _name_of(host) in self._allowed_hosts):
-            page_response = PageResponse(
-                421, TEXT, b"the Host header must be an IP address, or in http.allowed_hosts\n"
-            )
-        elif page is None:
-            page_response = PageResponse(
-                404, TEXT, f"pages: {', '.join(sorted(self._pages))}\n".encode()
-            )
-        elif is_reserved and path not in self._reserved:
-            page_response = PageResponse(503, TEXT, b"too many open connections; retry later\n")
-        else:
-            page_response = page.answer()
-        with self._lock:
-            self._answers[path if page else OTHER, page_response.status] += 1
-        return page_response
+        response = self._refusal(path, host, self._pages, "POST", is_reserved=is_reserved)
+        if response is None:
+            response = self._page(path, accept).answer()
+        return self._counted(path, response)
 
-    def _page(self, path: str, accept: str) -> _Page | None:
+    def answer_post(
+        self, path: str, host: str, request: PostRequest, *, is_reserved: bool = False
+    ) -> PageResponse:
+        """Return the response to a POST request; arguments as of `answer`."""
+        response = self._refusal(path, host, self._posts, "GET, HEAD", is_reserved=is_reserved)
+        if response is None:
+            try:
+                response = self._posts[path](request)
+            except Exception:
+                logger.exception("POST of %s failed", path)
+                response = PageResponse(500, TEXT, b"the request failed; see the daemon's log\n")
+        return self._counted(path, response)
+
+    @property
+    def has_posts(self) -> bool:
+        """Whether there are paths for POST requests."""
+        return bool(self._posts)
+
+    def _refusal(
+        self,
+        path: str,
+        host: str,
+        known: Collection[str],
+        others: str,
+        *,
+        is_reserved: bool,
+    ) -> PageResponse | None:
+        """Return why a request is not handled; None if it is."""
+        if not (host_is_local(host) or name_of_host(host) in self._allowed_hosts):
+            words = b"the Host header must be an IP address, or in http.allowed_hosts\n"
+            return PageResponse(421, TEXT, words)
+        if path not in known:
+            if path not in self._pages and path not in self._posts:
+                return _not_found([*self._pages, *self._posts])
+            return PageResponse(405, TEXT, f"only {others}\n".encode(), (("Allow", others),))
+        if is_reserved and path not in self._reserved:
+            return PageResponse(503, TEXT, b"too many open connections; retry later\n")
+        return None
+
+    def _counted(self, path: str, response: PageResponse) -> PageResponse:
+        is_known = path in self._pages or path in self._posts
+        with self._lock:
+            self._answers[path if is_known else OTHER, response.status] += 1
+        return response
+
+    def _cached(self, path: str, make: Callable[[], PageResponse]) -> CachedPage:
+        return CachedPage(path, make, self._limits.page_s, self._limits.fresh_s)
+
+    def _page(self, path: str, accept: str) -> CachedPage:
         """Return the page for a path, in the first media type of the Accept header that it has."""
         for entry in accept.split(","):
             page = self._accepted.get((path, entry.partition(";")[0].strip().lower()))
             if page is not None:
                 return page
-        return self._pages.get(path)
+        return self._pages[path]
 
     def answers(self) -> dict[tuple[str, int], int]:
         """Return the number of responses by page ("other" for unknown paths) and status."""
@@ -171,34 +213,6 @@ class HttpServer:
             self._listener.server_close()
         if self._thread is not None:
             self._thread.join(JOIN_S)
-
-
-class _Page:
-    """A page, rendered by one thread at a time and cached for a short time."""
-
-    def __init__(self, path: str, make: Callable[[], PageResponse], limits: HttpLimits) -> None:
-        self._path = path
-        self._make = make
-        self._limits = limits
-        self._lock = Lock()
-        self._made: PageResponse | None = None
-        self._made_s = 0.0
-
-    def answer(self) -> PageResponse:
-        if not self._lock.acquire(timeout=self._limits.page_s):
-            return PageResponse(503, TEXT, b"the page is still being rendered\n")
-        try:
-            if self._made is None or time.monotonic() - self._made_s > self._limits.fresh_s:
-                self._made, self._made_s = self._make(), time.monotonic()
-        except Exception:
-            logger.exception("page %s failed", self._path)
-            return PageResponse(
-                500, TEXT, b"the page could not be rendered; see the daemon's log\n"
-            )
-        else:
-            return self._made
-        finally:
-            self._lock.release()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -226,24 +240,45 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(has_body=False)
 
+    def do_POST(self) -> None:
+        if not self._server.has_posts:
+            self.send_error(501, "Unsupported method ('POST')")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            self.send_error(411, "a POST needs a Content-Length")
+            return
+        size = int(length[:MAX_LENGTH_DIGITS])
+        if size > MAX_BODY_BYTES or len(length) > MAX_LENGTH_DIGITS:
+            self.rfile.read(min(size, MAX_DISCARDED_BYTES))
+            self.send_error(413, f"a body has at most {MAX_BODY_BYTES} bytes")
+            return
+        body = self.rfile.read(size)
+        if len(body) == size:
+            self._answer(has_body=True, body=body)
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's own name
         """Log nothing: requests are counted instead."""
 
-    def _answer(self, *, has_body: bool) -> None:
+    def _answer(self, *, has_body: bool, body: bytes | None = None) -> None:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) > 1:
             self.send_error(400, "a request needs exactly one Host header")
             return
         is_reserved = self._listener.begin_response(self.request)
-        response = self._server.answer(
-            self.path.partition("?")[0],
-            hosts[0] if hosts else "",
-            self.headers.get("Accept", ""),
-            is_reserved=is_reserved,
-        )
+        path, host = self.path.partition("?")[0], hosts[0] if hosts else ""
+        if body is None:
+            accept = self.headers.get("Accept", "")
+            response = self._server.answer(path, host, accept, is_reserved=is_reserved)
+        else:
+            authorization = self.headers.get("Authorization", "")
+            request = PostRequest(authorization, body, str(self.client_address[0]))
+            response = self._server.answer_post(path, host, request, is_reserved=is_reserved)
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
+        for name, value in response.headers:
+            self.send_header(name, value)
         self.send_header("Connection", "close")
         self.send_header("Cache-Control", "no-store")
         self.send_header("Vary", "Accept")
@@ -253,23 +288,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
 
 
-def host_is_local(host: str) -> bool:
-    """Return whether a Host header names this host in a way that no DNS record can change.
-
-    Args:
-        host: The header's value: a name or an IP address, with an optional port; empty if there
-            was no header.
-    """
-    name = _name_of(host)
-    if name in {"", "localhost"}:
-        return True
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
-
-
-def _name_of(host: str) -> str:
-    """Return a Host header without its port, and without the dot at the end of a full name."""
-    return _PORT.sub("", host).lower().removesuffix(".")
+def _not_found(paths: Collection[str]) -> PageResponse:
+    return PageResponse(404, TEXT, f"pages: {', '.join(sorted(paths))}\n".encode())

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from costprobe.adapters.net.settings import TokenCredential, TokenFile
 from costprobe.core.config.fields import Duration, Section, key, matching
 
 MAX_PORT = 65535
@@ -20,7 +21,7 @@ HostName = Annotated[
 
 
 class HttpConfig(Section):
-    """The daemon's own HTTP listener for `/healthz` and `/metrics`; off by default."""
+    """The daemon's own HTTP listener for `/healthz`, `/metrics` and annotations; off by default."""
 
     listen: str | None = Field(
         None,
@@ -31,7 +32,8 @@ class HttpConfig(Section):
     allow_remote: bool = Field(
         False,
         description=(
-            "Whether `listen` may be an address that other hosts can reach; there is no authentication."
+            "Whether `listen` may be an address that other hosts can reach; `/healthz` and `/metrics`"
+            " have no authentication."
         ),
     )
     allowed_hosts: tuple[HostName, ...] = Field(
@@ -43,6 +45,8 @@ class HttpConfig(Section):
         ),
         examples=[["gpu-01.example.com"]],
     )
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
     window_s: Duration = key(
         "window",
         900.0,
@@ -64,6 +68,12 @@ class HttpConfig(Section):
                 f"listen = {self.listen!r} can be reached by other hosts; write a loopback address, or"
                 " allow_remote = true"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_token(self) -> HttpConfig:
+        if self.token_file is not None and self.token_credential is not None:
+            raise ValueError("give token_file or token_credential, one of them")
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""The response of a page; separate from the server, which is imported only if it is used."""
+"""Request and response of a page; separate from the server, which is imported only if it is used."""
 
 from __future__ import annotations
 
@@ -13,3 +13,18 @@ class PageResponse(NamedTuple):
     status: int
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class PostRequest(NamedTuple):
+    """A complete POST request.
+
+    Attributes:
+        authorization: The Authorization header; empty without one.
+        body: Its body.
+        client: IP address of the client.
+    """
+
+    authorization: str
+    body: bytes
+    client: str

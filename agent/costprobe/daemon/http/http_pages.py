@@ -1,9 +1,10 @@
-"""The daemon's `/healthz` and `/metrics`, served at the configured address."""
+"""The daemon's `/healthz`, `/metrics` and `/annotations`, served at the configured address."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -30,12 +31,14 @@ class Sources(NamedTuple):
         liveness: Whether each part is alive, by name.
         status: The status document.
         agent_row: A new row of the series `agent`; None while there is none.
+        annotate: Stores an annotation and returns it; None while the daemon starts or stops.
     """
 
     store: Path
     liveness: Callable[[], Mapping[str, bool]]
     status: Callable[[], Mapping[str, Any]]
     agent_row: Callable[[], Point | None]
+    annotate: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 class PageServer(Protocol):
@@ -81,7 +84,9 @@ class HttpPages:
             return
         # Imported here: a daemon that serves no page does not need the memory.
         from costprobe.adapters.net.http_server import HttpServer  # noqa: PLC0415 - as above
+        from costprobe.adapters.net.secret import Secret, credentials_folder  # noqa: PLC0415 - as above
         from costprobe.daemon.http import metrics as page  # noqa: PLC0415 - as above
+        from costprobe.daemon.http.annotation_endpoint import AnnotationEndpoint  # noqa: PLC0415 - as above
 
         def now() -> page.AgentNow:
             return page.AgentNow(
@@ -100,6 +105,10 @@ class HttpPages:
             "/healthz": self.health,
             "/metrics": lambda: PageResponse(GOOD, page.CONTENT_TYPE, metrics.text()),
         }
+        token = Secret(
+            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
+        )
+        annotations = AnnotationEndpoint(token, self._sources.annotate, self._clock)
         server = HttpServer(
             pages,
             accepted={
@@ -107,6 +116,7 @@ class HttpPages:
                     GOOD, page.OPENMETRICS_CONTENT_TYPE, metrics.openmetrics()
                 )
             },
+            posts={"/annotations": annotations.answer},
             allowed_hosts=config.allowed_hosts,
             reserved=["/healthz"],
         )
