@@ -74,14 +74,3 @@ def test_load_is_known_by_minute():
     add_telemetry(past, [START_NS + 20 * S], util_pct=[60.0])
     add_telemetry(past, [START_NS + 160 * S], 50, util_pct=[30.0])
     assert list(past.hours[MONDAY].busy_s_by_minute[:4]) == [6.0, 3.0, 12.0, 0.0]
-
-
-def test_requests_count_in_every_hour_that_a_window_overlaps():
-    past = history(3)
-    past.add_service(START_NS + HOUR_NS // 2, START_NS + HOUR_NS, 5.0, is_complete=True)
-    past.add_service(START_NS + HOUR_NS, START_NS + 2 * HOUR_NS + 1, None, is_complete=True)
-    past.add_service(START_NS, START_NS + 1, 0.0, is_complete=False)
-    found = {n - MONDAY: (hour.requests, hour.is_doubtful) for n, hour in past.hours.items()}
-    assert found == {0: (5.0, True), 1: (0.0, True), 2: (0.0, True)}
-    # No telemetry: these hours have no data on the device.
-    assert (past.known_hours, past.span_hours) == ({}, 0)

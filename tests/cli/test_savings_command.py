@@ -164,6 +164,47 @@ def test_insufficient_data_is_asked_for(costprobe, tmp_path):
     assert "no device row since" in command_on(tmp_path, [])(code=1)
 
 
+def served(now_ns, days):
+    """Rows of a service each 5 min: 300 requests in the first ten minutes of an hour."""
+    tags = {"service": "chat", "engine": "vllm"}
+    for i in range(days * 288):
+        end_ns = now_ns - i * 300 * 10**9
+        is_busy = (end_ns - 150 * 10**9) % HOUR_NS < HOUR_NS // 6
+        count = 150.0 if is_busy else 0.0
+        fields = {"requests": count, "tokens_out": 10 * count, "window_s": 300.0, "complete": True}
+        yield Point("serving", tags, fields, end_ns)
+        tokens = {"device": "gpu0", "kind": "gpu", "uuid": "GPU-1", "model": "A100"}
+        util = {"util_pct": 30.0 if is_busy else 0.0, "power_w": 100.0}
+        yield Point("device", tokens, util, end_ns)
+
+
+def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
+    now_ns = time.time_ns() // HOUR_NS * HOUR_NS
+    config = (
+        '[telemetry]\naggregate = "5m"\n'
+        '[[price]]\nplan = "on_demand"\nper = "device"\nper_hour = 3.6\n'
+        '[[service]]\nname = "chat"\nurl = "http://127.0.0.1:9"\nengine = "vllm"\n'
+        'devices = ["gpu0"]\n'
+    )
+    rows = list(served(now_ns, 28))
+    need = "needed: cold_start of chat in [[service]]"
+    assert need in command_on(tmp_path, rows, config)()
+    run = command_on(tmp_path, [], config + 'cold_start = "45s"\n')
+    lines = run().splitlines()
+    # 10 min, the time-out of 45 s and the start of 45 s are paid: 11.5 of 60 min. Of 30 requests in
+    # the first minute one waits for 45 s, and 29 x 45 / 60 that follow for 22.5 s.
+    assert "  1. gpu0; scale to zero, released after 45 s; on demand: $503" in "\n".join(lines)
+    (load,) = [line for line in lines if "load:" in line]
+    assert "3,000 output tokens an hour, 5 a second in the highest 300 s" in load
+    text = "730 starts a month, 7.58% of the requests wait for one, 1.78 s on average, at most 45 s"
+    assert text in "\n".join(lines)
+    (answer,) = json.loads(run("--json"))
+    (supply,) = answer["supplies"]
+    assert float(supply["cost_per_month"]) == pytest.approx(MONTH * 11.5 / 60, rel=0.01)
+    assert (answer["load_unit"], answer["devices_min"]) == ("tokens_out", 1)
+    assert supply["scaling"]["cold_start_s"] == 45.0
+
+
 def test_a_service_with_a_configured_model(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 10**9
     config = CONFIG + (

@@ -18,7 +18,7 @@ DECLARED = {
     "intensities", "late", "left_out", "malformed_lines", "more_changes", "pending_steps", "notifiers",
     "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs",
     "sent", "series", "skipped_for_budget", "skipped_for_neighbour", "symptoms_left_out", "unkillable",
-    "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "base_devices", "devices_max",
+    "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "base_devices", "devices_max", "devices_min",
     "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
     "acked_seq", "batch", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",

@@ -4,9 +4,10 @@ from array import array
 from decimal import Decimal
 
 from costprobe.core.records import Device
-from costprobe.domain.advice.device_history import HOUR_NS, MINUTES, DeviceHistory, Hour
+from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, MINUTES, DeviceHistory, Hour
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
+from costprobe.domain.advice.service_history import ServiceHistory
 from costprobe.domain.advice.supply import DevicePrice
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
@@ -46,8 +47,38 @@ def device(name="gpu0", util_of=lambda _: 50.0, days=30, *, kind="gpu", model="T
                 util_pct_s=util_pct * 3600,
                 util_s=3600.0,
                 busy_s_by_minute=array("f", [0.6 * util_pct] * MINUTES),
-                requests=util_pct,
             )
+    return found
+
+
+def service(requests_of, *, name="chat", on=("gpu0",), days=28, unit="requests", start_s=None):
+    """A service with a row a minute; `requests_of` takes minutes since the first Monday.
+
+    A device on which it runs is busy in the minutes with requests only: see `busy_with`.
+    """
+    found = ServiceHistory(name, on, start_s)
+    for minute in range(days * 24 * MINUTES):
+        start_ns = MONDAY * HOUR_NS + minute * MINUTE_NS
+        count = requests_of(minute)
+        found.add(
+            start_ns,
+            start_ns + MINUTE_NS,
+            {"requests": count, unit: count},
+            is_active=count > 0,
+            is_complete=True,
+        )
+    return found
+
+
+def busy_with(requests_of, util_of, name="gpu0", *, days=28, **more):
+    """A device with a utilization by the requests of the minute."""
+    found = device(name, lambda _: 0.0, days, **more)
+    for number, hour in found.hours.items():
+        first = (number - MONDAY) * MINUTES
+        for minute in range(MINUTES):
+            util_pct = util_of(requests_of(first + minute))
+            hour.busy_s_by_minute[minute] = 0.6 * util_pct
+            hour.util_pct_s += 60 * util_pct
     return found
 
 
@@ -66,4 +97,5 @@ def history(*devices, prices=None, **more):
     """A host with these devices, each at 3.60 an hour if no price is given."""
     names = {found.name: found for found in devices}
     own = {name: [price()] for name in names} if prices is None else prices
-    return History(names, prices=own, **more)
+    services = {found.name: found for found in more.pop("served", ())}
+    return History(names, prices=own, services=services, **more)

@@ -148,7 +148,7 @@ def test_command_prints_and_stores_each_start(tmp_path):
         (True, True), (True, True), (False, True), (False, True),
     ]  # fmt: skip
     for words, error in (
-        (("chat", "--cold-start"), "does not start the server"),
+        (("chat", "--cold-start"), "set cold_start in [[service]]"),
         (("ranker", "--cold-start", "--sweep"), "remove one"),
         (("ranker", "--runs", "2"), "--runs needs --cold-start"),
     ):

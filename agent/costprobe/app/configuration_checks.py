@@ -60,17 +60,22 @@ def workload_problems(
 ) -> Iterator[str]:
     """Check that workloads name probes and services that exist, and each of them once."""
     known = {"probe": [p.name for p in probes], "service": [s.name for s in services]}
-    subjects: set[tuple[str | None, str | None]] = set()
+    # A service with errors may lack its devices.
+    served = {device: service.name for service in services for device in service.devices or ()}
+    subjects: set[tuple[str, str]] = set()
     for index, workload in enumerate(workloads):
         for kind, name in (("probe", workload.probe), ("service", workload.service)):
             if name is not None and name not in known[kind]:
                 similar = nearest(name, known[kind])
                 fix = f'write "{similar}"' if similar else f"add a [[{kind}]] of that name"
                 yield f'workload[{index}].{kind}: no [[{kind}]] is named "{name}"; {fix}'
-        subject = (None, workload.service) if workload.service else (workload.probe, None)
-        if subject in subjects:
-            yield f"workload[{index}]: another [[workload]] has the same probe or service; remove one"
-        subjects.add(subject)
+        if workload.as_device in served:
+            name = served[workload.as_device]
+            yield f'workload[{index}].as_device: write service = "{name}", which uses this device'
+        if workload.subject in subjects:
+            kind = workload.subject[0]
+            yield f"workload[{index}]: another [[workload]] has the same {kind}; remove one"
+        subjects.add(workload.subject)
 
 
 def budget_problems(

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.units import counted
+from costprobe.domain.advice.held_out import HeldOut
 from costprobe.domain.advice.savings import Answer, Supply
-from costprobe.domain.advice.supply import HeldOut
+from costprobe.domain.advice.scaling import Scaling
 from costprobe.domain.advice.workload import WorkloadHistory
 
 
 def load_words(workload: WorkloadHistory) -> str:
     """Return the load of a workload as text."""
-    return (
+    unit = workload.unit
+    work = ""
+    if unit is not None:
+        work = (
+            f"{workload.units_per_h:,.4g} {unit.words} an hour, {workload.units_max_per_s:,.3g} a"
+            f" second in the highest {workload.row_s:g} s; "
+        )
+    return work + (
         f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"
         f" highest minute, {workload.days:.1f} days, coverage {workload.coverage:.0%}, from"
         f" {workload.origin}"
@@ -30,7 +38,19 @@ def held_out_words(held_out: HeldOut) -> str:
             f", {held_out.refused_per_week:.4g} requests refused a week, at most"
             f" {held_out.refused_per_week_max:.4g}"
         )
+    if held_out.scaled is not None:
+        words += f", {held_out.scaled.waiting_share:.2%} of the requests waited for a start"
     return words
+
+
+def scaling_words(scaling: Scaling) -> str:
+    """Return the starts of a supply, and what waits for them, as text."""
+    month = scaling.per_month
+    mean = "" if month.wait_mean_s is None else f", {month.wait_mean_s:.3g} s on average"
+    return (
+        f"{counted(month.starts, 'start')} a month, {month.waiting_share:.2%} of the requests wait"
+        f" for one{mean}, at most {scaling.cold_start.seconds:.3g} s"
+    )
 
 
 def document(answer: Answer) -> dict[str, Any]:
@@ -44,6 +64,11 @@ def document(answer: Answer) -> dict[str, Any]:
         "load_origin": workload.origin,
         "busy_devices": workload.mean if workload.hours else None,
         "busy_devices_max": workload.peak if workload.hours else None,
+        "load_unit": None if workload.unit is None else workload.unit.name,
+        "units_per_h": None if workload.unit is None else workload.units_per_h,
+        "units_max_per_s": None if workload.unit is None else workload.units_max_per_s,
+        "units_per_device_s": None if workload.unit is None else workload.unit.per_device_s,
+        "row_s": workload.row_s or None,
         "load_h": len(workload.hours),
         "coverage": workload.coverage if workload.span_hours else None,
         "latency_bound_ms": answer.bound_ms,
@@ -51,6 +76,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "now": None if answer.now is None else _supply(answer.now),
         "supplies": [_supply(supply) for supply in answer.supplies],
         "rejected": [{"action": action, "reason": reason} for action, reason in answer.rejected],
+        "devices_min": answer.devices_min,
         "needs": list(answer.needs),
     }
 
@@ -86,8 +112,24 @@ def _supply(supply: Supply) -> dict[str, Any]:
             "short_h": held_out.hours_short,
             "refused_requests_per_week": held_out.refused_per_week,
             "refused_requests_per_week_max": held_out.refused_per_week_max,
+            "waiting_share": None if held_out.scaled is None else held_out.scaled.waiting_share,
         },
+        "scaling": None if choice.scaling is None else _scaling(choice.scaling),
         "assumptions": list(supply.assumptions),
+    }
+
+
+def _scaling(scaling: Scaling) -> dict[str, Any]:
+    month = scaling.per_month
+    return {
+        "devices_min": scaling.least,
+        "timeout_s": scaling.timeout_s,
+        "cold_start_s": scaling.cold_start.seconds,
+        "starts_per_month": month.starts,
+        "waiting_requests_per_month": month.waiting,
+        "waiting_share": month.waiting_share,
+        "wait_mean_s": month.wait_mean_s,
+        "wait_max_s": scaling.cold_start.seconds if month.starts else 0.0,
     }
 
 

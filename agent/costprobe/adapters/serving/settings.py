@@ -236,6 +236,15 @@ class ServiceConfig(Section):
         "window", 300.0, description="Time over which cost and usage are aggregated together."
     )
     timeout_s: Duration = key("timeout", 5.0, description="Timeout of a whole scrape.")
+    cold_start_s: Duration | None = key(
+        "cold_start",
+        None,
+        description=(
+            "How long it takes to start until the first answer, from a released device, for"
+            " `costprobe savings`."
+        ),
+        examples=["45s"],
+    )
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None

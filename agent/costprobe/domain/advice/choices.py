@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
+from costprobe.domain.advice.scaling import (
+    Scaling,
+    idle_share,
+    is_known_by_minute,
+    least_devices,
+    replayed,
+)
 from costprobe.domain.advice.supply import HEADROOM, Choice, DevicePrice, Placement
 from costprobe.domain.advice.switched_off import idle_blocks, words_of
 from costprobe.domain.advice.workload import (
     HOURS_A_WEEK,
     HourLoad,
+    Unit,
     WorkloadHistory,
     hour_of_week,
 )
@@ -39,6 +47,7 @@ def choices_of(
                 kept = tuple(0 if slot in off else n for slot, n in enumerate(counts))
                 schedules.append((f"{title}, {words}" if title else words, kept))
         priced = prices.get(placement.device, ())
+        yield from _scaled_choices(workload, placement, count, priced, fit, held_out)
         for title, counts in schedules:
             for price in priced:
                 if price.is_always_paid and title and not price.electricity_per_j:
@@ -49,6 +58,31 @@ def choices_of(
                     continue
                 mixed = (_with_base(choice, base) for base in priced if _may_mix(base, price))
                 yield from (found for found in mixed if found is not None)
+
+
+def _scaled_choices(
+    workload: WorkloadHistory,
+    placement: Placement,
+    count: int,
+    prices: Sequence[DevicePrice],
+    fit: Mapping[int, HourLoad],
+    held_out: Mapping[int, HourLoad],
+) -> Iterator[Choice]:
+    """Yield devices that are started and released: down to none, and to as many as must stay."""
+    start = placement.cold_start
+    if start is None or not held_out or not is_known_by_minute(workload.hours):
+        return
+    fewest = least_devices(fit, placement.needed, count, start)
+    lowest = 0 if idle_share(fit) else 1
+    leasts = {lowest} if fewest is None else {lowest, max(lowest, fewest.least)}
+    for least in sorted(leasts - {count}):
+        scaling = replayed(workload.hours, placement.needed, least, start)
+        for price in prices:
+            if not price.is_always_paid:
+                title = f"scale to {least}" if least else "scale to zero"
+                words = f"{title}, released after {scaling.timeout_s:.3g} s"
+                counts = (count,) * HOURS_A_WEEK
+                yield Choice(placement, counts, price, schedule=words, scaling=scaling)
 
 
 def _may_mix(base: DevicePrice, price: DevicePrice) -> bool:
@@ -105,19 +139,21 @@ def action_of(choice: Choice) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def assumptions_of(choice: Choice, present: DevicePrice) -> Iterator[str]:
+def assumptions_of(
+    choice: Choice, present: DevicePrice, workload: WorkloadHistory
+) -> Iterator[str]:
     """Yield what the cost of a choice rests on and was not measured.
 
     Args:
         choice: The choice.
         present: The price in force of the devices of now.
+        workload: The workload.
     """
     placement = choice.placement
     if present.is_always_paid and not (choice.price is present and placement.held == choice.count):
         end = "are sold at their book value" if present.rate.plan == "owned" else "are given back"
         yield f"the devices of now {end}: until then they are paid too"
-    if placement.evidence:
-        yield f"the devices run only this model, measured by {placement.evidence}"
+    yield from _speed_assumptions(placement, workload.unit)
     if not placement.held:
         yield f"{HEADROOM:.0%} of the capacity is free at the highest minute"
     elif choice.count < placement.held:
@@ -127,11 +163,30 @@ def assumptions_of(choice: Choice, present: DevicePrice) -> Iterator[str]:
         )
     if choice.schedule.startswith("scaled"):
         yield "devices start before the hour in which they are needed"
+    if choice.scaling is not None:
+        yield from _scaling_assumptions(choice.scaling, workload.row_s)
     if 0 in choice.counts:
         yield "no service must be available in the hours off"
     for price in (choice.price, choice.base_price):
         if price is not None:
             yield from _price_assumptions(price)
+
+
+def _speed_assumptions(placement: Placement, unit: Unit | None) -> Iterator[str]:
+    if unit is not None:
+        yield (
+            f"a device can do {unit.per_device_s:,.3g} {unit.words} a second"
+            f" ({unit.measured_by}), and nothing else runs on it"
+        )
+    if placement.evidence:
+        yield f"the devices run only this model, measured by {placement.evidence}"
+
+
+def _scaling_assumptions(scaling: Scaling, row_s: float) -> Iterator[str]:
+    start = scaling.cold_start
+    yield f"a start takes {start.seconds:.3g} s ({start.words}), and a device is available at once"
+    yield f"the price is paid by the second; gaps shorter than a row ({row_s:g} s) are not seen"
+    yield f"requests may wait {start.seconds:.3g} s, and arrive evenly in each row"
 
 
 def _price_assumptions(price: DevicePrice) -> Iterator[str]:

@@ -52,8 +52,6 @@ class Hour:
         energy_j: Power times seconds, without intervals with a probe.
         power_s: Seconds of these intervals.
         busy_s_by_minute: Seconds in which it was busy in each minute.
-        requests: Requests answered by services on the device.
-        is_doubtful: Whether a service's counters are incomplete.
     """
 
     minutes: int = 0
@@ -62,8 +60,6 @@ class Hour:
     energy_j: float = 0.0
     power_s: float = 0.0
     busy_s_by_minute: array[float] = field(default_factory=lambda: array("f", [0.0] * MINUTES))
-    requests: float = 0.0
-    is_doubtful: bool = False
 
     def add_busy(self, start_ns: int, length_ns: int, util_pct: float) -> None:
         """Add the utilization of a part of the hour.
@@ -138,15 +134,6 @@ class DeviceHistory:
         if interval.mem_used_bytes_max is not None and not has_probe:
             most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
             self.mem_used_bytes_max = most
-
-    def add_service(
-        self, start_ns: int, end_ns: int, requests: float | None, *, is_complete: bool
-    ) -> None:
-        """Add the requests that a service answered between two UTC ns."""
-        for number in range(start_ns // HOUR_NS, max(start_ns, end_ns - 1) // HOUR_NS + 1):
-            hour = self.hours.setdefault(number, Hour())
-            hour.requests += requests or 0.0
-            hour.is_doubtful |= not is_complete or requests is None
 
     def _has_probe(self, interval: Interval) -> bool:
         """Whether a probe ran in the interval; in a rolled-up hour a probe's share is negligible."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 
+from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.probe_history import ProbeHistory
+from costprobe.domain.advice.service_history import ServiceHistory
 from costprobe.domain.advice.supply import DevicePrice
 
 # Plans in which an unused hour is not billed.
@@ -34,9 +36,11 @@ class History:
     Attributes:
         devices: By name.
         probes: Probes run without variants (cold, compiled, CUDA graph).
-        services: Names of the devices of each service.
-        models: Names of the probe that measures the model of a service.
+        services: By name.
+        models: Name of the probe that measures the model of a service.
+        models_of_devices: Name of the probe whose model loads a device, where it is configured.
         expected: Configured loads.
+        cold_starts: By probe and device.
         rented_together: Names of devices that can only be released together.
         prices: Prices by name of the device, the one in force first, then those on offer; a device
             without a price has none.
@@ -46,10 +50,20 @@ class History:
 
     devices: Mapping[str, DeviceHistory]
     probes: Sequence[ProbeHistory] = ()
-    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    services: Mapping[str, ServiceHistory] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    models_of_devices: Mapping[str, str] = field(default_factory=dict)
     expected: Sequence[ExpectedLoad] = ()
+    cold_starts: Mapping[tuple[str, str], ColdStart] = field(default_factory=dict)
     rented_together: Sequence[tuple[str, ...]] = ()
     prices: Mapping[str, Sequence[DevicePrice]] = field(default_factory=dict)
     grams_per_kwh: Mapping[str, float] = field(default_factory=dict)
     zone: tzinfo | None = None
+
+    def probes_on(self, device: str) -> list[str]:
+        """Return the probes whose models load a device without a service."""
+        if device in self.models_of_devices:
+            return [self.models_of_devices[device]]
+        expected = {load.probe for load in self.expected}
+        names = (probe.probe for probe in self.probes if probe.device == device)
+        return [name for name in names if name not in expected]

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
 from costprobe.domain.advice.history import ExpectedLoad, History
 from costprobe.domain.advice.probe_history import LEAST_RUNS, BatchFigures, ProbeHistory
 from costprobe.domain.advice.supply import Placement, Watts
+from costprobe.domain.advice.units import unit_of
 from costprobe.domain.advice.workload import (
     HOURS_A_WEEK,
     WorkloadHistory,
@@ -44,20 +46,18 @@ def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
     """Yield the workloads of a host: of services, of devices without any, and of these together."""
     groups: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
     present = {
-        name: tuple(device for device in devices if device in history.devices)
-        for name, devices in history.services.items()
+        name: tuple(device for device in service.devices if device in history.devices)
+        for name, service in history.services.items()
     }
     for devices in connected(present.values()):
         services = tuple(sorted(name for name, own in present.items() if set(own) & set(devices)))
         probe = history.models.get(services[0], "") if len(services) == 1 else ""
         groups.append((devices, services, probe))
     served = {device for devices, _, _ in groups for device in devices}
-    expected = {load.probe for load in history.expected}
     for device in _free_devices(history):
         if device in served:
             continue
-        probes = [p.probe for p in history.probes if p.device == device and p.probe not in expected]
-        groups += [((device,), (), probe) for probe in probes or [""]]
+        groups += [((device,), (), probe) for probe in history.probes_on(device) or [""]]
     groups += [(devices, (), "") for devices in _together(history, [entry[0] for entry in groups])]
     for devices, services, probe in groups:
         workload = _measured(history, devices, services, probe)
@@ -91,6 +91,8 @@ def _measured(
     history: History, devices: tuple[str, ...], services: tuple[str, ...], probe: str
 ) -> WorkloadHistory:
     histories = [history.devices[name] for name in devices]
+    users = [service for service in history.services.values() if {*service.devices} & {*devices}]
+    unit = unit_of(users, len(devices), _probe_of(history, devices, probe))
     idle_pct = max(DEVICE_KINDS[device.device.kind].idle_hour_pct for device in histories)
     subject = ", ".join(services) or probe
     span_hours = max(device.span_hours for device in histories)
@@ -98,14 +100,20 @@ def _measured(
     return WorkloadHistory(
         name=f"{subject} on {on}" if subject else on,
         devices=devices,
-        hours=measured_load(histories, idle_pct),
+        hours=measured_load(histories, users, unit, idle_pct),
         billed_hours=min(span_hours, max(len(device.known_hours) for device in histories)),
         span_hours=span_hours,
-        origin=f"the utilization of {on}",
+        origin=f"{'the rows of its service, and ' if unit else ''}the utilization of {on}",
         services=services,
         probe=probe,
         zone=history.zone,
+        unit=unit,
+        row_s=max((service.row_s for service in users), default=0.0),
     )
+
+
+def _probe_of(history: History, devices: Sequence[str], probe: str) -> ProbeHistory | None:
+    return next((p for p in history.probes if p.probe == probe and p.device in devices), None)
 
 
 def _expected(history: History, load: ExpectedLoad) -> Iterator[MeasuredWorkload]:
@@ -131,10 +139,7 @@ def _expected(history: History, load: ExpectedLoad) -> Iterator[MeasuredWorkload
 
 
 def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWorkload:
-    own = next(
-        (p for p in history.probes if p.probe == workload.probe and p.device in workload.devices),
-        None,
-    )
+    own = _probe_of(history, workload.devices, workload.probe)
     now = _present(history, workload, own)
     bound_ms = None if own is None else own.bound_ms
     apart = [names for names in history.rented_together if _splits(names, workload.devices)]
@@ -176,7 +181,19 @@ def _present(history: History, workload: WorkloadHistory, own: ProbeHistory | No
         latency_p50_ms=None if own is None else own.present.latency_p50_ms,
         watts=_watts(devices[0], None if own is None else own.present),
         evidence="" if own is None else _evidence(own, own.present),
+        cold_start=_cold_start(history, workload, own),
     )
+
+
+def _cold_start(
+    history: History, workload: WorkloadHistory, own: ProbeHistory | None
+) -> ColdStart | None:
+    """Return the start on the devices of now: that of the slowest service, else that of the probe."""
+    stated_s = [history.services[name].cold_start_s for name in workload.services]
+    known_s = [seconds for seconds in stated_s if seconds is not None]
+    if known_s and len(known_s) == len(stated_s):
+        return ColdStart(max(known_s), "stated in [[service]]")
+    return None if own is None else history.cold_starts.get((own.probe, own.device))
 
 
 def _elsewhere(
@@ -246,6 +263,9 @@ def _placed(
         latency_p50_ms=figures.latency_p50_ms,
         watts=_watts(device, figures),
         evidence=_evidence(probe, figures),
+        cold_start=history.cold_starts.get((probe.probe, probe.device))
+        if now is None
+        else now.cold_start,
     )
 
 

@@ -8,25 +8,23 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.advice.choices import action_of, assumptions_of, choices_of
+from costprobe.domain.advice.held_out import HeldOut, failure, tested
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.placements import MeasuredWorkload, measured_workloads
+from costprobe.domain.advice.scaling import idle_share, is_known_by_minute, least_devices
 from costprobe.domain.advice.supply import (
     Choice,
-    HeldOut,
     MonthlyCost,
     Placement,
     break_even_share,
     interval,
     monthly_cost,
-    tested,
 )
 from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, WorkloadHistory
 from costprobe.domain.costing.money import exact
 
 # A week contains every hour of the weekly pattern.
 LEAST_DAYS = 7.0
-# Share of the held-out hours in which a supply may lack capacity for a minute.
-SHORT_SHARE_MAX = 0.01
 # A smaller saving is within the noise of the measurements.
 LEAST_SHARE = Decimal("0.01")
 _CENT = Decimal("0.01")
@@ -82,6 +80,8 @@ class Answer:
         supplies: Cheaper ones, the largest saving first.
         rejected: Cheaper ones that failed on the held-out weeks, each with the reason.
         needs: What is missing for further supplies.
+        devices_min: Devices of now that must not be released so that at most 1 % of the requests
+            wait for a start; None if unknown.
     """
 
     workload: WorkloadHistory
@@ -91,6 +91,7 @@ class Answer:
     supplies: Sequence[Supply]
     rejected: Sequence[tuple[str, str]]
     needs: Sequence[str]
+    devices_min: int | None = None
 
     @property
     def best(self) -> Supply | None:
@@ -114,12 +115,14 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
     if missing:
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     fit, held_out = workload.split()
+    needs += _start_needed(workload, placement, held_out)
     if not held_out:
         needs.append("three weeks of utilization: hours to switch off are tested on the last one")
     price = history.prices[placement.device][0]
     if price.rate.plan == "assumed":
         needs.append(f"the price of {placement.words} in [[price]]: it is only assumed")
-    now = monthly_cost(workload, Choice(placement, (placement.held,) * HOURS_A_WEEK, price))
+    as_now = Choice(placement, (placement.held,) * HOURS_A_WEEK, price)
+    now = monthly_cost(workload, as_now)
     if now.total is None:
         needs.append(_watts_needed(placement))
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
@@ -132,13 +135,14 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
                 needs.append(_watts_needed(choice.placement))
             continue
         supply = _supply(history, workload, choice, (now, cost), held_out)
-        reason = _failed(supply)
-        if supply.saving_per_month >= least and not reason:
-            supplies.append(supply)
-        elif supply.saving_per_month >= least:
+        if supply.saving_per_month < least:
+            continue
+        reason = failure(held_out, workload, as_now, choice)
+        if reason:
             rejected.append((supply.action, reason))
+        else:
+            supplies.append(supply)
     supplies.sort(key=lambda supply: (-supply.saving_per_month, supply.action))
-    as_now = Choice(placement, (placement.held,) * HOURS_A_WEEK, price)
     return Answer(
         workload=workload,
         bound_ms=measured.bound_ms,
@@ -147,6 +151,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         supplies=supplies,
         rejected=rejected,
         needs=list(dict.fromkeys(needs)),
+        devices_min=_devices_min(placement, fit),
     )
 
 
@@ -196,7 +201,7 @@ def _supply(
         held_out=tested(held_out, workload, choice) if held_out else None,
         break_even_share=_break_even_share(history, workload, choice),
         months_to_break_even=_break_even(choice, total_before, cost),
-        assumptions=tuple(assumptions_of(choice, history.prices[workload.devices[0]][0])),
+        assumptions=tuple(assumptions_of(choice, history.prices[workload.devices[0]][0], workload)),
     )
 
 
@@ -228,15 +233,26 @@ def _break_even(choice: Choice, before: Decimal, cost: MonthlyCost) -> float | N
     return float(choice.cash / saved) if choice.cash and saved > 0 else None
 
 
-def _failed(supply: Supply) -> str:
-    """Return why a supply did not carry the held-out weeks; empty if it did, or there are none."""
-    held_out = supply.held_out
-    if held_out is None or held_out.hours_short <= SHORT_SHARE_MAX * held_out.hours:
-        return ""
-    return (
-        f"too small in {held_out.hours_short} of the last {held_out.hours} hours, from which it was"
-        " not decided"
-    )
+def _devices_min(placement: Placement, fit: Mapping[int, HourLoad]) -> int | None:
+    start = placement.cold_start
+    if start is None or not is_known_by_minute(fit):
+        return None
+    found = least_devices(fit, placement.needed, placement.held, start)
+    return placement.held if found is None else found.least
+
+
+def _start_needed(
+    workload: WorkloadHistory, placement: Placement, held_out: Mapping[int, HourLoad]
+) -> list[str]:
+    """Return what would allow scaling to zero, if there are gaps between requests."""
+    is_known = is_known_by_minute(workload.hours) and bool(held_out)
+    if placement.cold_start is not None or not is_known:
+        return []
+    if idle_share(workload.hours) < LEAST_SHARE:
+        return []
+    stated = f"cold_start of {' and '.join(workload.services)} in [[service]]"
+    probe = f"costprobe probe {workload.probe} --cold-start, or " if workload.probe else ""
+    return [f"{probe}{stated}: without it, scale to zero is not compared"]
 
 
 def _watts_needed(placement: Placement) -> str:

@@ -6,16 +6,13 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from decimal import Decimal
 
 from costprobe.core.units import HOUR_S, KWH_J, MONTH_H
-from costprobe.domain.advice.workload import (
-    HOURS_A_DAY,
-    HOURS_A_WEEK,
-    HourLoad,
-    WorkloadHistory,
-    hour_of_week,
-)
+from costprobe.domain.advice.cold_starts import ColdStart
+from costprobe.domain.advice.scaling import Scaling
+from costprobe.domain.advice.workload import HOURS_A_DAY, WorkloadHistory, hour_of_week
 from costprobe.domain.costing.money import exact
 from costprobe.domain.pricing.rate import Rate
 
@@ -53,6 +50,7 @@ class Placement:
         latency_p50_ms: Median latency of the model; None if unknown.
         watts: None if unknown.
         evidence: What was measured.
+        cold_start: Start of the model on it; None if unknown.
     """
 
     device: str
@@ -64,6 +62,7 @@ class Placement:
     latency_p50_ms: float | None = None
     watts: Watts | None = None
     evidence: str = ""
+    cold_start: ColdStart | None = None
 
     def needed(self, peak: float) -> int:
         """Return how many devices carry a peak load with headroom, at most those that carry it now."""
@@ -109,6 +108,7 @@ class Choice:
         base: Number of devices that are paid for in every hour at the price of the base.
         base_price: None without a base.
         schedule: The counts as text.
+        scaling: Replay of devices that are started and released; None if they are not.
     """
 
     placement: Placement
@@ -117,6 +117,13 @@ class Choice:
     base: int = 0
     base_price: DevicePrice | None = None
     schedule: str = ""
+    scaling: Scaling | None = None
+
+    def up(self, number: int, zone: tzinfo | None) -> float:
+        """Return the device-hours that an hour is paid for, by its number since 1970."""
+        if self.scaling is not None:
+            return self.scaling.hours[number].device_h
+        return self.counts[hour_of_week(number, zone)]
 
     @property
     def count(self) -> int:
@@ -167,7 +174,7 @@ def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     """
     price = choice.price
     billed = exact(workload.billed_hours) / workload.span_hours
-    up_by_hour = {n: choice.counts[hour_of_week(n, workload.zone)] for n in workload.hours}
+    up_by_hour = {n: choice.up(n, workload.zone) for n in workload.hours}
     rates = {up: _hardware_per_h(up, choice, billed) for up in set(up_by_hour.values())}
     hardware = sum((rates[up] for up in up_by_hour.values()), Decimal(0)) / len(up_by_hour)
     energy_j = _energy_j(workload, choice.placement, up_by_hour, float(billed))
@@ -186,10 +193,10 @@ def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     return MonthlyCost(MONTH_H * hardware, electricity, energy_kwh, by_day)
 
 
-def _hardware_per_h(up: int, choice: Choice, billed: Decimal) -> Decimal:
+def _hardware_per_h(up: float, choice: Choice, billed: Decimal) -> Decimal:
     """Return the cost of an hour, with the expected cost of a spot device's interruptions."""
     price = choice.price
-    count = choice.count if price.is_always_paid else max(0, up - choice.base)
+    count = exact(choice.count if price.is_always_paid else max(0, up - choice.base))
     share = Decimal(1) if price.is_always_paid else billed
     lost = exact((price.interruptions_per_month or 0) * price.recovery_s / HOUR_S) / MONTH_H
     base = choice.base * choice.base_price.rate.per_hour if choice.base_price else Decimal(0)
@@ -197,14 +204,14 @@ def _hardware_per_h(up: int, choice: Choice, billed: Decimal) -> Decimal:
 
 
 def _energy_j(
-    workload: WorkloadHistory, placement: Placement, up_by_hour: Mapping[int, int], billed: float
+    workload: WorkloadHistory, placement: Placement, up_by_hour: Mapping[int, float], billed: float
 ) -> dict[int, float] | None:
     watts = placement.watts
     if watts is None:
         return None
     energy_j = {}
     for number, up in up_by_hour.items():
-        busy = min(float(up), workload.hours[number].mean / placement.speed)
+        busy = min(up, workload.hours[number].mean / placement.speed)
         power_w = up * watts.idle_w + busy * (watts.busy_w - watts.idle_w)
         energy_j[number] = power_w * HOUR_S * billed
     return energy_j
@@ -218,47 +225,6 @@ def interval(now: MonthlyCost, other: MonthlyCost) -> tuple[float, float] | None
     half = _Z * statistics.stdev(savings) / math.sqrt(len(savings))
     mean = statistics.fmean(savings)
     return mean - half, mean + half
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """A supply on the held-out weeks, from which it was not decided.
-
-    Attributes:
-        hours: Number of these hours.
-        hours_short: Hours in which the load of a minute exceeded the capacity.
-        refused_per_week: Mean requests in hours in which everything was off.
-        refused_per_week_max: Those of the worst week.
-    """
-
-    hours: int
-    hours_short: int
-    refused_per_week: float
-    refused_per_week_max: float
-
-
-def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: Choice) -> HeldOut:
-    """Replay held-out hours on a supply."""
-    hours_short = 0
-    refused: dict[int, float] = {}
-    first = min(held_out)
-    for number, hour in held_out.items():
-        up = choice.counts[hour_of_week(number, workload.zone)]
-        is_as_now = choice.placement.held and up >= choice.placement.held
-        if (
-            not is_as_now
-            and hour.peak > up * choice.placement.speed
-            and not (up == 0 and hour.is_idle)
-        ):
-            hours_short += 1
-        week = (number - first) // HOURS_A_WEEK
-        refused[week] = refused.get(week, 0.0) + (hour.requests if up == 0 else 0.0)
-    return HeldOut(
-        hours=len(held_out),
-        hours_short=hours_short,
-        refused_per_week=statistics.fmean(refused.values()),
-        refused_per_week_max=max(refused.values()),
-    )
 
 
 def break_even_share(

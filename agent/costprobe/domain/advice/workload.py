@@ -12,12 +12,49 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from costprobe.core.units import HOUR_S
-from costprobe.domain.advice.device_history import MINUTES, DeviceHistory
+from costprobe.domain.advice.device_history import MINUTES, DeviceHistory, Hour
+from costprobe.domain.advice.service_history import ServedHour, ServiceHistory
 
 HOURS_A_DAY, HOURS_A_WEEK = 24, 168
-_MINUTE_S = 60.0
+_MINUTE_S, _PCT = 60.0, 100
+_ALL_MINUTES = (1 << MINUTES) - 1
 # Of four weeks the last one is held out, of three as well; fewer have none.
 _WEEKS_WITH_HOLDOUT, _HELD_OUT_ONE_IN = 3, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a workload, and what a device does of it.
+
+    Attributes:
+        name: "requests", "inferences" or "tokens_out".
+        per_device_s: Units per second that a device of now can do, at least.
+        measured_by: By what this was measured, as text.
+    """
+
+    name: str
+    per_device_s: float
+    measured_by: str
+
+    @property
+    def words(self) -> str:
+        """The unit as text."""
+        return "output tokens" if self.name == "tokens_out" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Minutes:
+    """The minutes of an hour.
+
+    Attributes:
+        load: Number of busy devices in each.
+        requests: Answered requests in each.
+        held: One bit for each minute in which there was work, or nothing is known.
+    """
+
+    load: Sequence[float]
+    requests: Sequence[float]
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +66,18 @@ class HourLoad:
         peak: That of the minute with the highest load.
         requests: Requests that services answered.
         is_idle: Whether no device was busy and no request was answered.
+        units: Work in the unit of the workload.
+        units_max_per_s: That of the minute with the most, per second.
+        minutes: None where requests are not known by minute.
     """
 
     mean: float
     peak: float
     requests: float = 0.0
     is_idle: bool = False
+    units: float = 0.0
+    units_max_per_s: float = 0.0
+    minutes: Minutes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +94,8 @@ class WorkloadHistory:
         services: Names of the services that it consists of.
         probe: Name of the probe of its model; empty if there is none.
         zone: Time zone of its hours of the week; None for the host's own.
+        unit: Unit of its work; None where only utilization is known.
+        row_s: Length of the longest row of its services, in s.
     """
 
     name: str
@@ -62,6 +107,8 @@ class WorkloadHistory:
     services: tuple[str, ...] = ()
     probe: str = ""
     zone: tzinfo | None = None
+    unit: Unit | None = None
+    row_s: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -72,6 +119,16 @@ class WorkloadHistory:
     def peak(self) -> float:
         """Number of busy devices in the minute with the highest load."""
         return max(hour.peak for hour in self.hours.values())
+
+    @property
+    def units_per_h(self) -> float:
+        """Mean work in an hour, in the unit."""
+        return math.fsum(hour.units for hour in self.hours.values()) / len(self.hours)
+
+    @property
+    def units_max_per_s(self) -> float:
+        """Work per second in the minute with the most, in the unit."""
+        return max(hour.units_max_per_s for hour in self.hours.values())
 
     @property
     def days(self) -> float:
@@ -98,11 +155,20 @@ class WorkloadHistory:
         return (before, after) if before else (after, {})
 
 
-def measured_load(devices: Sequence[DeviceHistory], idle_pct: float) -> dict[int, HourLoad]:
+def measured_load(
+    devices: Sequence[DeviceHistory],
+    services: Sequence[ServiceHistory],
+    unit: Unit | None,
+    idle_pct: float,
+) -> dict[int, HourLoad]:
     """Return the load of devices in the hours in which all of them have telemetry.
+
+    It is the lower of two upper bounds: the utilization, and work / what a device can do.
 
     Args:
         devices: At least one.
+        services: Services that use one of them.
+        unit: Unit of the work of the only service; None for utilization alone.
         idle_pct: Mean utilization in percent below which an hour is idle.
     """
     shared = set.intersection(*({*device.known_hours} for device in devices))
@@ -113,17 +179,48 @@ def measured_load(devices: Sequence[DeviceHistory], idle_pct: float) -> dict[int
         known = [share for share in shares if share is not None]
         if len(known) < len(shares):
             continue
-        peak_s = max(math.fsum(hour.busy_s_by_minute[m] for hour in hours) for m in range(MINUTES))
-        # A window of a service counts on each of its devices.
-        requests = max(hour.requests for hour in hours)
-        has_requests = requests > 0 or any(hour.is_doubtful for hour in hours)
+        busy = [
+            math.fsum(hour.busy_s_by_minute[minute] for hour in hours) / _MINUTE_S
+            for minute in range(MINUTES)
+        ]
+        mean = math.fsum(known) / _PCT
+        served = [service.hours[number] for service in services if number in service.hours]
+        units = served[0].counts[unit.name] if unit is not None and served else ()
+        if unit is not None and units and served[0].is_known:
+            most = _MINUTE_S * unit.per_device_s
+            busy = [min(share, count / most) for share, count in zip(busy, units, strict=True)]
+            mean = min(mean, math.fsum(units) / (most * MINUTES))
+        requests = math.fsum(hour.requests for hour in served)
+        has_requests = requests > 0 or any(hour.is_doubtful for hour in served)
         load[number] = HourLoad(
-            mean=math.fsum(known) / 100,
-            peak=peak_s / _MINUTE_S,
+            mean=mean,
+            peak=max(busy),
             requests=requests,
             is_idle=max(known) < idle_pct and not has_requests,
+            units=math.fsum(units),
+            units_max_per_s=max(units, default=0.0) / _MINUTE_S,
+            minutes=_minutes(hours, served, busy, idle_pct)
+            if services and len(served) == len(services)
+            else None,
         )
     return load
+
+
+def _minutes(
+    hours: Sequence[Hour], served: Sequence[ServedHour], busy: Sequence[float], idle_pct: float
+) -> Minutes:
+    """Return the minutes of an hour; one is without work if no device and no service had any."""
+    held = 0
+    for minute in range(MINUTES):
+        idle_s = idle_pct / _PCT * _MINUTE_S
+        is_busy = any(hour.busy_s_by_minute[minute] >= idle_s for hour in hours)
+        held |= is_busy << minute
+    for one in served:
+        held |= ~one.idle & _ALL_MINUTES
+    requests = [
+        math.fsum(one.counts["requests"][minute] for one in served) for minute in range(MINUTES)
+    ]
+    return Minutes(busy, requests, held)
 
 
 def repeated_week(profile: Sequence[float], first: int, zone: tzinfo | None) -> dict[int, HourLoad]:

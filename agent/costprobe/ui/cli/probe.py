@@ -123,7 +123,10 @@ def _measured_starts(
 ) -> StartReport:
     """Measure and store starts of a probe's model."""
     if not isinstance(probe, ProbeConfig):
-        raise bad_input(f"{probe.name}: costprobe does not start the server; remove --cold-start")
+        raise bad_input(
+            f"{probe.name}: costprobe does not start the server; remove --cold-start, and set"
+            " cold_start in [[service]]"
+        )
     with _bench(settings, probe, device) as bench:
         report = bench.starts(probe, runs)
     keep(settings, report.rows({**bench.tags, **probe.labels}))

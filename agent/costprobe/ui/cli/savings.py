@@ -11,7 +11,9 @@ import click
 from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.money_text import money
+from costprobe.core.units import counted
 from costprobe.domain.advice.savings import Answer, Supply, savings
+from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
@@ -19,7 +21,7 @@ from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.plan_files import plans_of, reservations_of
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.savings import document, held_out_words, load_words
+from costprobe.ui.savings import document, held_out_words, load_words, scaling_words
 from costprobe.ui.text import local
 
 # Supplies of a workload that are printed; --json has all of them.
@@ -100,6 +102,11 @@ def _lines(answer: Answer) -> Iterator[str]:
     yield f"{workload.name}{cost}"
     if workload.hours:
         yield f"  load: {load_words(workload)}"
+    if answer.devices_min is not None:
+        yield (
+            f"  minimum of {counted(answer.devices_min, 'device')}: at most"
+            f" {WAITING_SHARE_MAX:.0%} of the requests wait for a start"
+        )
     if now is not None and not answer.supplies:
         yield "  no cheaper supply was measured"
     for number, supply in enumerate(answer.supplies[:SHOWN], 1):
@@ -120,25 +127,32 @@ def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
         f"  {number}. {supply.action}: {money(supply.cost_per_month, currency)} a month, saves"
         f" {money(supply.saving_per_month, currency)}{interval}"
     )
-    facts = []
-    if supply.electricity_per_month:
-        facts.append(f"electricity {money(supply.electricity_per_month, currency)}")
-    if supply.carbon_kg_per_month is not None:
-        facts.append(f"{supply.carbon_kg_per_month:,.4g} kg CO2-equivalent")
-    if supply.capacity_share is not None:
-        facts.append(f"capacity {supply.capacity_share:.3g} times the peak")
-    latency_ms = supply.choice.placement.latency_p50_ms
-    if latency_ms is not None:
-        bound = "no bound" if answer.bound_ms is None else f"bound {answer.bound_ms:.4g} ms"
-        facts.append(f"p50 {latency_ms:.4g} ms ({bound})")
-    if supply.break_even_share is not None:
-        facts.append(f"breaks even at {supply.break_even_share:.0%} of the hours")
-    if supply.choice.cash:
-        months = supply.months_to_break_even
-        after = "never breaks even" if months is None else f"breaks even after {months:.1f} months"
-        facts.append(f"{money(supply.choice.cash, currency)} in cash, {after}")
+    facts = list(_facts(supply, answer))
     if facts:
         yield f"     {', '.join(facts)}"
+    if supply.choice.scaling is not None:
+        yield f"     {scaling_words(supply.choice.scaling)}"
     if supply.held_out is not None:
         yield f"     {held_out_words(supply.held_out)}"
     yield from (f"     if {assumption}" for assumption in supply.assumptions)
+
+
+def _facts(supply: Supply, answer: Answer) -> Iterator[str]:
+    """Yield what is known of a supply, beside its cost."""
+    currency = answer.currency
+    if supply.electricity_per_month:
+        yield f"electricity {money(supply.electricity_per_month, currency)}"
+    if supply.carbon_kg_per_month is not None:
+        yield f"{supply.carbon_kg_per_month:,.4g} kg CO2-equivalent"
+    if supply.capacity_share is not None:
+        yield f"capacity {supply.capacity_share:.3g} times the peak"
+    latency_ms = supply.choice.placement.latency_p50_ms
+    if latency_ms is not None:
+        bound = "no bound" if answer.bound_ms is None else f"bound {answer.bound_ms:.4g} ms"
+        yield f"p50 {latency_ms:.4g} ms ({bound})"
+    if supply.break_even_share is not None:
+        yield f"breaks even at {supply.break_even_share:.0%} of the hours"
+    if supply.choice.cash:
+        months = supply.months_to_break_even
+        after = "never breaks even" if months is None else f"breaks even after {months:.1f} months"
+        yield f"{money(supply.choice.cash, currency)} in cash, {after}"

@@ -17,10 +17,12 @@ from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
 from costprobe.core.row_spans import row_spans
 from costprobe.core.units import KWH_J
+from costprobe.domain.advice.cold_starts import measured_cold_starts
 from costprobe.domain.advice.device_history import DeviceHistory, Interval
 from costprobe.domain.advice.history import ExpectedLoad, History
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
 from costprobe.domain.advice.probe_history import Known, probe_histories
+from costprobe.domain.advice.service_history import UNITS, ServiceHistory
 from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
@@ -28,6 +30,8 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.price_books import carbon_book
 from costprobe.ui.cli.support.savings_prices import prices_of
 
+# Counters of `serving` that increase only while a service works.
+WORK = (*UNITS, "errors", "tokens_in", "prefill_s", "decode_s", "compute_s", "executions")
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
@@ -53,7 +57,6 @@ def history_of(
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
         for device in devices
     }
-    services = _add_services(reader, config, histories, since_ns, now_ns)
     prices = prices_of(settings, devices, plans, now_ns)
     carbon = carbon_book(settings, devices)
     grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
@@ -61,13 +64,15 @@ def history_of(
     return History(
         devices=histories,
         probes=probe_histories(probes, sweeps, _known(config)),
-        services=services,
+        services=_services(reader, config, since_ns, now_ns),
         models={load.service: load.probe for load in config.workload if load.service is not None},
+        models_of_devices={
+            load.as_device: load.probe for load in config.workload if load.as_device is not None
+        },
         expected=[
-            ExpectedLoad(load.probe, load.profile())
-            for load in config.workload
-            if load.per_s is not None
+            ExpectedLoad(load.probe, load.profile()) for load in config.workload if load.is_expected
         ],
+        cold_starts=measured_cold_starts(reader.points("cold_start", 0, now_ns)),
         rented_together=_rented_together(config, histories, now_ns),
         prices=prices,
         grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},
@@ -168,33 +173,37 @@ def _is_on(names: str, device: Device) -> bool:
     )
 
 
-def _add_services(
-    reader: StoreReader,
-    config: Config,
-    devices: Mapping[str, DeviceHistory],
-    since_ns: int,
-    now_ns: int,
-) -> dict[str, tuple[str, ...]]:
-    """Add the requests of services to the devices that they use, and return these by service."""
+def _services(
+    reader: StoreReader, config: Config, since_ns: int, now_ns: int
+) -> dict[str, ServiceHistory]:
+    """Return the work of services, and the devices that they use."""
     held = {service.name: set(service.devices) for service in config.service}
     for series in reader.series("cost", {"basis": "serving"}):
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
+    stated_s = {service.name: service.cold_start_s for service in config.service}
+    services = {
+        name: ServiceHistory(name, tuple(sorted(devices)), stated_s.get(name))
+        for name, devices in held.items()
+    }
     for row in reader.points("serving", since_ns, now_ns):
-        if "served_model" in row.tags:
+        service = services.get(row.tags.get("service", ""))
+        if service is None or "served_model" in row.tags:
             continue  # a part of the service's own row
         end_ns = row_end(row).end_ns
         start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
         if isinstance(row, RolledPoint):
             start_ns = max(start_ns, row.time_ns)
-        # llama.cpp counts no requests; whether there were any is all that matters here.
-        answered = number(row, "requests")
-        answered = number(row, "tokens_out") if answered is None else answered
-        is_complete = row.fields.get("complete") is not False
-        for name in held.get(row.tags.get("service", ""), ()):
-            if name in devices:
-                devices[name].add_service(start_ns, end_ns, answered, is_complete=is_complete)
-    return {service: tuple(sorted(names & devices.keys())) for service, names in held.items()}
+        counts = {unit: number(row, unit) for unit in UNITS}
+        is_counted = any(count is not None for count in counts.values())
+        service.add(
+            start_ns,
+            end_ns,
+            counts,
+            is_active=any(number(row, name) for name in WORK),
+            is_complete=is_counted and row.fields.get("complete") is not False,
+        )
+    return services
 
 
 def _known(config: Config) -> dict[str, Known]:
