@@ -31,7 +31,7 @@ class Series:
         self.monitor = DriftMonitor(DetectionConfig(), self.history)
 
     def history(self, measurement, device, probe, span_ns, limit):
-        assert (device, probe) == ("gpu0", "e")
+        assert (device, probe) in {("gpu0", "e"), ("", "")}
         return newest(self.rows, measurement, device, probe, span_ns, limit)
 
     def run(self, count=1, slow=1.0, **fields):
@@ -420,3 +420,30 @@ def test_run_has_cost_factors_and_conditions():
     assert (observed.mem_used_share.mean, observed.ecc_uncorrected) == (0.4, 2)
     assert factors([run_of(probe, None)]).price_per_s == 1.0
     assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None
+
+
+def test_annotation_of_the_device_or_of_all_is_a_candidate():
+    causes = {}
+    for name, tags, runs_before in (
+        ("of all", {}, 1),
+        ("of the device", {"device": "gpu0"}, 1),
+        ("of another device", {"device": "gpu1"}, 1),
+        ("the day before", {}, 288),
+    ):
+        series = Series()
+        series.run(QUIET)
+        time_ns = T0 + (QUIET - runs_before) * EVERY_NS + 1
+        annotation = Point(
+            "event", {"kind": "annotation", **tags}, {"title": "deployed v42"}, time_ns
+        )
+        series.rows.append(annotation)
+        series.run(20, slow=1.3)
+        (drift,) = series.of("drift")
+        causes[name] = drift.cause
+        assert ("deployed v42" in drift.detail) == (drift.cause == "annotation")
+    assert causes == {
+        "of all": "annotation",
+        "of the device": "annotation",
+        "of another device": "unknown",
+        "the day before": "unknown",
+    }

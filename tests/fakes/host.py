@@ -126,12 +126,13 @@ class Host:
 
 
 def newest(rows, measurement, device, probe, span_ns, limit):
-    """The newest rows of a measurement of a device's probe in a span, at most as many."""
+    """The newest rows of a measurement of a device's probe, or of all, in a span, at most as many."""
     found = [
         row
         for row in rows
         if row.measurement == measurement
-        and (row.tags.get("device"), row.tags.get("probe")) == (device, probe)
+        and device in {"", row.tags.get("device")}
+        and probe in {"", row.tags.get("probe")}
         and span_ns[0] <= row.time_ns < span_ns[1]
     ]
     return found[-limit:]

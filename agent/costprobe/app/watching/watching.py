@@ -241,7 +241,7 @@ class Watching:
     def _history(
         self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        tags = {"device": device, "probe": probe}
+        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
         with closing(StoreReader.open(self._store.path)) as reader:
             return reader.newest(measurement, *span_ns, tags, limit=limit)
 

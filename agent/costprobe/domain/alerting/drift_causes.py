@@ -13,6 +13,7 @@ from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.alerting.change_message import ChangeFacts, MoneyChange, PricePart
 from costprobe.domain.costing.comparison.change import CostFactors, split_change
 from costprobe.domain.detection.causes import Explanation
+from costprobe.domain.detection.event_causes import is_annotation_of
 from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.run_causes import LATEST_RUNS, explain_change
 from costprobe.domain.detection.runs import (
@@ -50,7 +51,10 @@ class RowHistory(Protocol):
     def __call__(
         self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series."""
+        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
+
+        Empty names mean the rows of every device and probe.
+        """
         ...
 
 
@@ -94,7 +98,9 @@ def change_of(
     )
 
     def events(from_ns: int, until_ns: int) -> Sequence[Point]:
-        return newest("event", from_ns, until_ns, CHANGES_MAX)
+        own = newest("event", from_ns, until_ns, CHANGES_MAX)
+        every = history("event", "", "", (from_ns, until_ns), CHANGES_MAX)
+        return [*own, *(row for row in every if is_annotation_of(row, device, probe))]
 
     if not (before and after):
         return change

@@ -29,6 +29,19 @@ class Onset:
     latest: DetectionRun
 
 
+def is_annotation_of(row: Point, device: str, probe: str) -> bool:
+    """Return whether a row of `event` is an annotation that concerns a device's probe.
+
+    One without a device or probe concerns all; one of a service too, because it may share the device.
+    """
+    tags = row.tags
+    return (
+        tags.get("kind") == ANNOTATION
+        and tags.get("device", device) == device
+        and tags.get("probe", probe) == probe
+    )
+
+
 def annotations_of(rows: Iterable[Point], onset: Onset) -> list[Cause]:
     """Return the annotations that precede a change as one cause; their effects cannot be separated."""
     found = [

@@ -126,7 +126,7 @@ def _history_of_store(reader: StoreReader) -> RowHistory:
     def history(
         measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        tags = {"device": device, "probe": probe}
+        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
         return reader.newest(measurement, *span_ns, tags, limit=limit)
 
     return history
@@ -138,6 +138,8 @@ def _history_of_rows(rows: Sequence[Point]) -> RowHistory:
         tags = row.tags
         series = (row.measurement, tags.get("device", ""), tags.get("probe", ""))
         by_series.setdefault(series, []).append(row)
+        if row.measurement == "event" and any(series[1:]):
+            by_series.setdefault(("event", "", ""), []).append(row)
 
     def history(
         measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
