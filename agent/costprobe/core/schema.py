@@ -104,7 +104,7 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "event": Measurement(
-        tags=("kind", "device", "probe", "service", "metric", "budget"),
+        tags=("kind", "device", "probe", "service", "served_model", "metric", "budget"),
         fields=_typed(
             floats="change_pct level_pct",
             ints="since_ns",
@@ -112,7 +112,7 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "alert": Measurement(
-        tags=("rule", "state", "device", "probe", "service", "budget"),
+        tags=("rule", "state", "device", "probe", "service", "served_model", "budget"),
         fields=_typed(
             floats="value threshold since",
             ints="symptoms",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from itertools import groupby
-from operator import attrgetter
 from threading import Lock
 from typing import Any
 
@@ -18,12 +15,13 @@ from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.app.watching.incident_store import IncidentStore
+from costprobe.app.watching.row_groups import by_time
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.drift_monitor import STATE_PREFIX, DriftMonitor
+from costprobe.domain.alerting.drift_monitor import STATE_PREFIXES, DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.costing.probe.points import event_point
 
@@ -77,7 +75,8 @@ class Watching:
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
         probes = {None, *(probe.name for probe in config.probe)}
         budgets = {None, *(budget.name for budget in config.budget)}
-        services = {None, *(service.name for service in config.service)}
+        self._services = {service.name for service in config.service}
+        services = {None, *self._services}
         self._engine = AlertEngine(
             rules,
             config.alerting,
@@ -256,7 +255,7 @@ class Watching:
             kept = {
                 name: state
                 for name, state in reader.states().items()
-                if name.startswith(STATE_PREFIX)
+                if name.startswith(STATE_PREFIXES)
             }
             for problem in self._monitor.restore(document for document, _ in kept.values()):
                 logger.warning("%s", problem)
@@ -265,12 +264,22 @@ class Watching:
             tell_after_ns = min([*times_ns, now_ns])
             stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
             since_ns = now_ns - LEARN_NS
-            if stored <= self._monitor.probes():
+            served = {
+                s.tags["service"] for s in reader.series("cost") if s.tags.get("basis") == "serving"
+            }
+            if stored <= self._monitor.probes() and served <= self._monitor.services():
                 since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
-            for together in _by_time(reader, since_ns, now_ns + 1):
+            for together in by_time(reader, ("probe", "cost"), since_ns, now_ns + 1):
                 for event in self._monitor.update(together):
                     if event.time_ns > tell_after_ns:
                         self._ledger.append([self._noticed(event)])
+
+    def _train(self, reader: StoreReader, now_ns: int) -> None:
+        """Train the detectors of services that have no state with their history."""
+        for service in sorted(self._services - self._monitor.services()):
+            tags = {"service": service, "basis": "serving"}
+            for together in by_time(reader, ("cost",), now_ns - LEARN_NS, now_ns + 1, tags):
+                self._monitor.update(together)
 
 
 def _log(row: Point) -> None:
@@ -280,14 +289,3 @@ def _log(row: Point) -> None:
         logger.warning("%s fires: %s", name, row.fields["summary"])
     elif state == "resolved":
         logger.info("%s is resolved: %s", name, row.fields["summary"])
-
-
-def _by_time(reader: StoreReader, since_ns: int, until_ns: int) -> Iterable[list[Point]]:
-    """Yield rows of `probe` and `cost` of the same time together, oldest first."""
-    rows = heapq.merge(
-        # Detectors learn from samples only, not from rolled-up medians.
-        *(reader.points(name, since_ns, until_ns, coarsest_s=0) for name in ("probe", "cost")),
-        key=attrgetter("time_ns"),
-    )
-    for _, together in groupby(rows, key=attrgetter("time_ns")):
-        yield list(together)

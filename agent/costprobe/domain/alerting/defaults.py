@@ -28,6 +28,14 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
     RULES[str(keys["kind"])].config.model_validate(keys)
     for keys in (
         {"name": "drift", "kind": "drift", "group": PERFORMANCE},
+        # What costs more because of its traffic is no fault of a device or a server.
+        {
+            "name": "demand",
+            "kind": "drift",
+            "metrics": ("demand", "mix"),
+            "at_least": 0.1,
+            "group_by": ("host", "service"),
+        },
         {
             "name": "anomaly",
             "kind": "anomaly",

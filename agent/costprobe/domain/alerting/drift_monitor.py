@@ -1,4 +1,7 @@
-"""The drift monitor: one detector for each series of a probe, and events with the cause of a drift."""
+"""The drift monitor: one detector for each series of a probe, and events with the cause of a drift.
+
+It passes the rows of services to the monitor of production (`production_monitor`).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,17 @@ from costprobe.domain.alerting.drift_events import (
     further_shift_event,
     reversal_event,
 )
+from costprobe.domain.alerting.production_monitor import (
+    PRODUCTION_PREFIX,
+    ProductionMonitor,
+    is_production,
+)
 from costprobe.domain.detection.detector import Detector
 from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.settings import DetectionConfig, Metric
 
 STATE_PREFIX = "detector "
+STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A drift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
 # A run beside other work does not enter the baseline, unless half of the last eight were such runs:
@@ -98,12 +107,14 @@ class DriftMonitor:
         self._is_enabled = settings.enabled
         self._history = history
         self._series: dict[Key, MonitoredSeries] = {}
+        self._production = ProductionMonitor(settings, history)
 
     def update(self, points: Iterable[Point]) -> list[Event]:
-        """Add the rows of one probe run; return the drifts and anomalies that they establish."""
+        """Add the rows of one probe run or window; return the drifts and anomalies that they establish."""
         if not self._is_enabled:
             return []
-        events = []
+        points = list(points)
+        events = self._production.update(points, self.probes)
         for point in points:
             device, probe = point.tags.get("device"), point.tags.get("probe")
             if device and probe:
@@ -115,8 +126,13 @@ class DriftMonitor:
         """Return device and name of every monitored probe."""
         return {(device, probe) for device, probe, _ in self._series}
 
+    def services(self) -> set[str]:
+        """Return the names of the services whose detectors are trained."""
+        return self._production.services()
+
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
+        self._production.clock_was_stepped(step)
         for series in self._series.values():
             series.clock_was_stepped(step)
 
@@ -126,14 +142,15 @@ class DriftMonitor:
         Args:
             now_ns: Current UTC in ns.
         """
+        self._production.rewind(now_ns)
         for series in self._series.values():
             ahead_s = series.detector.last_s - now_ns / NS_PER_S
             if ahead_s > 0:
                 series.clock_was_stepped(ClockStep(-round(ahead_s * NS_PER_S), now_ns))
 
     def documents(self) -> dict[str, Any]:
-        """Return the state of each detector as JSON, by a name that starts with STATE_PREFIX."""
-        return {
+        """Return the state of each detector as JSON, by a name that starts with one of STATE_PREFIXES."""
+        return self._production.documents() | {
             f"{STATE_PREFIX}{device} {probe} {metric}": {
                 "key": [device, probe, metric],
                 "state": base64.b64encode(series.detector.state()).decode(),
@@ -153,8 +170,11 @@ class DriftMonitor:
         Returns:
             Problems of damaged states; their series start from an empty detector.
         """
-        problems = []
+        documents = list(documents)
+        problems = self._production.restore(filter(is_production, documents))
         for document in documents:
+            if is_production(document):
+                continue
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))

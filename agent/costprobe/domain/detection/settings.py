@@ -6,23 +6,41 @@ from typing import Literal
 
 from pydantic import Field
 
-from costprobe.core.config.fields import Section, Share
+from costprobe.core.config.fields import Duration, Section, Share, key
 from costprobe.domain.detection.findings import DetectorSettings
 
 # The monitored series of a probe.
 Metric = Literal["cost", "latency", "energy", "throughput"]
+# Mean number of values between false alarms: those of a service come every half hour.
+SERVING_RUN_LENGTH = 1e5
+# The monitored series of a service.
+ServingMetric = Literal["serving_time", "serving_energy", "demand", "mix"]
 
 
 class DetectionConfig(Section):
-    """Detection of drift and anomalies in the series of probes."""
+    """Detection of drift and anomalies in the series of probes and services."""
 
     enabled: bool = Field(True, description="Whether series are monitored for drift and anomalies.")
     least_effect: Share = Field(0.02, description="Smallest persistent shift that is detected.")
     warm_up: int = Field(
         36, ge=12, le=10_000, description="Values of a series before the first detection."
     )
+    serving_effect: Share = Field(
+        0.05,
+        description="Smallest persistent shift of a service's device time or energy per token.",
+    )
+    serving_window_s: Duration = key(
+        "serving_window",
+        1800.0,
+        description="Time over which a service's windows are added up to one value.",
+    )
 
     @property
     def detector(self) -> DetectorSettings:
         """The sensitivity of each detector."""
         return DetectorSettings(self.least_effect, self.warm_up)
+
+    @property
+    def serving_detector(self) -> DetectorSettings:
+        """The sensitivity of the detectors of services."""
+        return DetectorSettings(self.serving_effect, self.warm_up, SERVING_RUN_LENGTH)

@@ -11,7 +11,7 @@ from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.domain.alerting.rules.rule import MAX_SERIES, Rule, RuleConfig, labels_of, where
-from costprobe.domain.detection.settings import Metric
+from costprobe.domain.detection.settings import Metric, ServingMetric
 
 # Below this share of the smallest shift, the series has reverted.
 REVERTED_SHARE = 0.5
@@ -29,8 +29,9 @@ class DriftRuleConfig(RuleConfig):
     """A persistent shift of a monitored series; resolved when it reverts or is accepted as normal."""
 
     kind: Literal["drift"] = Field(description="Kind of rule.", examples=["drift"])
-    metrics: tuple[Metric, ...] = Field(
-        ("cost", "latency", "energy", "throughput"), description="Monitored series of a probe."
+    metrics: tuple[Metric | ServingMetric, ...] = Field(
+        ("cost", "latency", "energy", "throughput", "serving_time", "serving_energy"),
+        description="Monitored series of a probe or a service.",
     )
     at_least: Share = Field(0.01, description="Smallest shift that is reported.")
     direction: Direction = Field("both", description="Direction of the shift.")

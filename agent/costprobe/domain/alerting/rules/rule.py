@@ -15,7 +15,7 @@ from costprobe.core.records import Event, Point
 
 # Most series that a rule tracks; beyond it the least recently seen are dropped.
 MAX_SERIES = 2000
-SERIES_TAGS = ("device", "probe", "service", "sink", "notifier", "budget")
+SERIES_TAGS = ("device", "probe", "service", "served_model", "sink", "notifier", "budget")
 
 Labels = tuple[tuple[str, str], ...]
 Value = TypeVar("Value")

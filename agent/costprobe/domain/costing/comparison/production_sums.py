@@ -91,12 +91,7 @@ class ProductionSums:
     @property
     def total(self) -> ModelSums:
         """Sum over the models."""
-        return ModelSums(
-            *(
-                math.fsum(getattr(model, name) for model in self.models.values())
-                for name in ModelSums.__slots__
-            )
-        )
+        return _added_models(list(self.models.values()))
 
 
 def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
@@ -134,6 +129,26 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
     )
 
 
+def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
+    """Return the sums over several periods, at least one, oldest first."""
+    names = dict.fromkeys(name for period in periods for name in period.models)
+    return ProductionSums(
+        window_s=math.fsum(period.window_s for period in periods),
+        hardware=math.fsum(period.hardware for period in periods),
+        electricity=math.fsum(period.electricity for period in periods),
+        idle_cost=_total([period.idle_cost for period in periods]),
+        device_s=math.fsum(period.device_s for period in periods),
+        busy_s=_total([period.busy_s for period in periods]),
+        energy_j=_total([period.energy_j for period in periods]),
+        models={
+            name: _added_models([p.models[name] for p in periods if name in p.models])
+            for name in names
+        },
+        devices=periods[-1].devices,
+        currency=periods[-1].currency,
+    )
+
+
 def devices_of(row: Point) -> tuple[str, ...]:
     """Return the names of the devices of a service's row."""
     return tuple(row.tags.get("device", "").split(TOGETHER))
@@ -159,6 +174,12 @@ def number(row: Point, field: str) -> float | None:
     """Return a numeric field of a row; None if it is absent."""
     value = row.fields.get(field)
     return float(value) if isinstance(value, int | float) else None
+
+
+def _added_models(models: Sequence[ModelSums]) -> ModelSums:
+    return ModelSums(
+        *(math.fsum(getattr(model, name) for model in models) for name in ModelSums.__slots__)
+    )
 
 
 def _model_sums(rows: Sequence[Point]) -> ModelSums:

@@ -17,12 +17,13 @@ Weights = Mapping[tuple[str, Kind], float]
 def work_of(sums: ProductionSums, weights: Weights) -> float:
     """Return the weighted sum of what a service did."""
     return math.fsum(
-        weight * _amount(sums.models.get(model, ModelSums()), kind)
+        weight * amount_of(sums.models.get(model, ModelSums()), kind)
         for (model, kind), weight in weights.items()
     )
 
 
-def _amount(model: ModelSums, kind: Kind) -> float:
+def amount_of(model: ModelSums, kind: Kind) -> float:
+    """Return how many of a kind were computed."""
     return {"in": model.computed, "out": model.tokens_out, "item": model.inferences}[kind]
 
 
@@ -31,7 +32,7 @@ def kind_weights(before: ProductionSums, after: ProductionSums, *, is_by_token: 
 
     A price and an idle share scale all kinds of a period alike; kinds of both periods show by how much.
     """
-    sides = [_prices(sums, is_by_token=is_by_token) for sums in (before, after)]
+    sides = [kind_prices(sums, is_by_token=is_by_token) for sums in (before, after)]
     common = [kind for kind in sides[0] if kind in sides[1]]
     scale = fmean(math.log(sides[1][kind] / sides[0][kind]) for kind in common) if common else 0.0
     weights = {}
@@ -45,7 +46,7 @@ def kind_weights(before: ProductionSums, after: ProductionSums, *, is_by_token: 
     return weights
 
 
-def _prices(sums: ProductionSums, *, is_by_token: bool) -> dict[tuple[str, Kind], float]:
+def kind_prices(sums: ProductionSums, *, is_by_token: bool) -> dict[tuple[str, Kind], float]:
     """Return the cost of each kind that was computed, by model and kind."""
     prices: dict[tuple[str, Kind], float] = {}
     for name, model in sums.models.items():
@@ -55,7 +56,7 @@ def _prices(sums: ProductionSums, *, is_by_token: bool) -> dict[tuple[str, Kind]
             else (("item", model.cost),)
         )
         for kind, cost in costs:
-            amount = _amount(model, kind)
+            amount = amount_of(model, kind)
             if cost > 0 and amount > 0:
                 prices[name, kind] = cost / amount
     return prices

@@ -1,0 +1,123 @@
+"""Events of changes of production, with their decomposition and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+from costprobe.core.records import NS_PER_S, Event, Severity
+from costprobe.domain.alerting.production_text import UNCHANGED, explanation
+from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
+from costprobe.domain.detection.production_detector import ProductionFinding
+from costprobe.domain.detection.settings import ServingMetric
+
+WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
+    {
+        "serving_time": "device time per token",
+        "serving_energy": "energy per token",
+        "demand": "held device time per token",
+        "mix": "work per request",
+    }
+)
+CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
+    {
+        "serving_time": "efficiency",
+        "serving_energy": "efficiency",
+        "demand": "demand",
+        "mix": "mix",
+    }
+)
+_SAME_AS_PROBE: Final = 0.5
+
+
+def production_event(
+    key: tuple[str, str],
+    finding: ProductionFinding,
+    log_shift: float,
+    change: ProductionChange | None,
+) -> Event:
+    """Return the event of a change.
+
+    Args:
+        key: Service and served model; "" for the whole service.
+        finding: The change.
+        log_shift: Its distance from the last settled level, in log units.
+        change: Decomposition of the cost between two periods; None where one is not covered.
+    """
+    title = f"{WORDS[finding.metric]} of {_name(key)} is {_percent(finding.change)}"
+    since = f"{datetime.fromtimestamp(finding.since_s, UTC):%Y-%m-%d %H:%M} UTC"
+    sentences = [f"{title} since {since}"]
+    if change is not None:
+        sentences.append(
+            f"cost per {change.unit} {_percent(change.log_ratio)}: {explanation(change)}"
+        )
+    return Event(
+        kind="drift",
+        severity=_severity(finding),
+        title=title,
+        time_ns=round(finding.time_s * NS_PER_S),
+        detail=f"{'; '.join(sentences)}. {_advice(finding, change)}",
+        subject=_subject(key),
+        cause=CAUSES[finding.metric],
+        metric=finding.metric,
+        change_pct=math.expm1(finding.change) * 100,
+        level_pct=math.expm1(log_shift) * 100,
+        since_ns=round(finding.since_s * NS_PER_S),
+    )
+
+
+def reversal_event(key: tuple[str, str], finding: ProductionFinding, log_shift: float) -> Event:
+    """Return the event of a change that reverted.
+
+    Args:
+        key: Service and served model; "" for the whole service.
+        finding: The change back.
+        log_shift: What is left, in log units.
+    """
+    return Event(
+        kind="drift",
+        severity="info",
+        title=f"{WORDS[finding.metric]} of {_name(key)} reverted",
+        time_ns=round(finding.time_s * NS_PER_S),
+        subject=_subject(key),
+        metric=finding.metric,
+        level_pct=math.expm1(log_shift) * 100,
+    )
+
+
+def _name(key: tuple[str, str]) -> str:
+    service, model = key
+    return f"{model} of {service}" if model else service
+
+
+def _subject(key: tuple[str, str]) -> dict[str, str]:
+    service, model = key
+    return {"service": service, **({"served_model": model} if model else {})}
+
+
+def _percent(log_ratio: float) -> str:
+    return f"{math.expm1(log_ratio) * 100:+.1f} %"
+
+
+def _severity(finding: ProductionFinding) -> Severity:
+    """Return warning for a lower efficiency and for a collapse of demand."""
+    is_efficiency = CAUSES[finding.metric] == "efficiency"
+    return "warning" if finding.change > 0 and (is_efficiency or finding.is_collapse) else "info"
+
+
+def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:
+    if finding.change < 0:
+        return "No action is needed"
+    if finding.metric == "demand":
+        return "To do: check whether requests arrive as intended, or hold fewer devices"
+    if finding.metric == "mix":
+        return "To do: check which clients send longer requests, and the cache of prompts"
+    control = None if change is None else change.control
+    if control is not None and math.log(control) > max(UNCHANGED, _SAME_AS_PROBE * finding.change):
+        return "To do: look for the cause at the probe of the device, which is slower too"
+    if control is not None:
+        return "To do: compare the server's version and settings; the device itself is as before"
+    return "To do: compare the server's version and settings, and the clocks of its devices"

@@ -1,0 +1,115 @@
+"""Device time or energy of a service's work, less what load and mix explain: shifts of efficiency."""
+
+from __future__ import annotations
+
+import base64
+import math
+from array import array
+from collections import deque
+from typing import Any
+
+from costprobe.domain.detection.detector import Detector
+from costprobe.domain.detection.findings import DetectorSettings
+from costprobe.domain.detection.load_model import LoadModel, LoadSample
+
+# Samples from which the first load model is fitted, those between two fits, and those that are kept.
+TRAINING = 48
+FIT_EVERY = 48
+MAX_SAMPLES = 480
+_SAMPLE_NUMBERS = 5
+
+
+class EffortSeries:
+    """Device time or energy per unit of work, less what load and mix explain.
+
+    Args:
+        settings: Sensitivity of the detector.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self.detector = Detector(settings)
+        self.model: LoadModel | None = None
+        self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
+        self._since_fit = 0
+        self._offset = 0.0
+
+    def update(self, sample: LoadSample) -> list[tuple[float, float]]:
+        """Add a sample; return start (UTC in s) and size of the shifts that it completes."""
+        self._since_fit += 1
+        if self.model is None:
+            self._samples.append(sample)
+            if len(self._samples) >= TRAINING:
+                self._fit()
+                for known in self._samples:
+                    self._detect(known)
+            return []
+        shifts = self._detect(sample)
+        for since_s, change in shifts:
+            self._offset += change
+            self._samples = deque(
+                (
+                    _moved(known, -change) if known.time_s > since_s else known
+                    for known in self._samples
+                ),
+                maxlen=MAX_SAMPLES,
+            )
+        self._samples.append(_moved(sample, -self._offset))
+        if self._since_fit >= FIT_EVERY:
+            self._fit()
+        return shifts
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        numbers = array("d")
+        for sample in self._samples:
+            numbers.extend([sample.time_s, sample.load, *sample.mix, sample.effort])
+        return {
+            "detector": base64.b64encode(self.detector.state()).decode(),
+            "samples": base64.b64encode(numbers.tobytes()).decode(),
+            "since_fit": self._since_fit,
+            "offset": self._offset,
+            "is_trained": self.model is not None,
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Replace the state by one that `document` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is damaged.
+        """
+        detector = Detector.restore(base64.b64decode(document["detector"], validate=True))
+        if detector.settings != self.detector.settings:
+            raise ValueError("saved under other settings")
+        numbers = array("d")
+        numbers.frombytes(base64.b64decode(document["samples"], validate=True))
+        if len(numbers) % _SAMPLE_NUMBERS:
+            raise ValueError("the samples are truncated")
+        samples = [
+            LoadSample(time_s, load, (per_input, per_token), effort)
+            for time_s, load, per_input, per_token, effort in zip(
+                *[iter(numbers)] * _SAMPLE_NUMBERS, strict=True
+            )
+        ]
+        self.detector, self._samples = detector, deque(samples, maxlen=MAX_SAMPLES)
+        self._offset = float(document["offset"])
+        if document["is_trained"] and samples:
+            self._fit()
+        self._since_fit = int(document["since_fit"])
+
+    def _fit(self) -> None:
+        self.model = LoadModel(self._samples)
+        self._since_fit = 0
+
+    def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:
+        if self.model is None:
+            return []
+        value = math.exp(self.model.surprise(sample))
+        return [
+            (finding.since_s, finding.change)
+            for finding in self.detector.update(sample.time_s, value)
+            if finding.kind == "drift"
+        ]
+
+
+def _moved(sample: LoadSample, change: float) -> LoadSample:
+    return LoadSample(sample.time_s, sample.load, sample.mix, sample.effort + change)

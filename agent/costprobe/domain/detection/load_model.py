@@ -1,0 +1,195 @@
+"""How device time or energy per unit of work depends on load and mix, learned from a series' own history.
+
+A server batches: the more work a device gets, the less time one token takes, so that the busy time per
+token falls at noon and rises at night without any change of efficiency. The model is
+
+    ln(effort / work) = f(ln(work per device-second)) + coefficients x mix
+
+with f a local linear regression (Cleveland, "Robust locally weighted regression", 1979: tricube
+weights, biweight against outliers) and the coefficients by ridge regression on the rest. Beyond the
+load that was observed, f goes on with its slope at the edge, which is uncertain.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+KNOTS = 13
+# Width of the regression: a share of the range of loads, and the least one in log units.
+WIDTH_SHARE = 0.2
+LEAST_WIDTH = 0.12
+# Expected slope of f and its standard deviation: between 0 (no batching) and -1 (a device that is busy
+# whatever the load).
+SLOPE, SLOPE_ERROR = -0.3, 0.4
+COEFFICIENT_ERROR = 0.5
+LEAST_NOISE = 0.005
+ROUNDS = 3
+BIWEIGHT = 4.7
+MAD_TO_SIGMA = 1.4826
+# Part of the distance to the observed loads that the extrapolation may be wrong by.
+UNKNOWN_SLOPE = 0.4
+# Loads this far apart are the same.
+SAME_LOAD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """What one aggregated window contributes.
+
+    Attributes:
+        time_s: UTC in s of its end.
+        load: ln of the work per device-second.
+        mix: Logarithms of ratios that describe the mix of the work.
+        effort: ln of the device time, or energy, per unit of work.
+    """
+
+    time_s: float
+    load: float
+    mix: tuple[float, float]
+    effort: float
+
+
+class LoadModel:
+    """A fitted model.
+
+    Args:
+        samples: History at one level of efficiency; at least one.
+    """
+
+    def __init__(self, samples: Sequence[LoadSample]) -> None:
+        loads = [sample.load for sample in samples]
+        self._low, self._high = min(loads), max(loads)
+        self._centers = tuple(median(sample.mix[index] for sample in samples) for index in (0, 1))
+        width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
+        step = (self._high - self._low) / (KNOTS - 1)
+        self._knots = array("d", [self._low + index * step for index in range(KNOTS)])
+        self._coefficients = (0.0, 0.0)
+        weights = [1.0] * len(samples)
+        for _ in range(ROUNDS):
+            rest = [sample.effort - self._of_mix(sample.mix) for sample in samples]
+            noise = self._noise(rest)
+            self._values, self._slopes = self._fit(loads, rest, weights, width, noise)
+            residuals = [sample.effort - self._of_load(sample.load)[0] for sample in samples]
+            self._coefficients = self._ridge(samples, residuals, weights, noise)
+            residuals = [
+                residual - self._of_mix(sample.mix)
+                for residual, sample in zip(residuals, samples, strict=True)
+            ]
+            scale = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value) for value in residuals))
+            weights = [max(0.0, 1 - (value / (BIWEIGHT * scale)) ** 2) ** 2 for value in residuals]
+
+    def surprise(self, sample: LoadSample) -> float:
+        """Return the effort less what load and mix explain, in log units.
+
+        Beyond the observed loads it is reduced by what the slope there may be wrong by.
+        """
+        expected, slack = self._of_load(sample.load)
+        rest = sample.effort - expected - self._of_mix(sample.mix)
+        return math.copysign(max(0.0, abs(rest) - slack), rest)
+
+    def effect_of_load(self, before: float, after: float) -> float:
+        """Return the change of effort that a change of load explains, in log units.
+
+        Args:
+            before: ln of the work per device-second.
+            after: Likewise.
+        """
+        return self._of_load(after)[0] - self._of_load(before)[0]
+
+    def _of_load(self, load: float) -> tuple[float, float]:
+        """Return f, and what it may be wrong by beyond the observed loads."""
+        if load <= self._low:
+            beyond = self._low - load
+            return self._values[0] - self._slopes[0] * beyond, UNKNOWN_SLOPE * beyond
+        if load >= self._high:
+            beyond = load - self._high
+            return self._values[-1] + self._slopes[-1] * beyond, UNKNOWN_SLOPE * beyond
+        step = (self._high - self._low) / (KNOTS - 1)
+        index = min(KNOTS - 2, int((load - self._low) / step))
+        share = (load - self._knots[index]) / step
+        return (1 - share) * self._values[index] + share * self._values[index + 1], 0.0
+
+    def _of_mix(self, mix: tuple[float, float]) -> float:
+        return sum(
+            coefficient * (value - center)
+            for coefficient, value, center in zip(
+                self._coefficients, mix, self._centers, strict=True
+            )
+        )
+
+    @staticmethod
+    def _noise(values: Sequence[float]) -> float:
+        """Return the variance of the noise, from differences of neighbours in time."""
+        steps = [abs(later - former) for former, later in pairwise(values)]
+        spread = MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
+        return max(LEAST_NOISE, spread) ** 2
+
+    def _fit(
+        self,
+        loads: Sequence[float],
+        values: Sequence[float],
+        weights: Sequence[float],
+        width: float,
+        noise: float,
+    ) -> tuple[array[float], array[float]]:
+        """Return value and slope of f at each knot."""
+        fitted, slopes = array("d"), array("d")
+        prior = noise / SLOPE_ERROR**2
+        for knot in self._knots:
+            total = of_x = of_y = of_xx = of_xy = 0.0
+            for load, value, weight in zip(loads, values, weights, strict=True):
+                distance = abs(load - knot) / (2 * width)
+                if distance >= 1:
+                    continue
+                kernel = weight * (1 - distance**3) ** 3
+                x = load - knot
+                total += kernel
+                of_x += kernel * x
+                of_y += kernel * value
+                of_xx += kernel * x * x
+                of_xy += kernel * x * value
+            if total <= 0:
+                fitted.append(math.nan)
+                slopes.append(SLOPE)
+                continue
+            mean_x, mean_y = of_x / total, of_y / total
+            spread, product = of_xx - total * mean_x**2, of_xy - total * mean_x * mean_y
+            slope = (product + prior * SLOPE) / (max(0.0, spread) + prior)
+            fitted.append(mean_y - slope * mean_x)
+            slopes.append(slope)
+        return _filled(fitted), slopes
+
+    def _ridge(
+        self,
+        samples: Sequence[LoadSample],
+        residuals: Sequence[float],
+        weights: Sequence[float],
+        noise: float,
+    ) -> tuple[float, float]:
+        """Return the coefficients of the mix."""
+        prior = noise / COEFFICIENT_ERROR**2
+        (c0, c1), aa, ab, bb, ay, by = self._centers, prior, 0.0, prior, 0.0, 0.0
+        for sample, residual, weight in zip(samples, residuals, weights, strict=True):
+            a, b = sample.mix[0] - c0, sample.mix[1] - c1
+            aa += weight * a * a
+            ab += weight * a * b
+            bb += weight * b * b
+            ay += weight * a * residual
+            by += weight * b * residual
+        determinant = aa * bb - ab * ab
+        return (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
+
+
+def _filled(values: array[float]) -> array[float]:
+    """Interpolate knots without values between their neighbours."""
+    known = [index for index, value in enumerate(values) if not math.isnan(value)]
+    for left, right in pairwise(known):
+        for index in range(left + 1, right):
+            share = (index - left) / (right - left)
+            values[index] = values[left] + share * (values[right] - values[left])
+    return values

@@ -1,0 +1,140 @@
+"""Detection of changes of production on seeded demand: false drifts and delays.
+
+    python bench/production_drift.py [--seeds 60] [--jobs 2]
+
+Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
+within 6 hours of windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+from costprobe.domain.detection.production_detector import (  # noqa: E402 - the path first
+    ProductionDetector,
+)
+from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
+from demand import DAY_S, START_S, WINDOW_S, DemandRecipe, rows  # noqa: E402 - as above
+
+SERVERS = ("additive", "batching", "always busy")
+EFFICIENCY = ("serving_time", "serving_energy")
+FALSE_GOAL = 0.1
+DELAY_GOAL_H = 6.0
+SHIFTS = (1.1, 1 / 1.1, 1.35)
+
+
+class Found(NamedTuple):
+    """A change that was found: its metric, hours after the start of the history, and size."""
+
+    metric: str
+    hour: float
+    change: float
+
+
+class ServiceResult(NamedTuple):
+    """The changes found in a history, and windows by hour since the start of the change."""
+
+    recipe: DemandRecipe
+    found: list[Found]
+    hours: float
+    delay_h: float
+
+
+def run(recipe: DemandRecipe) -> ServiceResult:
+    """Return what the detectors of a service find in a history."""
+    settings = DetectionConfig()
+    detector = ProductionDetector(settings.serving_detector, settings.serving_window_s)
+    found, windows, delay_h = [], 0, math.inf
+    since_windows = 0
+    for row in rows(recipe):
+        windows += 1
+        time_s = row.time_ns / 1e9 - START_S
+        since_windows += time_s > recipe.slower_from_s
+        for finding in detector.update([row]):
+            found.append(Found(finding.metric, time_s / 3600, finding.change))
+            right = (finding.change > 0) == (recipe.slower > 1)
+            if finding.metric == "serving_time" and time_s > recipe.slower_from_s and right:
+                delay_h = min(delay_h, since_windows * WINDOW_S / 3600)
+    return ServiceResult(recipe, found, windows * WINDOW_S / 3600, delay_h)
+
+
+def recipes(seeds: range) -> list[DemandRecipe]:
+    """Return histories without a change of efficiency, and with one."""
+    made = []
+    for seed in seeds:
+        server, has_tokens = SERVERS[seed % 3], seed % 4 != 3
+        made.append(DemandRecipe(seed, server=server, has_tokens=has_tokens))
+        factor = SHIFTS[seed // 3 % 3]
+        at_s = 8 * DAY_S + (seed * 7919 % (12 * DAY_S))
+        made.append(
+            DemandRecipe(
+                seed + 100_000, 24, server, has_tokens=has_tokens, slower_from_s=at_s, slower=factor
+            )
+        )
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=60)
+    parser.add_argument("--base-seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    with multiprocessing.Pool(options.jobs) as pool:
+        made = recipes(range(options.base_seed, options.base_seed + options.seeds))
+        results = pool.map(run, made, chunksize=1)
+    sys.exit(0 if print_results(results) else 1)
+
+
+def print_results(results: list[ServiceResult]) -> bool:
+    """Print the tables; return whether the goals are met."""
+    print("Without a change of efficiency: events per series and month\n")
+    print("| server | series-months | device time | energy | demand | mix |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    rates = []
+    for server in (*SERVERS, "all"):
+        own = [r for r in results if r.recipe.slower == 1 and server in (r.recipe.server, "all")]
+        months = sum(result.hours for result in own) / 24 / 30 or 1.0
+        counts: dict[str, int] = defaultdict(int)
+        for result in own:
+            for found in result.found:
+                counts[found.metric] += 1
+        cells = " | ".join(
+            f"{counts[metric] / months:.3f}" for metric in (*EFFICIENCY, "demand", "mix")
+        )
+        print(f"| {server} | {months:.0f} | {cells} |")
+        rates.append(sum(counts[metric] for metric in EFFICIENCY) / months / len(EFFICIENCY))
+    print("\nA lasting change of efficiency: hours of windows until it is reported\n")
+    print("| server | change | histories | median | within 6 h | not found |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    late = total = 0
+    for server in SERVERS:
+        for factor in SHIFTS:
+            own = [r for r in results if (r.recipe.server, r.recipe.slower) == (server, factor)]
+            delays = [result.delay_h for result in own]
+            if not delays:
+                continue
+            in_time = sum(delay <= DELAY_GOAL_H for delay in delays)
+            late, total = late + len(delays) - in_time, total + len(delays)
+            print(
+                f"| {server} | {(factor - 1) * 100:+.0f} % | {len(delays)} | {median(delays):.1f}"
+                f" | {in_time / len(delays) * 100:.0f} % | {sum(map(math.isinf, delays))} |"
+            )
+    print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}),")
+    print(f"{total - late} of {total} changes found within {DELAY_GOAL_H:.0f} h")
+    return rates[-1] <= FALSE_GOAL and late == 0
+
+
+if __name__ == "__main__":
+    main()

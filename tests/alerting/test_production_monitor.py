@@ -1,0 +1,166 @@
+"""Changes of production: efficiency, demand and mix of services, on seeded demand."""
+
+import json
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.detection.settings import DetectionConfig
+from fakes.demand import demand
+
+DAY_S = 86_400
+EFFICIENCY = {"serving_time", "serving_energy"}
+
+
+def no_history(*_):
+    return []
+
+
+def events_of(rows, monitor=None, history=no_history):
+    monitor = monitor or DriftMonitor(DetectionConfig(), history)
+    found = []
+    for _, together in groupby(rows, key=lambda row: row.time_ns):
+        found += monitor.update(list(together))
+    return found
+
+
+def hours_after(event, start_s):
+    return (event.time_ns / NS_PER_S - demand.START_S - start_s) / 3600
+
+
+def test_seeded_demand_is_no_drift_of_efficiency():
+    """Weekends, launches, holidays and replicas; the sweep is bench/production_drift.py."""
+    wrong = {}
+    for seed, server in ((1, "batching"), (6, "additive")):
+        events = events_of(demand.rows(demand.DemandRecipe(seed, days=12, server=server)))
+        wrong[seed] = [event.title for event in events if event.metric in EFFICIENCY]
+    assert not any(wrong.values()), wrong
+
+
+def test_lasting_change_of_efficiency_is_found_within_six_hours():
+    late = {}
+    for seed, factor in ((2, 1.1), (3, 1.35)):
+        start_s = 6.4 * DAY_S
+        recipe = demand.DemandRecipe(seed, 7, "additive", slower_from_s=start_s, slower=factor)
+        found = [event for event in events_of(demand.rows(recipe)) if event.metric in EFFICIENCY]
+        times = [event for event in found if event.metric == "serving_time"]
+        if not times or not 0 < hours_after(times[0], start_s) < 6:
+            late[seed] = [event.title for event in found]
+            continue
+        event = times[0]
+        assert event.cause == "efficiency"
+        assert event.severity == "warning"
+        assert event.subject == {"service": "chat"}
+        assert event.change_pct == pytest.approx((factor - 1) * 100, abs=4)
+        assert "is speed" in event.detail
+    assert not late
+
+
+def test_collapse_of_demand_is_reported_as_demand():
+    start_s = 9.5 * DAY_S
+    recipe = demand.DemandRecipe(
+        4, days=10, server="additive", demand_from_s=start_s, demand=0.1, is_quiet=True
+    )
+    (event,) = events_of(demand.rows(recipe))
+    assert (event.metric, event.cause, event.severity) == ("demand", "demand", "warning")
+    assert 2 < hours_after(event, start_s) < 5
+    assert "traffic 9" in event.detail
+    assert "% per token is idle time" in event.detail
+
+
+def test_unchanged_probe_is_stated_as_control():
+    start_s = 6.4 * DAY_S
+    recipe = demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.35)
+    asked = []
+
+    def history(measurement, device, probe, span_ns, limit):
+        asked.append((measurement, device, probe))
+        return [Point("probe", {}, {"throughput_per_s": 100.0}, span_ns[0] + 1)]
+
+    monitor = DriftMonitor(DetectionConfig(), history)
+    tags = {"device": "gpu0", "probe": "encoder"}
+    monitor.update([Point("probe", tags, {"latency_p50_ms": 10.0}, demand.START_S * NS_PER_S)])
+    event = events_of(demand.rows(recipe), monitor)[0]
+    assert set(asked) == {("probe", "gpu0", "encoder")}
+    assert "probe unchanged" in event.detail
+    assert "the device itself is as before" in event.detail
+
+
+def test_state_survives_a_restart():
+    start_s = 6.4 * DAY_S
+    rows = list(demand.rows(demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.1)))
+    whole = [event.metric for event in events_of(rows)]
+    monitor = DriftMonitor(DetectionConfig(), no_history)
+    middle = len(rows) * 6 // 7
+    before = events_of(rows[:middle], monitor)
+    documents = json.loads(json.dumps(monitor.documents()))
+    other = DriftMonitor(DetectionConfig(), no_history)
+    assert other.restore(documents.values()) == []
+    assert other.services() == {"chat"}
+    # The rows of the last hour are read again.
+    after = events_of(rows[middle - 12 :], other)
+    assert [event.metric for event in before + after] == whole
+    assert "production chat" in documents
+
+
+def test_damaged_state_and_other_settings_start_again():
+    rows = list(demand.rows(demand.DemandRecipe(2, days=2, is_quiet=True)))
+    monitor = DriftMonitor(DetectionConfig(), no_history)
+    events_of(rows, monitor)
+    (document,) = monitor.documents().values()
+    damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
+    other = DriftMonitor(DetectionConfig(), no_history)
+    assert "is damaged" in other.restore([damaged])[0]
+    assert other.services() == set()
+    longer = DriftMonitor(DetectionConfig(serving_window="1h"), no_history)
+    assert longer.restore([document]) == []
+    assert longer.services() == set()
+
+
+def test_windows_without_coverage_or_traffic_are_not_judged():
+    start_s = 6.4 * DAY_S
+    rows = demand.rows(demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.35))
+    kept = []
+    for row in rows:
+        is_after = row.time_ns / NS_PER_S > demand.START_S + start_s
+        # Half of the windows have no cost, and the others few requests.
+        if is_after and row.time_ns // (300 * NS_PER_S) % 2:
+            continue
+        kept.append(row)
+    assert not [event for event in events_of(kept) if event.metric in EFFICIENCY]
+
+
+def test_models_with_device_time_of_their_own_are_monitored():
+    start_s = 3.4 * DAY_S
+
+    def rows():
+        slower = demand.DemandRecipe(2, days=4, slower_from_s=start_s, slower=1.35, is_quiet=True)
+        same = replace(slower, slower=1.0)
+        for one, other in zip(demand.rows(slower), demand.rows(same), strict=False):
+            if one.time_ns != other.time_ns:
+                continue
+            yield Point("cost", one.tags, add(one.fields, other.fields), one.time_ns)
+            for model, row in (("small", one), ("large", other)):
+                tags = {**row.tags, "served_model": model}
+                yield Point("cost", tags, {**row.fields, "model_split": "time"}, row.time_ns)
+
+    def add(one, other):
+        return {
+            name: value if name == "window_s" else value + other[name]
+            for name, value in one.items()
+        }
+
+    named = [
+        event.subject.get("served_model", "")
+        for event in events_of(rows())
+        if event.metric == "serving_time"
+    ]
+    assert "small" in named
+    assert "large" not in named
+
+
+def test_disabled_detection_reports_nothing():
+    rows = demand.rows(demand.DemandRecipe(2, days=7, slower_from_s=6 * DAY_S, slower=1.35))
+    assert events_of(rows, DriftMonitor(DetectionConfig(enabled=False), no_history)) == []
