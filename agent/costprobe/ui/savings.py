@@ -56,6 +56,7 @@ def scaling_words(scaling: Scaling) -> str:
 def document(answer: Answer) -> dict[str, Any]:
     """Return an answer as JSON; amounts that are summed are exact text."""
     workload = answer.workload
+    unit = workload.unit if workload.hours else None
     return {
         "workload": workload.name,
         "devices": list(workload.devices),
@@ -64,10 +65,10 @@ def document(answer: Answer) -> dict[str, Any]:
         "load_origin": workload.origin,
         "busy_devices": workload.mean if workload.hours else None,
         "busy_devices_max": workload.peak if workload.hours else None,
-        "load_unit": None if workload.unit is None else workload.unit.name,
-        "units_per_h": None if workload.unit is None else workload.units_per_h,
-        "units_max_per_s": None if workload.unit is None else workload.units_max_per_s,
-        "units_per_device_s": None if workload.unit is None else workload.unit.per_device_s,
+        "load_unit": None if unit is None else unit.name,
+        "units_per_h": None if unit is None else workload.units_per_h,
+        "units_max_per_s": None if unit is None else workload.units_max_per_s,
+        "units_per_device_s": None if unit is None else unit.per_device_s,
         "row_s": workload.row_s or None,
         "load_h": len(workload.hours),
         "coverage": workload.coverage if workload.span_hours else None,
