@@ -21,9 +21,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.domain.detection.production_detector import (  # noqa: E402 - the path first
-    ProductionDetector,
-)
+from costprobe.domain.alerting.drift_monitor import DriftMonitor  # noqa: E402 - the path first
 from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
 from demand import DAY_S, START_S, WINDOW_S, DemandRecipe, rows  # noqa: E402 - as above
 
@@ -35,11 +33,11 @@ SHIFTS = (1.1, 1 / 1.1, 1.35)
 
 
 class Found(NamedTuple):
-    """A change that was found: its metric, hours after the start of the history, and size."""
+    """An event: its metric, hours after the start of the history, and size in percent."""
 
     metric: str
     hour: float
-    change: float
+    change_pct: float
 
 
 class ServiceResult(NamedTuple):
@@ -53,18 +51,18 @@ class ServiceResult(NamedTuple):
 
 def run(recipe: DemandRecipe) -> ServiceResult:
     """Return what the detectors of a service find in a history."""
-    settings = DetectionConfig()
-    detector = ProductionDetector(settings.serving_detector, settings.serving_window_s)
+    monitor = DriftMonitor(DetectionConfig(), lambda *_: [])
     found, windows, delay_h = [], 0, math.inf
     since_windows = 0
     for row in rows(recipe):
         windows += 1
         time_s = row.time_ns / 1e9 - START_S
         since_windows += time_s > recipe.slower_from_s
-        for finding in detector.update([row]):
-            found.append(Found(finding.metric, time_s / 3600, finding.change))
-            right = (finding.change > 0) == (recipe.slower > 1)
-            if finding.metric == "serving_time" and time_s > recipe.slower_from_s and right:
+        for event in monitor.update([row]):
+            change_pct = event.change_pct or 0.0
+            found.append(Found(event.metric, time_s / 3600, change_pct))
+            right = (change_pct > 0) == (recipe.slower > 1)
+            if event.metric == "serving_time" and time_s > recipe.slower_from_s and right:
                 delay_h = min(delay_h, since_windows * WINDOW_S / 3600)
     return ServiceResult(recipe, found, windows * WINDOW_S / 3600, delay_h)
 

@@ -26,8 +26,10 @@ from costprobe.domain.detection.settings import DetectionConfig, ServingMetric
 PRODUCTION_PREFIX = "production "
 # A shift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
-# A shift of demand or mix below this has reverted, in log units.
-REVERTED = 0.1
+# Smallest shift of demand or mix, in log units.
+LEAST_DEPARTURE = 0.1
+# A shift that the detector finds may be estimated to be smaller by this share of the smallest one.
+SHIFT_SHARE = 0.8
 # Divisions among models by which a model has a device time of its own.
 OWN_TIME = ("time", "executions")
 # Runs of a probe in each period that its control is the median of.
@@ -40,9 +42,10 @@ Probes = Callable[[], Collection[tuple[str, str]]]
 
 @dataclass(slots=True)
 class _Shift:
-    """The shift of one monitored series since its last settled level, in log units."""
+    """The shift of one monitored series since its last settled level, and as reported, in log units."""
 
     log_shift: float = 0.0
+    reported: float = 0.0
     reported_ns: int = 0
 
 
@@ -126,7 +129,7 @@ class ProductionMonitor:
                 "window_s": self._settings.serving_window_s,
                 "state": monitored.detector.document(),
                 "shifts": {
-                    metric: [shift.log_shift, shift.reported_ns]
+                    metric: [shift.log_shift, shift.reported, shift.reported_ns]
                     for metric, shift in monitored.shifts.items()
                 },
             }
@@ -148,8 +151,10 @@ class ProductionMonitor:
                     continue
                 monitored = self._monitored()
                 monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported_ns) in document["shifts"].items():
-                    monitored.shifts[metric] = _Shift(float(log_shift), int(reported_ns))
+                for metric, (log_shift, reported, reported_ns) in document["shifts"].items():
+                    monitored.shifts[metric] = _Shift(
+                        float(log_shift), float(reported), int(reported_ns)
+                    )
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 problems.append(
                     f"the state of a service's detector is damaged ({error}); it is trained again"
@@ -167,8 +172,9 @@ class ProductionMonitor:
         if monitored is None:
             monitored = self._services[key] = self._monitored()
         return [
-            self._event(key, monitored, finding, probes)
+            event
             for finding in monitored.detector.update(rows)
+            if (event := self._event(key, monitored, finding, probes)) is not None
         ]
 
     def _event(
@@ -177,20 +183,24 @@ class ProductionMonitor:
         monitored: _Monitored,
         finding: ProductionFinding,
         probes: Probes,
-    ) -> Event:
-        """Return the event of a shift, or of its reversal."""
+    ) -> Event | None:
+        """Return the event of a shift or of its reversal; None for one that changes a known shift little."""
         time_ns = round(finding.time_s * NS_PER_S)
         shift = monitored.shifts.setdefault(finding.metric, _Shift())
         if time_ns - shift.reported_ns > SETTLED_NS:
             shift.log_shift = 0.0
+            shift.reported = 0.0
+        before = shift.reported
         shift.log_shift += finding.change
-        shift.reported_ns = time_ns
         is_efficiency = finding.metric in monitored.detector.efforts
-        least = self._settings.serving_effect / 2 if is_efficiency else REVERTED
-        if abs(shift.log_shift) < least:
+        least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
+        if before and abs(shift.log_shift) < least / 2:
             event = reversal_event(key, finding, shift.log_shift)
-            shift.log_shift = 0.0
+            shift.log_shift = shift.reported = 0.0
             return event
+        if abs(shift.log_shift - before) < max(least * SHIFT_SHARE, abs(before) / 3):
+            return None
+        shift.reported, shift.reported_ns = shift.log_shift, time_ns
         periods = monitored.detector.periods(finding.since_s, finding.time_s)
         change = None if periods is None else self._change(monitored.detector, periods, probes)
         return production_event(key, finding, shift.log_shift, change)

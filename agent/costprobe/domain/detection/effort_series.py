@@ -24,9 +24,11 @@ class EffortSeries:
 
     Args:
         settings: Sensitivity of the detector.
+        slope: Expected change of ln effort with ln load.
     """
 
-    def __init__(self, settings: DetectorSettings) -> None:
+    def __init__(self, settings: DetectorSettings, slope: float) -> None:
+        self._slope = slope
         self.detector = Detector(settings)
         self.model: LoadModel | None = None
         self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
@@ -97,7 +99,7 @@ class EffortSeries:
         self._since_fit = int(document["since_fit"])
 
     def _fit(self) -> None:
-        self.model = LoadModel(self._samples)
+        self.model = LoadModel(self._samples, self._slope)
         self._since_fit = 0
 
     def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:

@@ -23,18 +23,19 @@ KNOTS = 13
 # Width of the regression: a share of the range of loads, and the least one in log units.
 WIDTH_SHARE = 0.2
 LEAST_WIDTH = 0.12
-# Expected slope of f and its standard deviation: between 0 (no batching) and -1 (a device that is busy
-# whatever the load).
-SLOPE, SLOPE_ERROR = -0.3, 0.4
+# Standard deviation of the expected slope of f, which is between 0 (an additive server) and -1 (a device
+# that is busy, or draws power, whatever the load).
+SLOPE_ERROR = 0.4
 COEFFICIENT_ERROR = 0.5
+# Loads that differ by less show no slope: counts are in the load and in the effort per count, so that
+# their noise has a slope of -1.
+LOAD_NOISE = 0.05
 LEAST_NOISE = 0.005
 ROUNDS = 3
 BIWEIGHT = 4.7
 MAD_TO_SIGMA = 1.4826
 # Part of the distance to the observed loads that the extrapolation may be wrong by.
-UNKNOWN_SLOPE = 0.4
-# Loads this far apart are the same.
-SAME_LOAD = 0.05
+UNKNOWN_SLOPE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,11 @@ class LoadModel:
 
     Args:
         samples: History at one level of efficiency; at least one.
+        slope: Expected slope of f.
     """
 
-    def __init__(self, samples: Sequence[LoadSample]) -> None:
+    def __init__(self, samples: Sequence[LoadSample], slope: float) -> None:
+        self._slope = slope
         loads = [sample.load for sample in samples]
         self._low, self._high = min(loads), max(loads)
         self._centers = tuple(median(sample.mix[index] for sample in samples) for index in (0, 1))
@@ -155,11 +158,12 @@ class LoadModel:
                 of_xy += kernel * x * value
             if total <= 0:
                 fitted.append(math.nan)
-                slopes.append(SLOPE)
+                slopes.append(self._slope)
                 continue
             mean_x, mean_y = of_x / total, of_y / total
             spread, product = of_xx - total * mean_x**2, of_xy - total * mean_x * mean_y
-            slope = (product + prior * SLOPE) / (max(0.0, spread) + prior)
+            shrinkage = prior + total * LOAD_NOISE**2
+            slope = (product + shrinkage * self._slope) / (max(0.0, spread) + shrinkage)
             fitted.append(mean_y - slope * mean_x)
             slopes.append(slope)
         return _filled(fitted), slopes

@@ -41,12 +41,15 @@ from costprobe.domain.detection.weekly_profile import DAY_S, Tolerance, WeeklyPr
 MAX_BLOCKS = 8 * 48
 # Kinds of tokens of models with a weight; further ones do not count.
 MAX_KINDS = 500
+# Expected change of the logarithm of device time and of energy per work with that of the load: batches,
+# and idle power.
+TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
 # An idle block counts as this share of the mean work of a block.
 LEAST_WORK = 0.02
 WORK_GAIN = 0.02
-# A demand of less than 60 % for more than a holiday, or of less than 20 % for three hours; a mix by 35 %
-# for half a day.
-DEMAND = Tolerance(effect=0.15, hours=28.0, collapse=math.log(5))
+# A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
+# hours; a mix that is heavier by a third for half a day.
+DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
 MIX = Tolerance(effect=0.15, hours=6.0)
 
 
@@ -97,8 +100,8 @@ class ProductionDetector:
     def __init__(self, settings: DetectorSettings, block_s: float) -> None:
         self._builder = BlockBuilder(block_s)
         self.efforts: dict[ServingMetric, EffortSeries] = {
-            "serving_time": EffortSeries(settings),
-            "serving_energy": EffortSeries(settings),
+            "serving_time": EffortSeries(settings, TIME_SLOPE),
+            "serving_energy": EffortSeries(settings, ENERGY_SLOPE),
         }
         self._profiles: dict[ServingMetric, WeeklyProfile] = {
             "demand": WeeklyProfile(DEMAND),

@@ -24,8 +24,8 @@ MOST_MOVE = 0.5
 # Departures are judged after a week.
 LEARNED_S = 7 * DAY_S
 MOST_HOUR = 0.5
-# The level follows growth with this time constant.
-LEVEL_HOURS = 168.0
+# The level follows growth with this time constant, as long as the departure is tolerated.
+LEVEL_HOURS = 100.0
 # A departure is as large as it was in the last hours.
 RECENT_HOURS = 6.0
 
@@ -94,7 +94,8 @@ class WeeklyProfile:
         if expected is not None and time_s - self._started_s >= LEARNED_S:
             departure = x - self._offset - expected
             found = self._judge(time_s, departure, hours)
-            self._offset += hours / LEVEL_HOURS * max(-MOST_HOUR, min(MOST_HOUR, departure))
+            if abs(departure) < self._tolerance.effect:
+                self._offset += hours / LEVEL_HOURS * departure
         if found is not None:
             self._offset += found.change
             self._arms = [[0.0] * 4, [0.0] * 4]
