@@ -119,6 +119,27 @@ CASES = [
         "cause: cooling 82 % (70 to 95 %): temperature 64 → 86 °C. No action is needed",
     ),
     (
+        replace(
+            CHANGE,
+            split="",
+            explanation=Explanation(
+                "cooling",
+                (
+                    replace(COOLING, share=Share(1.3, 1.1, 1.5)),
+                    replace(
+                        UPDATE, share=Share(-0.3, -0.5, -0.1), coincides=True, method="remainder"
+                    ),
+                ),
+            ),
+        ),
+        None,
+        (
+            "cause: cooling 130 % (110 to 150 %): temperature 64 → 86 °C; software -30 % (-50 to -10 %):"
+            " driver 550 → 560 (coincides, effect not measurable separately)"
+            f" (one counteracts, so that others exceed 100 %). {FAN}"
+        ),
+    ),
+    (
         replace(CHANGE, split="", action="add a replica"),
         None,
         (

@@ -159,3 +159,20 @@ def test_energy_of_a_hotter_device_is_leakage():
     found = explained(before, after, metric="energy", sign=0)
     assert found.name == "temperature"
     assert found.causes[0].energy_effect == pytest.approx(0.03, abs=0.02)
+
+
+def test_counteracting_cause_has_a_negative_share():
+    """Requests are twice as long, and the new model makes up for most of it."""
+    request = {"ttft_mean_ms": 40.0, "tpot_mean_ms": 10.0, "tokens_out": 100.0, "tokens_in": 500.0}
+    longer = {**request, "tokens_out": 200.0}
+    after = runs(12, 60, 1.2, fingerprint="g", **longer)
+    found = explained(runs(60, **request), after, software_event(60, model="3f"))
+    assert shares(found)["prompt lengths"] > 2
+    assert shares(found)["software: model"] < -1
+    assert found.explained.mean == pytest.approx(1, abs=0.1)
+
+
+def test_throttling_that_the_readings_of_the_clock_missed_has_its_effect():
+    after = runs(12, 60, 1.15, throttled_power_pct=40.0)
+    found = explained(runs(60), after)
+    assert shares(found) == {"power limit": pytest.approx(1, abs=0.1)}

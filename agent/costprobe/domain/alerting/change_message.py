@@ -8,7 +8,7 @@ from typing import Final
 
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.detection.causes import Cause, Explanation, Share, action_of
+from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, Share, action_of
 
 # Further candidates are counted only.
 MAX_CAUSES: Final = 4
@@ -145,30 +145,40 @@ def _reason(change: ChangeFacts) -> str:
 
 
 def _causes_text(explanation: Explanation) -> str:
-    """Return the causes with their shares, the largest first."""
+    """Return the causes with their shares, the largest first; of an unknown cause all candidates."""
     listed = [
         cause
         for cause in explanation.causes
-        if cause.share is None or cause.share.mean >= LEAST_SHARE
+        if explanation.name == UNKNOWN
+        or cause.share is None
+        or abs(cause.share.mean) >= LEAST_SHARE
     ]
     if not listed:
         return "cause: unknown, no other monitored signal changed"
-    texts = [_cause_text(cause) for cause in listed[:MAX_CAUSES]]
+    is_alone = len(listed) == 1
+    texts = [_cause_text(cause, is_alone=is_alone) for cause in listed[:MAX_CAUSES]]
     if len(listed) > MAX_CAUSES:
         texts.append(f"{len(listed) - MAX_CAUSES} more")
     named = "; ".join(texts)
-    if explanation.name != "unknown":
+    if any(cause.share is not None and cause.share.mean < 0 for cause in listed):
+        named += " (one counteracts, so that others exceed 100 %)"
+    if explanation.name != UNKNOWN:
         return f"cause: {named}"
     explained = explanation.explained
     known = "" if explained is None else f", {_share_text(explained)} explained"
     return f"cause: unknown{known}; candidates: {named}"
 
 
-def _cause_text(cause: Cause) -> str:
+def _cause_text(cause: Cause, *, is_alone: bool) -> str:
     share = "" if cause.share is None else f" {_share_text(cause.share)}"
     # The text of an update has its versions: "driver 550.54 → 560.35".
     name = cause.name.partition(":")[0] if cause.text else cause.name
-    return f"{name}{share}: {cause.text}" if cause.text else f"{name}{share}"
+    text = f"{name}{share}: {cause.text}" if cause.text else f"{name}{share}"
+    if cause.method != "remainder" or is_alone:
+        return text
+    # Its share is what the other causes leave.
+    coincides = "coincides, " if cause.coincides else ""
+    return f"{text} ({coincides}effect not measurable separately)"
 
 
 def _share_text(share: Share) -> str:

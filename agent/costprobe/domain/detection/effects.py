@@ -53,7 +53,8 @@ TIME_OF_CONTENTION: Effect = (
     Component(0.25, 0.6, 0.25),
 )
 POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
-# Time over throttled share of the time, where the clock is unknown.
+# Time over throttled share of the time, where the clock is unknown or hardly fell.
+LEAST_CLOCK_OF_THROTTLING = 0.1
 TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
 # Time per inference over 1/batch: the fixed part of a pass.
 TIME_OF_BATCH: Effect = (
@@ -141,11 +142,12 @@ def _early(effect: Effect) -> Effect:
 def _of_clock(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     slower = levels.log_fall("sm_clock_mhz")
     hotter_c = levels.rise("temp_c") or 0.0
-    if slower is None:
-        throttled = levels.rise("throttled_thermal_pct"), levels.rise("throttled_power_pct")
-        share = sum(abs(pct or 0.0) for pct in throttled) / 100
-        time = scaled(TIME_OF_THROTTLING, share * chain_share)
-        return ExpectedEffect(time, UNMEASURED_POWER, "physics") if share else None
+    counters = ("throttled_thermal_pct", "throttled_power_pct")
+    throttled = sum(levels.rise(counter) or 0.0 for counter in counters) / 100
+    if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
+        # A few readings of the clock may miss what the counters of the driver do not.
+        time = scaled(TIME_OF_THROTTLING, throttled * chain_share)
+        return ExpectedEffect(time, UNMEASURED_POWER, "physics") if throttled else None
     # Power that follows the clock shows that its variation is real, also where time hardly does.
     is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
     slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
