@@ -14,6 +14,7 @@ from costprobe.app.measuring.cold_starts import measured_starts
 from costprobe.domain.costing.probe.cold_start import ModelStart
 from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder, read_bytes
 from fakes.command import called
+from fakes.documents import checked
 from fakes.probe_requests import probe_request
 from fakes.scenes import WORKER
 
@@ -139,14 +140,18 @@ def test_command_prints_and_stores_each_start(tmp_path):
     shown = called(config, "probe", "ranker", "--cold-start", "--runs", "2", "--device", "cpu")
     assert "ranker on cpu" in shown.stdout
     assert shown.stdout.count("2.000 ±0.000") == 2
+    words = ("--cold-start", "--runs", "2", "--device", "cpu", "--json")
+    document = checked("probe", called(config, "probe", "ranker", *words).stdout)
+    assert (document["warm"]["runs"], document["warm"]["load_s"]) == (2, 2.0)
     rows = [
         line
         for line in called(config, "export", "--since", "1h").stdout.splitlines()
         if line.startswith("cold_start,")
     ]
-    assert [("cache=cold" in row, "team=search" in row) for row in sorted(rows)] == [
-        (True, True), (True, True), (False, True), (False, True),
-    ]  # fmt: skip
+    assert sorted(("cache=cold" in row, "team=search" in row) for row in rows) == [
+        *[(False, True)] * 4,
+        *[(True, True)] * 4,
+    ]
     for words, error in (
         (("chat", "--cold-start"), "set cold_start in [[service]]"),
         (("ranker", "--cold-start", "--sweep"), "remove one"),

@@ -74,7 +74,7 @@ def _scaled_choices(
         return
     fewest = least_devices(fit, placement.needed, count, start)
     lowest = 0 if idle_share(fit) else 1
-    leasts = {lowest} if fewest is None else {lowest, max(lowest, fewest.least)}
+    leasts = {lowest, max(lowest, fewest)}
     for least in sorted(leasts - {count}):
         scaling = replayed(workload.hours, placement.needed, least, start)
         for price in prices:

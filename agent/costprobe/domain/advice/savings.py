@@ -237,8 +237,7 @@ def _devices_min(placement: Placement, fit: Mapping[int, HourLoad]) -> int | Non
     start = placement.cold_start
     if start is None or not is_known_by_minute(fit):
         return None
-    found = least_devices(fit, placement.needed, placement.held, start)
-    return placement.held if found is None else found.least
+    return least_devices(fit, placement.needed, placement.held, start)
 
 
 def _start_needed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -138,23 +139,22 @@ def replayed(
 
 def least_devices(
     hours: Mapping[int, HourLoad], needed: Callable[[float], int], most: int, start: ColdStart
-) -> Scaling | None:
-    """Return the replay with the fewest devices never released so that few requests wait.
+) -> int:
+    """Return the fewest devices that must never be released so that few requests wait for a start.
 
     Args:
         hours: By hour number, each known by minute.
         needed: Returns the devices for a load.
-        most: Devices that carry every load.
+        most: Devices that carry every load; with so many none waits.
         start: Start of a device.
-
-    Returns:
-        None if all of them must never be released.
     """
-    for least in range(most):
-        found = replayed(hours, needed, least, start)
-        if found.over(hours).waiting_share <= WAITING_SHARE_MAX:
-            return found
-    return None
+
+    def is_enough(least: int) -> bool:
+        scaling = replayed(hours, needed, least, start)
+        return scaling.over(hours).waiting_share <= WAITING_SHARE_MAX
+
+    # The more devices stay, the fewer starts there are.
+    return bisect_left(range(most), x=True, key=is_enough)
 
 
 def is_known_by_minute(hours: Mapping[int, HourLoad]) -> bool:

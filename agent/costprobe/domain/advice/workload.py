@@ -171,6 +171,7 @@ def measured_load(
         unit: Unit of the work of the only service; None for utilization alone.
         idle_pct: Mean utilization in percent below which an hour is idle.
     """
+    has_rows = bool(services) and all(service.hours for service in services)
     shared = set.intersection(*({*device.known_hours} for device in devices))
     load = {}
     for number in sorted(shared):
@@ -184,7 +185,7 @@ def measured_load(
             for minute in range(MINUTES)
         ]
         mean = math.fsum(known) / _PCT
-        served = [service.hours[number] for service in services if number in service.hours]
+        served = [service.hours.get(number, ServedHour()) for service in services]
         units = served[0].counts[unit.name] if unit is not None and served else ()
         if unit is not None and units and served[0].is_known:
             most = _MINUTE_S * unit.per_device_s
@@ -199,9 +200,7 @@ def measured_load(
             is_idle=max(known) < idle_pct and not has_requests,
             units=math.fsum(units),
             units_max_per_s=max(units, default=0.0) / _MINUTE_S,
-            minutes=_minutes(hours, served, busy, idle_pct)
-            if services and len(served) == len(services)
-            else None,
+            minutes=_minutes(hours, served, busy, idle_pct) if has_rows else None,
         )
     return load
 
