@@ -49,6 +49,7 @@ bench-own: dev
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py
+	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/token_split.py
 
 # As root: the service, its user and its sandbox. PURGE=--purge also deletes configuration and store.

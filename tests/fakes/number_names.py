@@ -7,7 +7,7 @@ from costprobe.core.schema import SCHEMA
 FIELDS = {name for measurement in SCHEMA.values() for name in measurement.fields}
 UNITS = re.compile(
     r"_(ns|ms|s|h|j|w|g|c|mhz|bytes|pct|share|coverage|ratio|points(_total)?|samples|rel_err"
-    r"|per_(s|h|kwh|month))$"
+    r"|d|per_(s|h|d|kwh|month))$"
 )
 # Values of a table that is named by a field: `latency_p50_ms.value`.
 SUMMARY = {"value", "iqr", "samples"}
@@ -18,7 +18,8 @@ DECLARED = {
     "intensities", "late", "left_out", "malformed_lines", "more_changes", "pending_steps", "notifiers",
     "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs",
     "sent", "series", "skipped_for_budget", "skipped_for_neighbour", "symptoms_left_out", "unkillable",
-    "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "base_devices", "devices_max", "devices_min",
+    "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "usable_devices", "base_devices", "devices_max",
+    "devices_min",
     "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
     "acked_seq", "batch", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",

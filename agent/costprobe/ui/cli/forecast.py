@@ -1,4 +1,4 @@
-"""`costprobe forecast`: spend and forecast of each budget."""
+"""`costprobe forecast`: spend and forecast of each budget, or the growth of load."""
 
 from __future__ import annotations
 
@@ -16,19 +16,29 @@ from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
+from costprobe.domain.advice.daily_load import day_of
+from costprobe.domain.advice.growth import growth
 from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import SpendBook
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.growth_history import service_counts
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.savings_history import history_of
+from costprobe.ui.cli.support.timespan import Timespan
+from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
 MAX_PLOTS = 8
+DAY_S = 86_400
+MAX_HORIZON_DAYS = 365
+# Load of a longer time ago says little of the trend.
+HISTORY_DAYS = 365
 _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXCEEDED", "note"))
 
 
@@ -37,6 +47,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
     examples=(
         "costprobe forecast  # all budgets",
         "costprobe forecast gpus --method robust  # one budget, without a seasonal model",
+        "costprobe forecast --horizon 90d  # growth of load, its cost, and when capacity ends",
     ),
 )
 @click.argument("names", nargs=-1, shell_complete=BUDGETS)
@@ -47,14 +58,34 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
     show_default=True,
     help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
 )
+@click.option(
+    "--horizon",
+    "horizon_s",
+    type=Timespan(),
+    help="Forecast the load of services and devices for this time instead, up to 365d.",
+)
 @click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
-    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
+    config: str | None,
+    *,
+    names: Sequence[str],
+    method: str,
+    horizon_s: float | None,
+    plot: bool,
+    as_json: bool,
 ) -> None:
-    """Show spend and forecast of each budget for its period."""
+    """Show spend and forecast of each budget for its period.
+
+    With --horizon show the growth of the load of each service, and of each device without one: a
+    damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000 more requests,
+    and the date when capacity ends.
+    """
     settings = LoadedConfig(config)
+    if horizon_s is not None:
+        _show_growth(settings, names, horizon_s, as_json=as_json)
+        return
     budgets = _wanted(settings.config.budget, names)
     with reader_of(settings) as reader:
         try:
@@ -70,6 +101,35 @@ def command(
         echo_lines(_remarks(document), _PAINTED)
     for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
         echo_coloured(_plot(status, book).split("\n"))
+
+
+def _show_growth(
+    settings: LoadedConfig, names: Sequence[str], horizon_s: float, *, as_json: bool
+) -> None:
+    horizon_days = round(horizon_s / DAY_S)
+    if not 1 <= horizon_days <= MAX_HORIZON_DAYS:
+        raise bad_input(f"--horizon: write a time from 1d to {MAX_HORIZON_DAYS}d, such as 90d")
+    now_ns = time.time_ns()
+    since_ns = now_ns - HISTORY_DAYS * DAY_S * NS_PER_S
+    with reader_of(settings) as reader:
+        history = history_of(settings, reader, since_ns)
+        counts = service_counts(reader, since_ns, now_ns)
+    found = growth(history, counts, now_ns, horizon_days)
+    known = {name for one in found for name in ([one.service] if one.service else one.devices)}
+    for name in names:
+        if name not in known:
+            raise bad_input(
+                f"unknown service or device {name!r}; write one of {', '.join(sorted(known))}"
+            )
+    if names:
+        found = [one for one in found if one.service in names or set(one.devices) & set(names)]
+    if not found:
+        raise click.ClickException("no load is stored; is the daemon running?")
+    if as_json:
+        first = day_of(now_ns // NS_PER_S, history.zone)
+        echo(json.dumps([growth_document(one, first) for one in found]))
+    else:
+        echo_lines(growth_lines(found, horizon_days))
 
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from costprobe.domain.costing.budgets.periods import HOUR_NS, local_time
+from costprobe.domain.costing.quantiles import student_quantile
 
 INTERVAL = 0.8
 MIN_HOURS = 6
@@ -46,7 +47,6 @@ MAX_CORRELATION = 0.9
 _MAD_TO_SIGMA = 1.4826
 _DECILES_TO_SIGMA = 2.563
 _MIN_FOR_DECILES = 20
-_Z = statistics.NormalDist().inv_cdf((1 + INTERVAL) / 2)
 
 
 class HourRate(NamedTuple):
@@ -223,7 +223,7 @@ def _spread(differences: Sequence[float], hours: float) -> float:
     count = hours / length
     variance = _sum_variance(count, correlation)
     variance += count**2 * (1 + correlation) / ((1 - correlation) * len(blocks))
-    return _student(len(blocks) - 1) * scale * math.sqrt(variance)
+    return student_quantile((1 + INTERVAL) / 2, len(blocks) - 1) * scale * math.sqrt(variance)
 
 
 def _sum_variance(count: float, correlation: float) -> float:
@@ -255,12 +255,3 @@ def _correlation(values: Sequence[float]) -> float:
     # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
     correlation += (1 + 3 * correlation) / len(values)
     return min(MAX_CORRELATION, max(0.0, correlation))
-
-
-def _student(degrees: int) -> float:
-    """Return the quantile of Student's distribution for the interval."""
-    z, n = _Z, max(1, degrees)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / n + second / n**2 + third / n**3

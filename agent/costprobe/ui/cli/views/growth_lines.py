@@ -1,0 +1,165 @@
+"""The growth of load as JSON and as readable lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from costprobe.core.money_text import money
+from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
+from costprobe.domain.advice.growth import CapacityEnd, Growth
+from costprobe.domain.advice.growth_cost import MarginalCost, Money
+from costprobe.domain.advice.supply import HEADROOM
+
+WHOLE_FROM = 1000
+
+
+def growth_document(found: Growth, first: date) -> dict[str, Any]:
+    """Return the growth of a service or device as JSON.
+
+    Args:
+        found: The growth.
+        first: First day of the forecast.
+    """
+    capacity, cost, marginal = found.capacity, found.money, found.marginal
+    return {
+        "workload": found.name,
+        "service": found.service or None,
+        "devices": list(found.devices),
+        "unit": found.unit,
+        "history_d": found.history_days,
+        "load_per_d": _week(found.load),
+        "days": [
+            {"day": (first + timedelta(ahead)).isoformat(), "load_per_d": _span(day)}
+            for ahead, day in enumerate(found.load.days if found.load else ())
+        ],
+        "busy_devices_max": _week(found.peak),
+        "usable_devices": capacity and capacity.usable_devices,
+        "capacity_end": None
+        if capacity is None
+        else {
+            "expected": _day(capacity.expected),
+            "earliest": _day(capacity.earliest),
+            "latest": _day(capacity.latest),
+        },
+        "currency": cost and cost.currency,
+        "cost_per_month": None if cost is None else {"value": cost.now, **_span(cost.then)},
+        "devices_needed": None if cost is None else _span(cost.devices_then),
+        "next_device_cost_per_month": cost and cost.next_device,
+        "per_thousand": None
+        if marginal is None
+        else {
+            "energy_j": marginal.energy_j,
+            "cost_energy": marginal.electricity,
+            "cost_hardware": marginal.device,
+        },
+        "needs": list(found.needs),
+        "notes": list(found.notes),
+    }
+
+
+def _week(forecast: LoadForecast | None) -> dict[str, float] | None:
+    return None if forecast is None else {"value": forecast.now, **_span(forecast.then)}
+
+
+def _span(day: DayForecast) -> dict[str, float]:
+    return {"forecast": day.expected, "forecast_low": day.low, "forecast_high": day.high}
+
+
+def _day(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+def growth_lines(found: Sequence[Growth], horizon_days: int) -> Iterator[str]:
+    """Yield the growth of services and devices as a table, and a paragraph for each."""
+    heads = ("workload", "load a day", f"in {horizon_days} d", "80 % interval", "capacity ends")
+    rows = [heads, *(_row(one, horizon_days) for one in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        first, *others = cells
+        yield "  ".join(
+            [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        ).rstrip()
+    for one in found:
+        yield ""
+        yield one.name
+        yield from (f"  {line}" for line in _details(one, horizon_days))
+
+
+def _row(found: Growth, horizon_days: int) -> tuple[str, ...]:
+    if found.load is None:
+        figures = ["-", "-", "-"]
+    else:
+        then = found.load.then
+        figures = [
+            f"{_amount(found.load.now)} {found.unit}",
+            _amount(then.expected),
+            f"{_amount(then.low)} to {_amount(then.high)}",
+        ]
+    end = "not measured" if found.capacity is None else _end(found.capacity.expected, horizon_days)
+    return (found.name, *figures, end)
+
+
+def _amount(value: float) -> str:
+    """Return four significant digits; a larger number with all of its whole digits."""
+    return f"{value:,.0f}" if value >= WHOLE_FROM else f"{value:.4g}"
+
+
+def _end(day: date | None, horizon_days: int) -> str:
+    return f"not within {horizon_days} days" if day is None else day.isoformat()
+
+
+def _details(found: Growth, horizon_days: int) -> Iterator[str]:
+    if found.peak is not None and found.capacity is not None:
+        yield from _capacity(found.peak, found.capacity, horizon_days)
+    if found.money is not None:
+        yield _cost(found.money, horizon_days)
+    if found.marginal is not None:
+        yield _marginal(found.unit, found.marginal, found.money)
+    if found.load is not None:
+        yield (
+            f"from {found.history_days} days: damped trend with a weekly pattern (Gardner and"
+            " McKenzie 1985)"
+        )
+    yield from found.notes
+    yield from (f"needed: {need}" for need in found.needs)
+
+
+def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> Iterator[str]:
+    then = peak.then
+    yield (
+        f"busiest hour of a week: {peak.now:.2g} busy devices, in {horizon_days} days"
+        f" {then.expected:.2g} ({then.low:.2g} to {then.high:.2g}), of {capacity.usable_devices:.2g}"
+        f" usable ({HEADROOM:.0%} of the devices stay free); utilization is an upper bound of the load"
+    )
+    earliest, latest = (_end(day, horizon_days) for day in (capacity.earliest, capacity.latest))
+    yield (
+        f"capacity ends: {_end(capacity.expected, horizon_days)}; earliest {earliest}, latest"
+        f" {latest}"
+    )
+
+
+def _cost(cost: Money, horizon_days: int) -> str:
+    now, *then = (money(amount, cost.currency) for amount in (cost.now, *cost.then))
+    return (
+        f"cost at today's prices: {now} a month, in {horizon_days} days {then[0]} ({then[1]} to"
+        f" {then[2]}), with {cost.devices_then.expected:g} devices ({cost.devices_then.low:g} to"
+        f" {cost.devices_then.high:g})"
+    )
+
+
+def _marginal(unit: str, marginal: MarginalCost, cost: Money | None) -> str:
+    currency = "" if cost is None else cost.currency
+    if marginal.energy_j is None or marginal.electricity is None:
+        energy = "energy unknown"
+    else:
+        paid = money(marginal.electricity, currency) if marginal.electricity else "in the price"
+        energy = f"{_amount(marginal.energy_j)} J, electricity {paid}"
+    words = f"1,000 more {unit}: {energy}; devices: nothing until capacity ends"
+    if cost is not None:
+        words += f", then {money(cost.next_device, currency)} a month for a further device"
+    if marginal.device is not None:
+        words += f" ({money(marginal.device, currency)} per 1,000 if it is used fully)"
+    return words
