@@ -13,7 +13,7 @@ from fakes.sizes import TIMEOUT_S, sized
 RUNS_PER_DAY = 288
 QUIET_RUNS = int(1.6 * RUNS_PER_DAY)
 LATER_RUNS = 100
-SCRIPTS = sized(18, 100)
+SCRIPTS = sized(9, 100)
 DAY = datetime.fromtimestamp(START_NS // NS_PER_S, UTC).date()
 
 

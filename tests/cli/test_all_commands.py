@@ -219,8 +219,7 @@ def misshapen(host, folder, sql, document):
 def test_stored_documents_of_another_shape_end_commands_with_one_line(host, tmp_path):
     problems, refused = [], set()
 
-    def check(name, sql, shape):
-        config = misshapen(host, tmp_path, sql, shape)
+    def check(name, config, shape):
         try:
             done = called(config, *name.split(), *ARGUMENTS.get(name, ()), code=None)
         except Exception as error:  # noqa: BLE001 - all of them are reported
@@ -231,11 +230,13 @@ def test_stored_documents_of_another_shape_end_commands_with_one_line(host, tmp_
             if done.exit_code != 2 or str(tmp_path / "costprobe.db") not in done.output:
                 problems.append(f"{name} with {shape}: {done.exit_code}, {done.output}")
 
+    config = misshapen(host, tmp_path, "UPDATE series SET tags = ?", "[7]")
     for name in READING:
-        check(name, "UPDATE series SET tags = ?", "[7]")
-    for name in READING_STATES:
-        for shape in SHAPES:
-            check(name, "UPDATE states SET document = ?", shape)
+        check(name, config, "[7]")
+    for shape in SHAPES:
+        config = misshapen(host, tmp_path, "UPDATE states SET document = ?", shape)
+        for name in READING_STATES:
+            check(name, config, shape)
     assert not problems, "\n".join(problems)
     assert refused >= {"status", "top", "alerts", "sink status", "trend", "export", "report"}
 

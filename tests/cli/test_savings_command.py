@@ -44,10 +44,10 @@ latency_bound = "50ms"
 
 
 def telemetry(now_ns, days):
-    """Rows of 90 s each: idle on weekends, 20 % busy on working days."""
+    """Rows of 5 min each: idle on weekends, 20 % busy on working days."""
     tags = {"device": "gpu0", "kind": "gpu", "uuid": "GPU-1", "model": "NVIDIA A100-SXM4-40GB"}
-    for i in range(days * 960):
-        at_ns = now_ns - i * 90 * 10**9
+    for i in range(days * 288):
+        at_ns = now_ns - i * 300 * 10**9
         works = datetime.fromtimestamp(at_ns // 10**9, UTC).weekday() < 5
         fields = {
             "util_pct": 20.0 if works else 0.0,
@@ -68,17 +68,23 @@ def probed(now_ns):
             yield Point("probe", tags, fields, now_ns - i * HOUR_NS)
 
 
-def command_on(folder, points, config=CONFIG):
-    """Return a runner of the command on a store rolled up with the default retention."""
-    file = folder / "costprobe.toml"
-    file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{config}')
-    store = Store.open(folder / "costprobe.db", FakeClock())
+def filled(folder, points):
+    """Return the path of a store that is rolled up with the default retention."""
+    path = folder / "costprobe.db"
+    store = Store.open(path, FakeClock())
     store.append(points)
     now_ns = time.time_ns()
     ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 30 * DAY_NS, 0, 0)
     while not store.retain(ages, 10_000).is_done:
         pass
     store.close()
+    return path
+
+
+def command_on(path, folder, config=CONFIG):
+    """Return a runner of the command on a store, with a configuration in the folder."""
+    file = folder / "costprobe.toml"
+    file.write_text(f'[store]\npath = "{path}"\n{config}')
 
     def run(*arguments, code=0):
         return called(file, "savings", "--since", "35d", *arguments, code=code).output
@@ -87,11 +93,15 @@ def command_on(folder, points, config=CONFIG):
 
 
 @pytest.fixture(scope="module")
-def costprobe(tmp_path_factory):
+def store(tmp_path_factory):
     """Rows end with the last full hour, so that no hour has partial coverage."""
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 10**9
-    points = [*telemetry(now_ns, 35), *probed(now_ns)]
-    return command_on(tmp_path_factory.mktemp("past"), points)
+    return filled(tmp_path_factory.mktemp("past"), [*telemetry(now_ns, 35), *probed(now_ns)])
+
+
+@pytest.fixture(scope="module")
+def costprobe(store):
+    return command_on(store, store.parent)
 
 
 def supplies(text):
@@ -161,7 +171,7 @@ def test_errors_of_options(costprobe, tmp_path):
 def test_insufficient_data_is_asked_for(costprobe, tmp_path):
     assert "needed: 7 days of utilization; there are " in costprobe("--since", "3d")
     assert "no workload matches" in costprobe("--service", "chat", code=1)
-    assert "no device row since" in command_on(tmp_path, [])(code=1)
+    assert "no device row since" in command_on(filled(tmp_path, []), tmp_path)(code=1)
 
 
 def served(now_ns, days):
@@ -188,8 +198,9 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     )
     rows = list(served(now_ns, 28))
     need = "needed: cold_start of chat in [[service]]"
-    assert need in command_on(tmp_path, rows, config)()
-    run = command_on(tmp_path, [], config + 'cold_start = "45s"\n')
+    store = filled(tmp_path, rows)
+    assert need in command_on(store, tmp_path, config)()
+    run = command_on(store, tmp_path, config + 'cold_start = "45s"\n')
     lines = run().splitlines()
     # 10 min, the time-out of 45 s and the start of 45 s are paid: 11.5 of 60 min. Of 30 requests in
     # the first minute one waits for 45 s, and 29 x 45 / 60 that follow for 22.5 s.
@@ -205,13 +216,12 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     assert supply["scaling"]["cold_start_s"] == 45.0
 
 
-def test_a_service_with_a_configured_model(tmp_path):
-    now_ns = time.time_ns() // HOUR_NS * HOUR_NS - 10**9
+def test_a_service_with_a_configured_model(store, tmp_path):
     config = CONFIG + (
         '[[service]]\nname = "chat"\nurl = "http://127.0.0.1:9"\nengine = "vllm"\n'
         'devices = ["gpu0"]\n[[workload]]\nservice = "chat"\nprobe = "ranker"\n'
     )
-    run = command_on(tmp_path, [*telemetry(now_ns, 35), *probed(now_ns)], config)
+    run = command_on(store, tmp_path, config)
     (answer,) = json.loads(run("--service", "chat", "--json"))
     assert (answer["workload"], answer["services"]) == ("chat on gpu0", ["chat"])
     assert answer["supplies"][0]["device"] == "cpu"

@@ -117,7 +117,7 @@ def fill(path):
     """Ten days of history."""
     until_ns = end_ns()
     store = Store.open(path, FakeClock(until_ns))
-    store.append(devices(until_ns, HOURS))
+    store.append(devices(until_ns, HOURS, every_s=300))
     store.append(probed(until_ns, HOURS, "ranker", 1e-6, drift_h=48, drift=1.2))
     store.append(served(until_ns, HOURS))
     store.append([*events(until_ns), *_alerts(until_ns), *_on_cpu(until_ns)])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from click.testing import CliRunner
 from costprobe.ui.cli.main import main
-from fakes.processes import children_of
+from fakes.processes import children_of, parents
 
 START_S = 60.0
 LOOK_S = 0.03
@@ -96,24 +96,27 @@ class WatchedDaemon:
         arguments = ["-c", str(self.config), *arguments]
         return CliRunner().invoke(main, arguments, env=self.env).output.encode()
 
-    def wait_for(self, condition):
+    def wait_for(self, condition, every_s=0.05):
         """Wait until a condition is true and return its value."""
         ends_s = time.monotonic() + START_S
         while time.monotonic() < ends_s:
             assert self._process.poll() is None, self.output.read_text()
             if found := condition():
                 return found
-            time.sleep(0.05)
+            time.sleep(every_s)
         raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def _look(self):
         while not self._ended.wait(LOOK_S):
             # The test's commands and their children are observed too.
-            ours = set(children_of(os.getpid())) - self._others
+            tree = {}
+            for pid, parent in parents().items():
+                tree.setdefault(parent, []).append(pid)
+            ours = set(tree.get(os.getpid(), ())) - self._others
             todo = [(pid, os.getpid()) for pid in ours]
             while todo:
                 pid, parent = todo.pop()
-                todo += [(child, pid) for child in children_of(pid)]
+                todo += [(child, pid) for child in tree.get(pid, ())]
                 try:
                     found = _process_facts(pid, parent)
                 except OSError:

@@ -21,7 +21,7 @@ from fakes.sending import send, sink_of, worker_of
 from fakes.servers import Scripted, VictoriaMetrics, running
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
-PERIOD_S = sized(2, 7) * 86_400
+PERIOD_S = sized(1, 7) * 86_400
 MEASURED_EVERY_S = 300 // sized(1, 10)
 DEVICES = sized(4, 8)
 OUTAGE_S = sized(1800, 6 * 3600)

@@ -16,6 +16,8 @@ from costprobe.ui.report.spend import Period, spent
 from fakes.command import called
 from fakes.reported import month
 
+REPORT = ("report", "--by", "team")
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
@@ -30,7 +32,16 @@ def costprobe(config):
 
 @pytest.fixture(scope="module")
 def found(costprobe):
-    return json.loads(costprobe("report", "--json"))
+    return json.loads(costprobe(*REPORT, "--json"))
+
+
+@pytest.fixture(scope="module")
+def page(config, tmp_path_factory):
+    """The HTML page, written to a folder of its own."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    called(config, *REPORT, "--out", str(file))
+    assert [path.name for path in file.parent.iterdir()] == ["report.html"]
+    return file.read_text()
 
 
 class Seen(HTMLParser):
@@ -64,22 +75,22 @@ def test_spend_adds_up_and_keeps_its_currency(found):
     assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
 
 
-def test_spend_by_a_label_adds_up_in_every_format(costprobe):
-    arguments = ("report", "--by", "team")
-    found = json.loads(costprobe(*arguments, "--json"))
+def test_spend_by_a_label_adds_up_in_every_format(costprobe, found, page):
     (spend,) = found["spend"]
     parts = {part["value"]: Decimal(part["cost"]) for part in spend["by_label"]}
     assert found["label"] == "team"
     assert float(parts["retail"]) == pytest.approx(2592, abs=8)
     assert sum(parts.values()) == Decimal(spend["cost"])
-    rows = list(csv.DictReader(io.StringIO(costprobe(*arguments, "--format", "csv"))))
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
     assert parts["retail"] in {
         Decimal(row["value"]) for row in rows if row["name"] == "team=retail"
     }
-    assert "| retail |" in costprobe(*arguments, "--format", "md")
-    assert "By team, in EUR" in costprobe(*arguments, "--format", "html")
+    assert "| retail |" in costprobe(*REPORT, "--format", "md")
+    assert "By team, in EUR" in page
+    assert json.loads(costprobe("report", "--since", "1d", "--json"))["label"] is None
     # A label that no row has leaves everything without a value.
-    (spend,) = json.loads(costprobe("report", "--by", "floor", "--json"))["spend"]
+    words = ("report", "--since", "1d", "--by", "floor", "--json")
+    (spend,) = json.loads(costprobe(*words))["spend"]
     assert [(part["value"], part["cost"]) for part in spend["by_label"]] == [("", spend["cost"])]
 
 
@@ -110,13 +121,13 @@ def test_models_trends_and_their_drift(found):
     assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
 
 
-def test_energy_of_a_service_includes_its_idle_windows(costprobe, found):
+def test_energy_of_a_service_includes_its_idle_windows(costprobe, found, page):
     (shop,) = found["groups"][1]["models"]
     assert shop["energy_per_inference_j"]["value"] == pytest.approx(2000, rel=0.01)
     assert shop["energy_per_million_tokens_out_j"]["value"] == pytest.approx(3e6)
-    assert "shop: per million tokens 3,000,000 J out" in costprobe("report", "--format", "md")
-    assert "shop: per million tokens 3,000,000 J out." in costprobe("report", "--format", "html")
-    rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
+    assert "shop: per million tokens 3,000,000 J out" in costprobe(*REPORT, "--format", "md")
+    assert "shop: per million tokens 3,000,000 J out." in page
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
     (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out_j"]
     assert (float(row["value"]), row["unit"]) == (pytest.approx(3e6), "J")
 
@@ -140,46 +151,41 @@ def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     assert (
         float(budget["forecast_low"]) <= float(budget["forecast"]) <= float(budget["forecast_high"])
     )
-    assert "Budget gpus " in costprobe("report", "--format", "md")
+    assert "Budget gpus " in costprobe(*REPORT, "--format", "md")
 
 
-def test_savings_equal_those_of_the_savings_command(costprobe, found):
+def test_savings_equal_those_of_the_savings_command(costprobe, found, page):
     assert found["savings"] == json.loads(costprobe("savings", "--json"))
     (supply,) = found["savings"][0]["supplies"]
     assert supply["saving_per_month"] == "1051.20"
-    for form, text in (("md", "**shop on gpu0: gpu0; committed**"), ("html", "gpu0; committed")):
-        assert text in costprobe("report", "--format", form)
+    assert "**shop on gpu0: gpu0; committed**" in costprobe(*REPORT, "--format", "md")
+    assert "gpu0; committed" in page
 
 
-def test_html_page_is_one_file_without_external_resources(config, tmp_path):
-    file = tmp_path / "report.html"
-    called(config, "report", "--out", str(file))
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    text = file.read_text()
-    seen = Seen(text)
+def test_html_page_is_one_file_without_external_resources(page):
+    seen = Seen(page)
     assert not seen.tags & {"script", "link", "img", "iframe", "object", "form", "base"}
     assert all(address.startswith("#") for address in seen.addresses)
     assert len(seen.ids) == len(set(seen.ids))
-    assert not re.search(r"url\(|@import|https?://", text)
-    assert "default-src 'none'" in text
-    assert "@media print" in text
-    assert "prefers-color-scheme: dark" in text
-    assert text.count('role="img"') == 4
-    assert "\x1b" not in text
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "default-src 'none'" in page
+    assert "@media print" in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.count('role="img"') == 4
+    assert "\x1b" not in page
 
 
-def test_untrusted_text_is_escaped_in_every_format(costprobe, found):
+def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):
     assert any(change["title"].startswith("<script>") for change in found["changes"])
-    page = costprobe("report", "--format", "html")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    text = costprobe("report", "--format", "md")
+    text = costprobe(*REPORT, "--format", "md")
     assert "<script" not in text.replace("\\<script", "")
     assert "\x1b" not in text
 
 
 def test_csv_has_the_same_figures(costprobe, found):
-    rows = list(csv.DictReader(io.StringIO(costprobe("report", "--format", "csv"))))
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
     keys = ("section", "time", "name", "figure")
     (total,) = [row for row in rows if [row[key] for key in keys] == ["spend", "", "all", "cost"]]
     assert float(total["value"]) == pytest.approx(float(found["spend"][0]["cost"]), abs=4)
@@ -191,5 +197,7 @@ def test_csv_has_the_same_figures(costprobe, found):
 def test_invalid_requests_have_clear_errors(config, tmp_path):
     wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
     assert "--since must be before" in wrong.stderr
-    unwritten = called(config, "report", "--out", str(tmp_path / "no" / "r"), code=1)
+    unwritten = called(
+        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=1
+    )
     assert "cannot be written" in unwritten.stderr

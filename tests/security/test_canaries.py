@@ -41,6 +41,8 @@ PLACES = [
     "v1",
     "v2",
 ]
+# A command takes 0.1 s of a processor.
+LOOK_EVERY_S = 0.5
 # The credential that the rejecting server would accept.
 OTHER = "another"
 CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
@@ -327,9 +329,10 @@ class Bench:
                     if name not in ("hook", "alertmanager", "apprise")
                 )
             )
-            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"))
+            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"), LOOK_EVERY_S)
             daemon.wait_for(
-                lambda: b"served_model" in daemon.look("export", "--measurement", "serving")
+                lambda: b"served_model" in daemon.look("export", "--measurement", "serving"),
+                LOOK_EVERY_S,
             )
             for arguments in COMMANDS:
                 self.output[" ".join(arguments)] = daemon.look(*arguments)
