@@ -70,7 +70,7 @@ def answer_of(case: ScriptedCase) -> CaseAnswer:
         first=first.cause,
         metric=first.metric,
         shares={**shares, UNKNOWN: 1 - sum(shares.values())},
-        delay_h=(first.time_ns - onset_ns) / H_NS,
+        delay_h=(first.time_ns - onset_ns) / H_NS if case.changes else None,
         alarms=alarms,
         incidents=len(found.incidents),
         text=f"{first.title}: {first.detail}",

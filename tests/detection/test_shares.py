@@ -176,3 +176,22 @@ def test_throttling_that_the_readings_of_the_clock_missed_has_its_effect():
     after = runs(12, 60, 1.15, throttled_power_pct=40.0)
     found = explained(runs(60), after)
     assert shares(found) == {"power limit": pytest.approx(1, abs=0.1)}
+
+
+def test_neighbour_without_effect_leaves_the_change_to_the_update():
+    """The run without a neighbour is as slow as those with one."""
+    before = runs(60, contended=lambda index: index % 9 == 0)
+    after = runs(3, 60, 1.12, contended=lambda index: index != 1, fingerprint="g")
+    found = explained(before, after, software_event(60, driver="550"))
+    assert found.name == "software: driver"
+    assert shares(found).get("neighbour", 0.0) < 0.1
+
+
+def test_neighbour_among_runs_of_another_begins_with_the_change():
+    """Flags before the change are noise, and one run of the change is free and fast."""
+    before = runs(60, contended=lambda index: index in {20, 41, 59})
+    slow = runs(
+        6, 60, lambda fields: 1.4 if fields["contended"] else 1.0, contended=lambda i: i != 1
+    )
+    found = explained(before, slow)
+    assert found.name == "neighbour"

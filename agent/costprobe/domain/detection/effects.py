@@ -176,12 +176,8 @@ def _of_contention(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     if more is None:
         return None
     # Another neighbour has another effect: only the runs of the level after count.
-    slope = slope_of([levels.log_times("contended_share", levels.after)], 1.0, is_exact=True)
-    power = scaled(POWER_OF_CONTENTION, more)
-    if slope is None:
-        return ExpectedEffect(scaled(TIME_OF_CONTENTION, more), power, "physics")
-    time = (Component(1.0, slope.mean, slope.error),)
-    return ExpectedEffect(scaled(time, more), power, "history")
+    time, method = _measured(TIME_OF_CONTENTION, levels.contended_slowdown())
+    return ExpectedEffect(scaled(time, more), scaled(POWER_OF_CONTENTION, more), method)
 
 
 def _of_batch(levels: Levels, chain_share: float) -> ExpectedEffect | None:

@@ -66,12 +66,32 @@ class Levels:
         before, after = self._sides(_log_power)
         return _change(before, after) if before and after else None
 
+    def contended_slowdown(self) -> Estimate | None:
+        """Return the logarithm of the slowdown of a run beside another process; None without both kinds.
+
+        Of the level after only: another neighbour has another effect.
+        """
+        kinds: dict[bool, list[float]] = {True: [], False: []}
+        for run in self.after:
+            kinds[bool(run.device.get("contended"))].append(self._log_time(run))
+        if not (kinds[True] and kinds[False]):
+            return None
+        spread = self._noise(self._log_time) * math.sqrt(
+            sum(1 / len(kind) for kind in kinds.values())
+        )
+        return Estimate(median(kinds[True]) - median(kinds[False]), spread)
+
+    def _noise(self, value_of: Callable[[DetectionRun], float | None]) -> float:
+        """Return the robust standard deviation of a logarithm over the history."""
+        known = [value for run in self.history if (value := value_of(run)) is not None]
+        if not known:
+            return LEAST_NOISE
+        center = median(known)
+        return max(LEAST_NOISE, 1.4826 * median(abs(value - center) for value in known))
+
     def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
         """Return the values before and after without outliers."""
-        known = [value for run in self.history if (value := value_of(run)) is not None]
-        center = median(known) if known else 0.0
-        spread = 1.4826 * median(abs(value - center) for value in known) if known else 0.0
-        limit = CLIP_NOISE * max(spread, LEAST_NOISE)
+        limit = CLIP_NOISE * self._noise(value_of)
         return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
 
     def log_times(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import Literal
 
 from costprobe.core.records import BOARD, Point
@@ -72,7 +72,9 @@ def explain_change(
     rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
     old, new = software_of(rows, times)
     latest = after[-LATEST_RUNS:]
-    compared = Comparison(conditions(before, old), conditions(latest, new), sign)
+    # Runs with which the drift may have begun are of neither level.
+    settled = before[: len(before) - (split - first)] or before
+    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
     is_software_timely = coincides_with_software(rows, times)
     found = [*annotations_of(rows, times)]
     for cause in causes(compared):
@@ -81,7 +83,7 @@ def explain_change(
             found.append(replace(cause, coincides=is_software_timely))
         elif timing != "late":
             found.append(replace(cause, coincides=timing and timing == "coincident"))
-    levels = Levels(metric, around[:first][-LATEST_RUNS:] or before, latest, before)
+    levels = Levels(metric, settled[-LATEST_RUNS:], latest, settled)
     return explanation_of(found, levels)
 
 
@@ -112,6 +114,11 @@ def _timing(
         found = change_point(known) if len(known) == len(values) else None
         if found is None:
             return None
+        if set(known) <= {0.0, 1.0}:
+            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
+            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
+            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
+                continue
         if found[1] > onset[1] + LATER_RUNS:
             return "late"
         is_early |= found[2] < onset[0] - LATER_RUNS
