@@ -10,6 +10,7 @@ import pytest
 from costprobe.adapters.system.privileges import controller_of
 from costprobe.adapters.system.redaction import REDACTOR
 from fakes.servers import InfluxDB, VictoriaMetrics, running
+from fakes.sizes import sized
 from hypothesis import HealthCheck, settings
 
 # Waiting threads of torch sleep instead of spinning, and numpy uses one thread, here and in every
@@ -22,8 +23,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if os.geteuid() == 0 and controller_of(Path.home()) is not None:
     os.environ["HOME"] = "/root"
 
-# The current speed of the machine is not a property of the code.
-settings.register_profile("costprobe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The current speed of the machine is not a property of the code. Each run has other examples.
+settings.register_profile(
+    "costprobe",
+    deadline=None,
+    max_examples=sized(50, 500),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("costprobe")
 
 # The slowest files run first, so that no worker runs one of them at the end.

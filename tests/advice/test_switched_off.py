@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from costprobe.domain.advice.switched_off import Block, idle_blocks, idle_runs
 from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, hour_of_week
 from fakes.past import MONDAY
+from fakes.sizes import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def random_load(seed, busy_share, mean_run_h):
 def test_random_load_is_not_switched_off():
     # Busy share, and the mean length of a busy run in hours.
     kinds = [(0.03, 1), (0.03, 4), (0.13, 1), (0.13, 3), (0.3, 6), (0.5, 12)]
-    seeds = 40
+    seeds = sized(20, 400)
     advised = {
         kind: sum(bool(idle_blocks(*random_load(seed, *kind), UTC)) for seed in range(seeds))
         for kind in kinds

@@ -18,7 +18,7 @@ from fakes.sizes import TIMEOUT_S, sized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = sized(100, 20_000)
+EXAMPLES = sized(50, 20_000)
 GOOD, BAD_INPUT = 0, 2
 FULL = """
 [host]

@@ -136,6 +136,6 @@ class RollupMachine(RuleBasedStateMachine):
 
 
 RollupMachine.TestCase.settings = settings(
-    max_examples=sized(60, 600), stateful_step_count=20, deadline=None
+    max_examples=sized(25, 600), stateful_step_count=20, deadline=None
 )
 test_rolled_up_rows_come_to_what_the_rows_do = RollupMachine.TestCase

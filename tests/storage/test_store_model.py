@@ -150,6 +150,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=sized(60, 600), stateful_step_count=20, deadline=None
+    max_examples=sized(25, 600), stateful_step_count=20, deadline=None
 )
 test_the_store_agrees_with_its_model = StoreMachine.TestCase
