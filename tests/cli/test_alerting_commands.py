@@ -297,6 +297,12 @@ def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
     values = [f"{row.time_ns},h,{row.fields['latency_p50_ms']}" for row in probe]
     path.write_text("\n".join(["time,host,value", *values]))
     assert "cost per inference of csv on csv is +" in costprobe("replay", "--csv", str(path))
+    # The same level on one host, a step on the other: mixed, they would have neither.
+    other = [f"{row.time_ns},quiet,{probe[0].fields['latency_p50_ms']}" for row in probe]
+    path.write_text("\n".join(["time,host,value", *values, *other]))
+    document = json.loads(costprobe("replay", "--csv", str(path), "--json"))
+    assert [alert["labels"]["host"] for alert in document["incidents"]] == ["h"]
+    assert document["rows"] == 2 * len(probe)
 
 
 def test_csv_errors_name_file_and_line(costprobe, tmp_path):

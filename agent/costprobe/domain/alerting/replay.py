@@ -66,6 +66,20 @@ def replay(
     return replayed
 
 
+def merged(replays: Sequence[Replayed]) -> Replayed:
+    """Return the results of several hosts as one, incidents and events in order of time."""
+    alerts = [alert for one in replays for alert in one.incidents.values()]
+    alerts.sort(key=lambda alert: alert.fired_ns or alert.since_ns)
+    events = [event for one in replays for event in one.events]
+    return Replayed(
+        incidents={alert.id: alert for alert in alerts},
+        events=sorted(events, key=attrgetter("time_ns")),
+        rows=sum(one.rows for one in replays),
+        first_ns=min((one.first_ns for one in replays if one.first_ns is not None), default=None),
+        last_ns=max((one.last_ns for one in replays if one.last_ns is not None), default=None),
+    )
+
+
 def _feed(
     replayed: Replayed, engine: AlertEngine, monitor: DriftMonitor, points: Sequence[Point]
 ) -> None:

@@ -7,7 +7,7 @@ import json
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +26,7 @@ from costprobe.domain.alerting.drift_causes import RowHistory
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
-from costprobe.domain.alerting.replay import COLLECTOR, Replayed, replay
+from costprobe.domain.alerting.replay import COLLECTOR, Replayed, merged, replay
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo, echo_lines
@@ -84,27 +84,41 @@ def command(
     until_ns = time.time_ns() if until_ns is None else until_ns
     with ExitStack() as stack:
         if csv_path is not None:
-            rows = rows_of_csv(csv_path)
-            history = _history_of_rows(rows)
-            replayed = _replayed(changed, iter(rows), history)
+            replayed = merged(
+                [
+                    _replayed(changed, iter(rows), _history_of_rows(rows), host)
+                    for host, rows in _by_host(rows_of_csv(csv_path)).items()
+                ]
+            )
         else:
             reader = stack.enter_context(reader_of(settings))
-            replayed = _replayed(
-                changed, _stored(reader, since_ns, until_ns), _history_of_store(reader)
-            )
+            # A store that was copied from another host keeps that host's name.
+            hosts = {series.tags.get("host", "") for series in reader.series("device")}
+            host = hosts.pop() if len(hosts) == 1 else ""
+            stored = _stored(reader, since_ns, until_ns)
+            replayed = _replayed(changed, stored, _history_of_store(reader), host)
     if as_json:
         echo(json.dumps(_document(replayed)))
     else:
         echo_lines(_lines(replayed, with_events=events))
 
 
-def _replayed(config: Config, rows: Iterator[Point], history: RowHistory) -> Replayed:
+def _by_host(rows: Iterable[Point]) -> dict[str, list[Point]]:
+    """Return the rows of each host; the name is empty where rows have none."""
+    hosts: dict[str, list[Point]] = {}
+    for row in rows:
+        hosts.setdefault(row.tags.get("host", ""), []).append(row)
+    return hosts
+
+
+def _replayed(config: Config, rows: Iterator[Point], history: RowHistory, host: str) -> Replayed:
+    """Replay the rows of one host; an empty name is that of the configuration."""
     collector = NotifierConfig(name=COLLECTOR, kind="replay")
     rules = [
         rule.model_copy(update={"notify": None})
         for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
     ]
-    tags = config.host.tags
+    tags = {**config.host.tags, "host": host or config.host.tag}
     labels_of = RowLabels(config.probe, config.service).of
     engine = AlertEngine(rules, config.alerting, (), (collector,), tags, labels_of=labels_of)
     monitor = DriftMonitor(config.detection, history)

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from costprobe.core.money_text import money
+from costprobe.core.units import counted
 from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
 from costprobe.domain.advice.growth import CapacityEnd, Growth
 from costprobe.domain.advice.growth_cost import MarginalCost, Money
@@ -145,8 +146,8 @@ def _cost(cost: Money, horizon_days: int) -> str:
     now, *then = (money(amount, cost.currency) for amount in (cost.now, *cost.then))
     return (
         f"cost at today's prices: {now} a month, in {horizon_days} days {then[0]} ({then[1]} to"
-        f" {then[2]}), with {cost.devices_then.expected:g} devices ({cost.devices_then.low:g} to"
-        f" {cost.devices_then.high:g})"
+        f" {then[2]}), with {counted(int(cost.devices_then.expected), 'device')}"
+        f" ({cost.devices_then.low:g} to {cost.devices_then.high:g})"
     )
 
 
