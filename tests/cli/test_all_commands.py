@@ -27,6 +27,7 @@ WITHOUT = {
     "dashboard": "ends when it is stopped",
     "completion": "prints a program for a shell",
     "prometheus rules": "prints a file for Prometheus",
+    "price export": "prints a file for another program",
 }
 # Arguments by command, run on the sample host; file names are relative to a test folder.
 ARGUMENTS = {

@@ -20,6 +20,7 @@ from costprobe.domain.pricing.tariff import (
     tariff_per_kwh,
 )
 from costprobe.ui.cli.price_catalogue import listing, update
+from costprobe.ui.cli.price_export import export
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -34,11 +35,12 @@ END_OF_TIME_NS = 2**63 - 1
 
 @click.group(cls=ExampleGroup)
 def command() -> None:
-    """Show prices in force, stored changes, and the catalogue of list prices."""
+    """Show prices in force, stored changes and list prices, and export what tokens cost."""
 
 
 command.add_command(listing, "list")
 command.add_command(update, "update")
+command.add_command(export, "export")
 
 
 @command.command(

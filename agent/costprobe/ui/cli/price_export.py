@@ -1,0 +1,135 @@
+"""`costprobe price export`: what tokens measurably cost, as price files of gateways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import click
+
+from costprobe.core.money_text import money
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.serving.token_prices import TokenPrice, token_prices
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.gateway_prices import PRICE_FILES, ModelPrice
+from costprobe.ui.text import iso
+
+DOLLAR = "USD"
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe price export --for litellm --usd 1.08  # at $1.08 for one unit of your currency",
+        "costprobe price export --for openlit --since 30d --usd 1  # prices of the last month",
+    ),
+)
+@click.option(
+    "--for", "program", type=click.Choice(list(PRICE_FILES)), required=True, help="The program."
+)
+@click.option(
+    "--since", "since_ns", type=Moment(), default="7d", show_default=True, help='"7d" or a date.'
+)
+@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option(
+    "--usd",
+    "usd",
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    help="US dollars for one unit of the services' currency; the programs reckon in dollars.",
+)
+@click.option(
+    "--provider",
+    default="openai",
+    show_default=True,
+    help="litellm's provider of the models, such as hosted_vllm.",
+)
+@click.pass_obj
+def export(
+    config: str | None,
+    *,
+    program: str,
+    since_ns: int,
+    until_ns: int | None,
+    usd: float | None,
+    provider: str,
+) -> None:
+    """Write what tokens measurably cost, idle time included, as a price file.
+
+    The costs of the window are ratios of sums over it, as in `costprobe report`. Window, coverage and
+    date are in the file if its format has a place for them, and printed to standard error.
+    """
+    loaded = LoadedConfig(config)
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    if since_ns >= until_ns:
+        raise bad_input("--since: must be before --until")
+    with reader_of(loaded) as reader:
+        rows = reader.points("cost", since_ns, until_ns, {"basis": "serving"})
+        found = token_prices(rows, (until_ns - since_ns) / NS_PER_S)
+    only = {
+        service.name: service.model
+        for service in loaded.config.service
+        if service.model is not None
+    }
+    span = {"since": iso(since_ns), "until": iso(until_ns)}
+    prices = [
+        _model_price(price, usd, only, span)
+        for price in found
+        if price.per_million_tokens_in is not None
+    ]
+    if not prices:
+        raise bad_input(
+            f"no tokens with a cost since {iso(since_ns)}; choose another --since, or see"
+            " `costprobe status` for the services' counters"
+        )
+    _check_names(prices)
+    echo_lines(PRICE_FILES[program](prices, provider, iso(until_ns)).splitlines())
+    for price in prices:
+        words = [
+            f"{money(amount, DOLLAR)} {which}"
+            for amount, which in (
+                (price.usd_per_million_tokens_in, "in"),
+                (price.usd_per_million_tokens_out, "out"),
+            )
+        ]
+        covered = f"coverage {float(price.origin['coverage']):.0%}"
+        line = f"{price.name}: {', '.join(words)} per million tokens, {span['since']} to {span['until']}"
+        echo(f"{line}, {covered}", err=True)
+
+
+def _model_price(
+    price: TokenPrice, usd: float | None, only: Mapping[str, str], span: Mapping[str, str]
+) -> ModelPrice:
+    if price.currency != DOLLAR and usd is None:
+        raise bad_input(
+            f"service {price.service} has prices in {price.currency or 'no currency'}, and the programs"
+            " reckon in US dollars; give the rate, such as --usd 1.08"
+        )
+    rate = 1.0 if price.currency == DOLLAR else usd or 1.0
+    origin: dict[str, str | float] = {
+        "source": "costprobe",
+        "service": price.service,
+        **span,
+        "coverage": round(price.coverage, 4),
+        "currency": price.currency,
+        "usd_per_unit": rate,
+    }
+    return ModelPrice(
+        price.served_model or only.get(price.service, price.service),
+        (price.per_million_tokens_in or 0.0) * rate,
+        (price.per_million_tokens_out or 0.0) * rate,
+        origin,
+    )
+
+
+def _check_names(prices: list[ModelPrice]) -> None:
+    """Refuse two prices for one name: a gateway would take either."""
+    names = [price.name for price in prices]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise bad_input(
+            f"{', '.join(twice)}: several services or currencies have this model; shorten --since, or"
+            " give the services different `model` names"
+        )
