@@ -42,6 +42,7 @@ ARGUMENTS = {
     "compare": ("--p99", "11ms"),
     "forecast": ("--method", "robust"),
     "report": ("--since", "3d"),
+    "explain": ("--since", "3d"),
     "annotate": ("deployed v42", "--probe", "ranker", "--at", "20m"),
     "alerts": (),
     "alerts history": (),

@@ -41,6 +41,7 @@ SHOWN = {
     ("report", "--since", "1d", "--format", "csv"): "FORGED",
     ("report", "--since", "1d", "--format", "html"): "FORGED",
     ("price", "history", "--since", "1d"): "FORGED",
+    ("explain", "--since", "1h"): "FORGED",
     ("sink", "status"): "",
     ("sink", "rejected"): "",
     ("advise",): "",

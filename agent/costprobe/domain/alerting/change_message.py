@@ -14,6 +14,8 @@ from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, Share
 MAX_CAUSES: Final = 4
 # A share below this is not worth a line.
 LEAST_SHARE: Final = 0.01
+# A smaller change is shown as 0.0 %.
+SHOWN_PCT: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ def _headline(change: ChangeFacts, verb: str) -> str:
 
 
 def _reason(change: ChangeFacts) -> str:
+    if abs(change.change_pct) < SHOWN_PCT:
+        return "only the price changed" if change.price else "there is nothing to explain"
     parts = [change.split] if change.split else []
     parts.append(_causes_text(change.explanation))
     action = change.action or action_of(change.explanation.name)
@@ -154,7 +158,9 @@ def _causes_text(explanation: Explanation) -> str:
         or abs(cause.share.mean) >= LEAST_SHARE
     ]
     if not listed:
-        return "cause: unknown, no other monitored signal changed"
+        is_known = explanation.name != UNKNOWN
+        name = explanation.name if is_known else f"{UNKNOWN}, no other monitored signal changed"
+        return f"cause: {name}"
     is_alone = len(listed) == 1
     texts = [_cause_text(cause, is_alone=is_alone) for cause in listed[:MAX_CAUSES]]
     if len(listed) > MAX_CAUSES:

@@ -16,12 +16,7 @@ from costprobe.domain.detection.causes import Explanation
 from costprobe.domain.detection.event_causes import is_annotation_of
 from costprobe.domain.detection.findings import Finding
 from costprobe.domain.detection.run_causes import LATEST_RUNS, explain_change
-from costprobe.domain.detection.runs import (
-    BEFORE_RUNS,
-    DetectionRun,
-    factors,
-    run_of,
-)
+from costprobe.domain.detection.runs import BEFORE_RUNS, DetectionRun, factors, joined_runs
 from costprobe.domain.detection.settings import Metric
 
 WORDS: Mapping[Metric, str] = {
@@ -113,7 +108,7 @@ def _with_money(
     change: ChangeFacts, before: Sequence[DetectionRun], after: Sequence[DetectionRun]
 ) -> ChangeFacts:
     """Return a change of cost in money: at constant prices, and the part of a price change."""
-    changed_ns = _price_change_ns([*before, *after])
+    changed_ns = price_change_ns([*before, *after])
     if changed_ns is not None and changed_ns < after[0].time_ns - PRICE_NS:
         # An old change is of no concern: everything at the price in force.
         before_prices = after_prices = factors(after)
@@ -124,38 +119,55 @@ def _with_money(
         before_prices = factors([run for run in runs if run.time_ns < at_ns] or before)
         after_prices = factors([run for run in runs if run.time_ns >= at_ns])
     present = factors(after[-LATEST_RUNS:])
-    old = _at(factors(before), before_prices)
-    constant = _at(present, before_prices)
-    new = _at(present, after_prices)
+    old = factors(before).at_prices_of(before_prices)
+    constant = present.at_prices_of(before_prices)
+    new = present.at_prices_of(after_prices)
+    is_priced = any(run.price_per_s is not None for run in after)
+    currency = after[-1].currency if is_priced else None
+    return with_amounts(change, (old, constant, new), currency, changed_ns)
+
+
+def with_amounts(
+    change: ChangeFacts,
+    levels: tuple[CostFactors, CostFactors, CostFactors],
+    currency: str | None,
+    price_changed_ns: int | None,
+) -> ChangeFacts:
+    """Return a change of the cost per inference with its amounts.
+
+    Args:
+        change: The change.
+        levels: The factors before, after at the prices before, and after.
+        currency: ISO 4217 code; None without prices.
+        price_changed_ns: Time of a price change between the levels, UTC in ns; None without one.
+    """
+    old, constant, new = levels
     if old.cost <= 0 or constant.cost <= 0:
         return change
     factor, share = split_change(old, constant).largest
     # A share means something if no factor counteracts.
     split = f"{share * 100:.0f} % of it is {factor}" if 0 < share <= 1 else ""
-    if all(run.price_per_s is None for run in after):
+    if currency is None:
         return replace(change, split=split)
-    rate_per_s = 1 / present.time_s
+    rate_per_s = 1 / new.time_s
     each = constant.cost - old.cost
     paid = MoneyChange(
         amount=each * PER_THOUSAND,
         unit="1,000",
-        currency=after[-1].currency,
+        currency=currency,
         per_month=each * rate_per_s * MONTH_H * HOUR_S,
         rate_per_s=rate_per_s,
         counted="inferences",
     )
-    price = PricePart(changed_ns, (new.cost - constant.cost) * PER_THOUSAND) if changed_ns else None
+    price = (
+        PricePart(price_changed_ns, (new.cost - constant.cost) * PER_THOUSAND)
+        if price_changed_ns
+        else None
+    )
     return replace(change, split=split, money=paid, price=price)
 
 
-def _at(quantities: CostFactors, prices: CostFactors) -> CostFactors:
-    """Return the time and energy of one period at the prices of another."""
-    return CostFactors(
-        prices.price_per_s, quantities.time_s, prices.electricity_per_j, quantities.energy_j
-    )
-
-
-def _price_change_ns(runs: Sequence[DetectionRun]) -> int | None:
+def price_change_ns(runs: Sequence[DetectionRun]) -> int | None:
     """Return the time of the first run at the latest prices; None if they did not change."""
     priced = [run for run in runs if run.price_per_s is not None]
     for previous, run in zip(reversed(priced[:-1]), reversed(priced[1:]), strict=True):
@@ -168,9 +180,6 @@ def _price_change_ns(runs: Sequence[DetectionRun]) -> int | None:
 
 
 def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
-    """Join the newest rows of `probe` and `cost` that share a time to runs, oldest first."""
-    rows = newest("probe", from_ns, until_ns, BEFORE_RUNS)
-    costs = {row.time_ns: row for row in newest("cost", from_ns, until_ns, BEFORE_RUNS)}
-    runs = (run_of(row, costs.get(row.time_ns)) for row in rows)
-    found = sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
-    return found[-BEFORE_RUNS:]
+    """Return the newest runs, oldest first."""
+    sides = (newest(name, from_ns, until_ns, BEFORE_RUNS) for name in ("probe", "cost"))
+    return joined_runs(*sides)[-BEFORE_RUNS:]

@@ -50,6 +50,8 @@ def explain_change(
     events: Events,
     metric: Metric,
     sign: int,
+    *,
+    whole: bool = False,
 ) -> Explanation:
     """Return the causes of a change that did not begin after it, the most likely first.
 
@@ -59,6 +61,7 @@ def explain_change(
         events: Returns the rows of `event`.
         metric: The series that changed.
         sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
+        whole: Whether all runs represent their level, as those of two periods; else the latest do.
     """
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
@@ -71,9 +74,9 @@ def explain_change(
     )
     rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
     old, new = software_of(rows, times)
-    latest = after[-LATEST_RUNS:]
+    latest = after if whole else after[-LATEST_RUNS:]
     # Runs with which the drift may have begun are of neither level.
-    settled = before[: len(before) - (split - first)] or before
+    settled = before if whole else before[: len(before) - (split - first)] or before
     compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
     is_software_timely = coincides_with_software(rows, times)
     found = [*annotations_of(rows, times)]
@@ -83,7 +86,8 @@ def explain_change(
             found.append(replace(cause, coincides=is_software_timely))
         elif timing != "late":
             found.append(replace(cause, coincides=timing and timing == "coincident"))
-    levels = Levels(metric, settled[-LATEST_RUNS:], latest, settled)
+    earlier = settled if whole else settled[-LATEST_RUNS:]
+    levels = Levels(metric, earlier, latest, settled)
     return explanation_of(found, levels)
 
 

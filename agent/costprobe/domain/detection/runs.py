@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 
@@ -82,6 +82,13 @@ def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
         device=probe.fields,
         currency=cost.tags.get("currency", "") if cost else "",
     )
+
+
+def joined_runs(probes: Iterable[Point], costs: Iterable[Point]) -> list[DetectionRun]:
+    """Join rows of `probe` and `cost` that share a time to runs, oldest first."""
+    priced = {row.time_ns: row for row in costs}
+    runs = (run_of(row, priced.get(row.time_ns)) for row in probes)
+    return sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
 
 
 def software_change_of(event: Point) -> SoftwareChange | None:

@@ -64,6 +64,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "forecast": _entry("forecast", "Money", "Show spend and forecast of each budget."),
     "price": _entry("price", "Money", "Show prices in force, and stored changes."),
     "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
+    "explain": _entry("explain", "Alerts", "Explain a change of cost between two periods."),
     "annotate": _entry(
         "annotate", "Alerts", "Annotate a change, such as a deployment, as a possible cause."
     ),

@@ -52,6 +52,10 @@ class CostFactors:
         """Currency per inference."""
         return self.hardware + self.electricity
 
+    def at_prices_of(self, other: CostFactors) -> CostFactors:
+        """Return this period's time and energy at the prices of another."""
+        return CostFactors(other.price_per_s, self.time_s, other.electricity_per_j, self.energy_j)
+
 
 @dataclass(frozen=True, slots=True)
 class CostChange:

@@ -1,0 +1,166 @@
+"""Why series changed between two periods, from the store: the answer of `costprobe explain`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.records import Point
+from costprobe.domain.alerting.period_change import PeriodChange, probe_change, service_change
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.comparison.production_sums import ProductionSums, production_sums
+from costprobe.domain.detection.runs import DetectionRun, factors, joined_runs
+
+# The newest runs of a probe, and the newest windows of a service, in each period.
+RUNS_MAX: Final = 5_000
+# A period with fewer runs has no level.
+RUNS_MIN: Final = 3
+EVENTS_MAX: Final = 2_000
+_SUBJECTS: Final = ("device", "probe", "service")
+
+
+class ComparedPeriods(NamedTuple):
+    """The two periods that are compared."""
+
+    before: TimeSpan
+    after: TimeSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSeries:
+    """A series and why it changed.
+
+    Attributes:
+        tags: Its device and probe, or its service.
+        change: The change; None if it is unknown.
+        problem: Why it is unknown; else empty.
+    """
+
+    tags: Mapping[str, str]
+    change: PeriodChange | None
+    problem: str = ""
+
+
+class Explaining:
+    """Explains the series of a store; reads only.
+
+    Args:
+        reader: The store.
+        periods: The two periods.
+        now_ns: Present UTC in ns.
+    """
+
+    def __init__(self, reader: StoreReader, periods: ComparedPeriods, now_ns: int) -> None:
+        self._reader = reader
+        self._periods = periods
+        self._now_ns = now_ns
+        since_ns, until_ns = periods.before.start_ns, periods.after.end_ns + 1
+        self._events = reader.newest("event", since_ns, until_ns, limit=EVENTS_MAX)
+
+    def series(self, selected: Mapping[str, str]) -> Iterator[ExplainedSeries]:
+        """Yield the probes and services with these tags.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        if "service" not in selected:
+            pairs = {(s.tags["device"], s.tags["probe"]) for s in self._of("probe", selected)}
+            for device, probe in sorted(pairs):
+                yield self._probe(device, probe)
+        if "probe" not in selected and "device" not in selected:
+            served = {**selected, "basis": "serving"}
+            for service in sorted({s.tags["service"] for s in self._of("cost", served)}):
+                yield self._service(service)
+
+    def events(self, selected: Mapping[str, str]) -> list[Point]:
+        """Return the events of both periods and between that concern a selection, oldest first."""
+        return [
+            row
+            for row in self._events
+            if all(row.tags.get(tag, name) == name for tag, name in selected.items())
+        ]
+
+    def _of(self, measurement: str, selected: Mapping[str, str]) -> Iterator[Point]:
+        for series in self._reader.series(measurement, selected):
+            yield Point(measurement, series.tags, {}, 0)
+
+    def _probe(self, device: str, probe: str) -> ExplainedSeries:
+        tags = {"device": device, "probe": probe}
+        before, after = (self._runs(tags, span) for span in self._periods)
+        problem = _too_few(len(before), len(after), "runs")
+        if problem:
+            return ExplainedSeries(tags, None, problem)
+        change = probe_change(
+            (device, probe), before, after, self._events_of(device, probe), self._now_ns
+        )
+        return ExplainedSeries(tags, change)
+
+    def _service(self, service: str) -> ExplainedSeries:
+        tags = {"service": service}
+        rows = [self._windows(service, span) for span in self._periods]
+        problem = _too_few(len(rows[0]), len(rows[1]), "windows")
+        if problem:
+            return ExplainedSeries(tags, None, problem)
+        before, after = (production_sums(side) for side in rows)
+        if before is None or after is None:
+            return ExplainedSeries(tags, None, "no windows of the whole service")
+        times_ns = self._periods.after.start_ns, self._now_ns
+        try:
+            change = service_change(service, before, after, self._control(after), times_ns)
+        except ValueError as error:
+            return ExplainedSeries(tags, None, str(error))
+        return ExplainedSeries(tags, change)
+
+    def _runs(self, tags: Mapping[str, str], span: TimeSpan) -> list[DetectionRun]:
+        times_ns = span.start_ns, span.end_ns
+        probes = self._reader.newest("probe", *times_ns, tags, limit=RUNS_MAX)
+        costs = self._reader.newest("cost", *times_ns, {**tags, "basis": "probe"}, limit=RUNS_MAX)
+        return joined_runs(probes, costs)
+
+    def _windows(self, service: str, span: TimeSpan) -> list[Point]:
+        """Return the windows that end in a period, in the currency of the newest one."""
+        tags = {"service": service, "basis": "serving"}
+        # A window is stamped with its end.
+        times_ns = span.start_ns + 1, span.end_ns + 1
+        rows = self._reader.newest("cost", *times_ns, tags, limit=RUNS_MAX)
+        currency = rows[-1].tags.get("currency") if rows else None
+        return [row for row in rows if row.tags.get("currency") == currency]
+
+    def _control(self, after: ProductionSums) -> float | None:
+        """Return the time per inference of the probes on a service's devices, later over earlier."""
+        logs = []
+        for device in after.devices:
+            for probe in {s.tags["probe"] for s in self._of("probe", {"device": device})}:
+                sides = [
+                    self._runs({"device": device, "probe": probe}, span) for span in self._periods
+                ]
+                if all(sides):
+                    before_s, after_s = (factors(side).time_s for side in sides)
+                    logs.append(math.log(after_s / before_s))
+        return math.exp(fmean(logs)) if logs else None
+
+    def _events_of(self, device: str, probe: str) -> Callable[[int, int], Sequence[Point]]:
+        rows = self.events({"device": device, "probe": probe})
+
+        def events(since_ns: int, until_ns: int) -> Sequence[Point]:
+            return [row for row in rows if since_ns <= row.time_ns < until_ns]
+
+        return events
+
+
+def subject_of(row: Point) -> str:
+    """Return what an event concerns: "ranker on gpu0"; empty for the whole host."""
+    named = row.tags.get("service") or row.tags.get("probe", "")
+    return " on ".join(part for part in (named, row.tags.get("device", "")) if part)
+
+
+def _too_few(before: int, after: int, what: str) -> str:
+    if min(before, after) >= RUNS_MIN:
+        return ""
+    return (
+        f"{before} {what} in the earlier period and {after} in the later one; {RUNS_MIN} are needed"
+    )

@@ -1,0 +1,256 @@
+"""`costprobe explain`: why cost changed between two periods: exact parts, causes, events, money."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from costprobe.app.watching.explaining import (
+    ComparedPeriods,
+    ExplainedSeries,
+    Explaining,
+    subject_of,
+)
+from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
+from costprobe.core.records import Point
+from costprobe.domain.alerting.change_message import change_message
+from costprobe.domain.alerting.period_change import PeriodChange
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.detection.causes import Cause, Share, action_of
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.name_completion import (
+    STORED_DEVICES,
+    STORED_PROBES,
+    STORED_SERVICES,
+)
+from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import local
+
+EVENTS_SHOWN = 20
+# Two durations before now are not read at the same instant.
+SAME_NS = 1_000_000_000
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe explain --since 24h  # the last day against the day before",
+        (
+            "costprobe explain --probe ranker --between 8d 7d --and 24h 0h"
+            "  # the last day against the same day a week ago"
+        ),
+    ),
+)
+@click.option(
+    "--since",
+    "since_ns",
+    type=Moment(),
+    help="Compare the time since then with as long before it (default: 24h).",
+)
+@click.option(
+    "--between",
+    type=(Moment(), Moment()),
+    metavar="A B",
+    help="Start and end of the earlier period.",
+)
+@click.option(
+    "--and",
+    "later",
+    type=(Moment(), Moment()),
+    metavar="C D",
+    help="Start and end of the later period.",
+)
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
+@click.option("--device", shell_complete=STORED_DEVICES, help="Only probes on this device.")
+@click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    config: str | None,
+    /,
+    *,
+    since_ns: int | None,
+    between: tuple[int, int] | None,
+    later: tuple[int, int] | None,
+    as_json: bool,
+    **selected: str | None,
+) -> None:
+    """Explain the change of cost between two periods, as an alert does.
+
+    For each probe and service: the change in money, its exact parts (price, time, energy; of services
+    idle time, speed and mix), the causes with their shares, and the events and annotations.
+    """
+    now_ns = time.time_ns()
+    periods = _periods(since_ns, between, later, now_ns)
+    tags = {name: value for name, value in selected.items() if value}
+    with reader_of(LoadedConfig(config)) as reader:
+        explaining = Explaining(reader, periods, now_ns)
+        found = list(explaining.series(tags))
+        events = explaining.events(tags)
+    if as_json:
+        echo(json.dumps(_document(periods, found, events)))
+    else:
+        echo_lines(_lines(periods, found, events))
+
+
+def _periods(
+    since_ns: int | None,
+    between: tuple[int, int] | None,
+    later: tuple[int, int] | None,
+    now_ns: int,
+) -> ComparedPeriods:
+    if (between is None) != (later is None) or (between is not None and since_ns is not None):
+        raise bad_input("give --since, or --between A B and --and C D")
+    if between is None or later is None:
+        start_ns = now_ns - 86_400 * 10**9 if since_ns is None else since_ns
+        between, later = (2 * start_ns - now_ns, start_ns), (start_ns, now_ns)
+    if 0 < between[1] - later[0] < SAME_NS:
+        between = between[0], later[0]
+    if not 0 <= between[0] < between[1] <= later[0] < later[1]:
+        raise bad_input(
+            "each period must end after its start, and the earlier one before the later"
+        )
+    return ComparedPeriods(TimeSpan(*between), TimeSpan(*later))
+
+
+def _lines(
+    periods: ComparedPeriods, found: Sequence[ExplainedSeries], events: Sequence[Point]
+) -> Iterator[str]:
+    before, after = (f"{local(span.start_ns)} to {local(span.end_ns)}" for span in periods)
+    yield f"{after} against {before}"
+    if not found:
+        yield "no series in the store; see costprobe status"
+    for series in found:
+        yield ""
+        if series.change is None:
+            yield one_line(f"{_name(series)}: {series.problem}")
+        else:
+            yield from _change_lines(series.change)
+    yield ""
+    yield "events" if events else "no events in these periods"
+    if len(events) > EVENTS_SHOWN:
+        yield f"  {len(events) - EVENTS_SHOWN} older ones are not shown"
+    for row in events[-EVENTS_SHOWN:]:
+        texts = [
+            subject_of(row),
+            str(row.fields.get("title", "")),
+            str(row.fields.get("detail", "")),
+        ]
+        kind = row.tags.get("kind", "")
+        yield one_line(
+            f"  {local(row.time_ns)}  {kind:10s}  {'; '.join(text for text in texts if text)}"
+        )
+
+
+def _name(series: ExplainedSeries) -> str:
+    tags = series.tags
+    return tags.get("service") or f"{tags['probe']} on {tags['device']}"
+
+
+def _change_lines(change: PeriodChange) -> Iterator[str]:
+    message = change_message(change.facts)
+    yield one_line(message.headline)
+    yield one_line(f"  {message.reason}")
+    rows = [
+        ("before", "", _value(change.before, change)),
+        (
+            "after",
+            f"{(change.after / change.before - 1) * 100:+.1f} %",
+            _value(change.after, change),
+        ),
+    ]
+    for part in change.parts:
+        effect = f"{math.expm1(part.log_effect) * 100:+.1f} %"
+        sign = "+" if part.amount >= 0 else ""
+        rows.append((f"  {part.name}", effect, f"{sign}{_value(part.amount, change)}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, effect, value in rows:
+        yield f"  {name:{widths[0]}s}  {effect:>{widths[1]}s}  {value}"
+
+
+def _value(value: float, change: PeriodChange) -> str:
+    if not change.currency:
+        return f"{value:,.4g} {change.unit}"
+    return f"{money(value, change.currency)} per {change.unit}"
+
+
+def _document(
+    periods: ComparedPeriods, found: Sequence[ExplainedSeries], events: Sequence[Point]
+) -> dict[str, Any]:
+    return {
+        **{
+            name: {"since_ns": span.start_ns, "until_ns": span.end_ns}
+            for name, span in zip(("before", "after"), periods, strict=True)
+        },
+        "series": [_series(series) for series in found],
+        "events": [_event(row) for row in events],
+    }
+
+
+def _series(series: ExplainedSeries) -> dict[str, Any]:
+    tags = {name: series.tags.get(name) for name in ("device", "probe", "service")}
+    change = series.change
+    return {
+        **tags,
+        "problem": series.problem or None,
+        "change": None if change is None else _change(change),
+    }
+
+
+def _change(change: PeriodChange) -> dict[str, Any]:
+    facts, message = change.facts, change_message(change.facts)
+    paid = facts.money
+    cause = facts.explanation
+    return {
+        "headline": message.headline,
+        "reason": message.reason,
+        "change_pct": facts.change_pct,
+        "before": change.before,
+        "after": change.after,
+        "unit": change.unit,
+        "currency": change.currency or None,
+        "change_per_month": None if paid is None else paid.per_month,
+        "rate_per_s": None if paid is None else paid.rate_per_s,
+        "parts": [
+            {
+                "name": part.name,
+                "change_pct": math.expm1(part.log_effect) * 100,
+                "amount": part.amount,
+            }
+            for part in change.parts
+        ],
+        "cause": cause.name,
+        "explained": _share(cause.explained),
+        "causes": [_cause(one) for one in cause.causes],
+        "action": facts.action or action_of(cause.name),
+    }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {
+        "name": cause.name,
+        "text": cause.text,
+        "share": _share(cause.share),
+        "coincides": cause.coincides,
+        "method": cause.method or None,
+    }
+
+
+def _share(share: Share | None) -> dict[str, float] | None:
+    if share is None:
+        return None
+    return {"mean_share": share.mean, "low_share": share.low, "high_share": share.high}
+
+
+def _event(row: Point) -> dict[str, Any]:
+    tags = {name: row.tags.get(name) for name in ("kind", "device", "probe", "service")}
+    texts = {name: row.fields.get(name) for name in ("title", "detail", "before", "after", "cause")}
+    return {"time_ns": row.time_ns, **tags, **texts}
