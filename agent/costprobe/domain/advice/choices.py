@@ -180,6 +180,8 @@ def _speed_assumptions(placement: Placement, unit: Unit | None) -> Iterator[str]
         )
     if placement.evidence:
         yield f"the devices run only this model, measured by {placement.evidence}"
+        if not placement.held:
+            yield "the quality is that of now: model, weights and input shapes are the same"
 
 
 def _scaling_assumptions(scaling: Scaling, row_s: float) -> Iterator[str]:
