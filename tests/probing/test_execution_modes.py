@@ -20,11 +20,11 @@ def request_for(kind="cnn", **more):
     return probe_request(kind, **{**QUICK, **more})
 
 
-def run(kind="cnn", **more):
+def run(kind="cnn", on_progress=lambda _: None, **more):
     """Run one request in a new worker process."""
     runner = ProbeRunner(sys.executable, 100.0, threading.Event())
     request = request_for(kind, **more)
-    return runner.run(request, "cpu", on_edge=lambda: None, on_progress=lambda _: None)
+    return runner.run(request, "cpu", on_edge=lambda: None, on_progress=on_progress)
 
 
 # A minimal model to compile: a larger one takes longer and tests no more.
@@ -98,13 +98,17 @@ def test_worker_has_the_lowest_priority(kept):
 def test_neighbour_on_every_processor_marks_a_run_as_contended():
     # Pinned, because the scheduler would leave a processor to a probe that is pinned to it.
     loop = "import os\nos.sched_setaffinity(0, [{}])\nwhile True: pass"
-    neighbours = [
-        subprocess.Popen([sys.executable, "-c", loop.format(processor)])
-        for processor in os.sched_getaffinity(0)
-    ]
+    neighbours = []
+
+    def start_neighbours(_):
+        """At the first progress, when the worker has imported torch."""
+        if not neighbours:
+            commands = ([sys.executable, "-c", loop.format(n)] for n in os.sched_getaffinity(0))
+            neighbours.extend(map(subprocess.Popen, commands))
+
     try:
         # More passes than fit: the run lasts as long as it may.
-        result = run(min_samples=100_000, sample_cap_s=1.0).result
+        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=1.0).result
     finally:
         for neighbour in neighbours:
             neighbour.kill()

@@ -3,8 +3,6 @@
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
+from fakes.command import called
 
 S = 10**9
 
@@ -180,14 +179,7 @@ def test_failed_backup_leaves_no_file(path, tmp_path):
 def costprobe(tmp_path, *arguments, code=0):
     config = tmp_path / "costprobe.toml"
     config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "--config", str(config), "store", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done
-    return done.stdout + done.stderr
+    return called(config, "store", *arguments, code=code).output
 
 
 def test_store_commands_report_their_results(path, tmp_path):
