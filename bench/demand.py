@@ -144,8 +144,7 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
         if lost or rng.random() < 0.003:
             continue
         noise = slow + rng.gauss(0, service.window_noise)
-        factor = math.exp(noise) * (recipe.slower if time_s >= recipe.slower_from_s else 1.0)
-        yield _row(service, served, time_s, per_token_s * factor)
+        yield _row(service, served, time_s, per_token_s * math.exp(noise))
 
 
 def _served(service: _Service, requests: float, time_s: float) -> tuple[float, ...]:
@@ -185,7 +184,8 @@ def _row(service: _Service, served: tuple[float, ...], time_s: float, unit_s: fl
         "batching": offered**0.75 * service.usual_share**0.25 if offered > 0 else 0.0,
         "always busy": 1 - math.exp(-1.5 * offered),
     }[recipe.server]
-    busy_s = held_s * min(1.0, share)
+    slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
+    busy_s = held_s * min(1.0, share * slower)
     energy_j = service.idle_w * (held_s - busy_s) + service.busy_w * busy_s
     hardware, electricity = PRICE_PER_S * held_s, ELECTRICITY_PER_J * energy_j
     requests, tokens_in, tokens_out, cached = served

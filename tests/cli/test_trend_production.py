@@ -28,6 +28,7 @@ def trend(request, tmp_path):
             1.25 if back < 288 else 1
         )
         fields = {"cost_total": 0.3, "requests": count, "inferences": count, "window_s": 300.0}
+        fields |= {"cost_total_hardware": 0.3, "device_s": 300.0, "device_busy_s": 3 * count}
         each = {"cost_per_inference": 0.3 / count, "cost_per_request": 0.3 / count}
         rows.append(Point("cost", tags, {**fields, **each}, end_ns))
         served = {"requests": count, "window_s": 300.0, "complete": True}
@@ -50,6 +51,9 @@ def test_change_of_a_service_compares_whole_days(trend):
     change, text = trend("--since", "26h", "--label", "team=search")
     assert float(change) == pytest.approx(-20, abs=1e-6)
     assert "change of services: " in text
+    assert (
+        "chat: -20.0 % per inference; traffic 25 % higher: -20 % per inference is idle time" in text
+    )
     assert float(trend("--since", "25h", "--field", "serving.requests")[0]) == pytest.approx(
         25, abs=1
     )

@@ -34,6 +34,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_SERVICES,
 )
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
@@ -116,6 +117,7 @@ def command(  # noqa: PLR0913 - an option each
         changes = [
             _change(reader, measurement, field, series, since_ns, until_ns) for series in all_series
         ]
+        reasons = production_reasons(reader, field, all_series, compared_spans(since_ns, until_ns))
     if as_json:
         echo(json.dumps(_document(measurement, field, all_series)))
     elif as_csv:
@@ -125,7 +127,7 @@ def command(  # noqa: PLR0913 - an option each
     else:
         echo_lines(_table(measurement, field, all_series, changes))
         if any(_is_served(measurement, field, series) for series in all_series):
-            echo(_compared(since_ns, until_ns))
+            echo_lines([_compared(since_ns, until_ns), *reasons])
         if any(series.is_sampled for series in all_series):
             echo(_sampling(all_series))
         for words, group in _comparable(all_series).items() if plot else ():

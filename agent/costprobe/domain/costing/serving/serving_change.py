@@ -93,7 +93,7 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
     """
     sums: list[float] = []
     for span in spans:
-        in_span = [row for row in rows if span.start_ns < _middle_ns(row) <= span.end_ns]
+        in_span = [row for row in rows if span.start_ns < middle_ns(row) <= span.end_ns]
         window_s = math.fsum(_window_s(row) for row in in_span)
         if window_s < COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S:
             return None
@@ -117,7 +117,7 @@ def _window_s(row: Point) -> float:
     return _number(row, "window_s") or 0.0
 
 
-def _middle_ns(row: Point) -> int:
+def middle_ns(row: Point) -> int:
     """Return the middle of a window, or of those in a rolled-up row, which ends with the newest."""
     end_ns = getattr(row, "newest_ns", row.time_ns)
     return int(end_ns - _window_s(row) / 2 * NS_PER_S)
