@@ -16,9 +16,9 @@ from costprobe.domain.detection.settings import ServingMetric
 
 WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
     {
-        "serving_time": "device time per token",
-        "serving_energy": "energy per token",
-        "demand": "held device time per token",
+        "serving_time": "device time per {}",
+        "serving_energy": "energy per {}",
+        "demand": "held device time per {}",
         "mix": "work per request",
     }
 )
@@ -47,7 +47,7 @@ def production_event(
         log_shift: Its distance from the last settled level, in log units.
         change: Decomposition of the cost between two periods; None where one is not covered.
     """
-    title = f"{WORDS[finding.metric]} of {_name(key)} is {_percent(finding.change)}"
+    title = f"{_words(finding)} of {_name(key)} is {_percent(finding.change)}"
     since = f"{datetime.fromtimestamp(finding.since_s, UTC):%Y-%m-%d %H:%M} UTC"
     sentences = [f"{title} since {since}"]
     if change is not None:
@@ -80,12 +80,16 @@ def reversal_event(key: tuple[str, str], finding: ProductionFinding, log_shift: 
     return Event(
         kind="drift",
         severity="info",
-        title=f"{WORDS[finding.metric]} of {_name(key)} reverted",
+        title=f"{_words(finding)} of {_name(key)} reverted",
         time_ns=round(finding.time_s * NS_PER_S),
         subject=_subject(key),
         metric=finding.metric,
         level_pct=math.expm1(log_shift) * 100,
     )
+
+
+def _words(finding: ProductionFinding) -> str:
+    return WORDS[finding.metric].format(finding.unit)
 
 
 def _name(key: tuple[str, str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.production_change import Unit
 from costprobe.domain.costing.comparison.production_sums import ProductionSums, added_sums
 from costprobe.domain.costing.comparison.production_work import (
     Kind,
@@ -63,6 +64,7 @@ class ProductionFinding:
         since_s: Estimated start, UTC in s.
         change: ln(after / before).
         is_collapse: Whether nearly all traffic is gone.
+        unit: What work is counted in.
     """
 
     metric: ServingMetric
@@ -70,6 +72,7 @@ class ProductionFinding:
     since_s: float
     change: float
     is_collapse: bool = False
+    unit: Unit = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,8 @@ class ProductionDetector:
         work = self._work(block)
         gain = WORK_GAIN if self._mean_work else 1.0
         self._mean_work += gain * (work - self._mean_work)
-        findings = self._departures(block, work)
+        unit: Unit = "token" if block.has_tokens else "inference"
+        findings = self._departures(block, work, unit)
         sums = block.sums
         if not block.has_traffic or work <= 0 or sums.device_s <= 0:
             return findings
@@ -255,10 +259,12 @@ class ProductionDetector:
         for metric, effort in efforts.items():
             sample = LoadSample(block.end_s, load, block.mix, math.log(effort))
             for since_s, change in self.efforts[metric].update(sample):
-                findings.append(ProductionFinding(metric, block.end_s, since_s, change))
+                findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
         return findings
 
-    def _departures(self, block: ProductionBlock, work: float) -> list[ProductionFinding]:
+    def _departures(
+        self, block: ProductionBlock, work: float, unit: Unit
+    ) -> list[ProductionFinding]:
         values: dict[ServingMetric, float] = {}
         if self._mean_work > 0 and block.sums.device_s > 0:
             counted = max(work, LEAST_WORK * self._mean_work)
@@ -273,7 +279,7 @@ class ProductionDetector:
             if found is not None:
                 findings.append(
                     ProductionFinding(
-                        metric, block.end_s, found.since_s, found.change, found.is_collapse
+                        metric, block.end_s, found.since_s, found.change, found.is_collapse, unit
                     )
                 )
         return findings
