@@ -6,31 +6,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, tzinfo
-from typing import Literal
 
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.placements import measured_workloads
+from costprobe.domain.advice.service_history import ServiceHistory
 from costprobe.domain.advice.workload import HOURS_A_DAY, WorkloadHistory
 
-Unit = Literal["requests", "tokens", "device-hours"]
-# An hour or a day of which less is known is unknown; one of which more is known is scaled.
+# Units of a load, the one that users count first.
+UNITS = ("requests", "tokens_out", "inferences")
+# The unit where a service counts none of these, and of a device without a service.
+DEVICE_HOURS = "device_hours"
+# An hour or a day of which less is known is unknown; a day of which more is known is scaled.
 LEAST_SHARE = 0.9
-
-
-@dataclass(slots=True)
-class HourCount:
-    """What a service answered in an hour.
-
-    Attributes:
-        requests: Answered requests; None if the server does not count them.
-        tokens: Input and output tokens; None if it does not count them.
-        covered_s: Seconds of complete windows.
-    """
-
-    requests: float | None = None
-    tokens: float | None = None
-    covered_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +28,20 @@ class LoadSubject:
     Attributes:
         workload: Load of its devices.
         service: Name of the service; empty without one.
-        unit: What the load counts.
+        unit: One of UNITS, or DEVICE_HOURS: busy hours of its devices.
         amounts: Load by hour number since 1970.
         shares: Known share of each of these hours.
     """
 
     workload: WorkloadHistory
     service: str
-    unit: Unit
+    unit: str
     amounts: Mapping[int, float]
     shares: Mapping[int, float]
 
 
-def load_subjects(
-    history: History, counts: Mapping[str, Mapping[int, HourCount]]
-) -> Iterator[LoadSubject]:
-    """Yield each service with its load, and each device without one.
-
-    Args:
-        history: The history of the host.
-        counts: What each service answered, by hour number since 1970.
-    """
+def load_subjects(history: History) -> Iterator[LoadSubject]:
+    """Yield each service with its load, and each device without one."""
     seen: set[tuple[str, ...]] = set()
     of_workloads: set[str] = set()
     for measured in measured_workloads(history):
@@ -71,25 +52,24 @@ def load_subjects(
         seen.add(workload.devices)
         of_workloads.update(workload.services)
         for service in workload.services or ("",):
-            yield _load_of(workload, service, counts.get(service, {}))
-    for service in sorted(counts.keys() - of_workloads):
-        # Its devices are unknown, or of another host.
+            yield _load_of(workload, service, history.services.get(service))
+    for service in sorted(history.services.keys() - of_workloads):
+        # Its devices are unknown, or have no rows.
         nowhere = WorkloadHistory(service, (), {}, 0, 1, "", (service,))
-        yield _load_of(nowhere, service, counts[service])
+        yield _load_of(nowhere, service, history.services[service])
 
 
-def _load_of(
-    workload: WorkloadHistory, service: str, counts: Mapping[int, HourCount]
-) -> LoadSubject:
-    shares = {number: hour.covered_s / HOUR_S for number, hour in counts.items()}
-    requests = {n: hour.requests for n, hour in counts.items() if hour.requests is not None}
-    tokens = {n: hour.tokens for n, hour in counts.items() if hour.tokens is not None}
-    if requests:
-        return LoadSubject(workload, service, "requests", requests, shares)
-    if tokens:
-        return LoadSubject(workload, service, "tokens", tokens, shares)
+def _load_of(workload: WorkloadHistory, name: str, service: ServiceHistory | None) -> LoadSubject:
+    for unit in UNITS:
+        if service is not None and unit not in service.missing and service.most_per_s(unit):
+            covered = {
+                number: sum(hour.covered_s) / HOUR_S for number, hour in service.hours.items()
+            }
+            shares = {number: share for number, share in covered.items() if share >= LEAST_SHARE}
+            amounts = {number: sum(service.hours[number].counts[unit]) for number in shares}
+            return LoadSubject(workload, name, unit, amounts, shares)
     busy = {number: hour.mean for number, hour in workload.hours.items()}
-    return LoadSubject(workload, service, "device-hours", busy, dict.fromkeys(busy, 1.0))
+    return LoadSubject(workload, name, DEVICE_HOURS, busy, dict.fromkeys(busy, 1.0))
 
 
 def day_of(time_s: int, zone: tzinfo | None) -> date:

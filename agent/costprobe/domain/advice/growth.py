@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.advice.daily_load import (
-    HourCount,
+    DEVICE_HOURS,
     LoadSubject,
-    Unit,
     by_day,
     day_of,
     load_subjects,
@@ -54,7 +53,7 @@ class Growth:
         name: Display name.
         service: Name of the service; empty without one.
         devices: Names of its devices.
-        unit: What the load counts.
+        unit: What the load counts, as of LoadSubject.
         history_days: Days with known load.
         load: None with fewer than 21 known days.
         peak: Busy devices in the busiest hour of each day, and of a week; None likewise.
@@ -68,7 +67,7 @@ class Growth:
     name: str
     service: str
     devices: tuple[str, ...]
-    unit: Unit
+    unit: str
     history_days: int
     load: LoadForecast | None
     peak: LoadForecast | None
@@ -79,21 +78,16 @@ class Growth:
     notes: Sequence[str]
 
 
-def growth(
-    history: History, counts: Mapping[str, Mapping[int, HourCount]], now_ns: int, horizon_days: int
-) -> list[Growth]:
+def growth(history: History, now_ns: int, horizon_days: int) -> list[Growth]:
     """Return the growth of every service, and of every device without one.
 
     Args:
         history: The history of the host.
-        counts: What each service answered, by hour number since 1970.
         now_ns: UTC in ns.
         horizon_days: Number of days to forecast.
     """
     first = day_of(now_ns // NS_PER_S, history.zone)
-    return [
-        _growth(history, subject, first, horizon_days) for subject in load_subjects(history, counts)
-    ]
+    return [_growth(history, subject, first, horizon_days) for subject in load_subjects(history)]
 
 
 def _growth(history: History, subject: LoadSubject, first: date, horizon_days: int) -> Growth:
@@ -118,7 +112,7 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     prices, missing = prices_in_force(history, workload.devices)
     needs += missing
     marginal = None
-    if prices and subject.unit != "device-hours":
+    if prices and subject.unit != DEVICE_HOURS:
         marginal = marginal_cost(history, subject, prices[0])
         if marginal.energy_j is None:
             needs.append(f"joules per request: a week of hours with requests and power of {on}")

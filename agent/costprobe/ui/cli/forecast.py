@@ -24,7 +24,6 @@ from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import SpendBook
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.growth_history import service_counts
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
@@ -113,8 +112,7 @@ def _show_growth(
     since_ns = now_ns - HISTORY_DAYS * DAY_S * NS_PER_S
     with reader_of(settings) as reader:
         history = history_of(settings, reader, since_ns)
-        counts = service_counts(reader, since_ns, now_ns)
-    found = growth(history, counts, now_ns, horizon_days)
+    found = growth(history, now_ns, horizon_days)
     known = {name for one in found for name in ([one.service] if one.service else one.devices)}
     for name in names:
         if name not in known:

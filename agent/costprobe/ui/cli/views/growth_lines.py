@@ -14,6 +14,7 @@ from costprobe.domain.advice.growth_cost import MarginalCost, Money
 from costprobe.domain.advice.supply import HEADROOM
 
 WHOLE_FROM = 1000
+UNIT_WORDS = {"tokens_out": "output tokens", "device_hours": "device-hours"}
 
 
 def growth_document(found: Growth, first: date) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def _row(found: Growth, horizon_days: int) -> tuple[str, ...]:
     else:
         then = found.load.then
         figures = [
-            f"{_amount(found.load.now)} {found.unit}",
+            f"{_amount(found.load.now)} {UNIT_WORDS.get(found.unit, found.unit)}",
             _amount(then.expected),
             f"{_amount(then.low)} to {_amount(then.high)}",
         ]
@@ -158,7 +159,9 @@ def _marginal(unit: str, marginal: MarginalCost, cost: Money | None) -> str:
     else:
         paid = money(marginal.electricity, currency) if marginal.electricity else "in the price"
         energy = f"{_amount(marginal.energy_j)} J, electricity {paid}"
-    words = f"1,000 more {unit}: {energy}; devices: nothing until capacity ends"
+    words = (
+        f"1,000 more {UNIT_WORDS.get(unit, unit)}: {energy}; devices: nothing until capacity ends"
+    )
     if cost is not None:
         words += f", then {money(cost.next_device, currency)} a month for a further device"
     if marginal.device is not None:
