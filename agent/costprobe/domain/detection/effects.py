@@ -124,13 +124,14 @@ def expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expecte
     """
     kind = cause.name.partition(":")[0]
     measure = _MEASURES.get(kind)
-    found = None if measure is None else measure(levels, chain_share)
+    found = None if measure is None else measure(levels)
     if found is None:
         time = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
         found = ExpectedEffect(time, UNMEASURED_POWER, "remainder")
+    time, power = scaled(found.time, chain_share), scaled(found.power, chain_share)
     if cause.coincides is False:
-        return ExpectedEffect(_early(found.time), _early(found.power), found.method)
-    return found
+        time, power = _early(time), _early(power)
+    return ExpectedEffect(time, power, found.method)
 
 
 def _early(effect: Effect) -> Effect:
@@ -139,33 +140,31 @@ def _early(effect: Effect) -> Effect:
     return absent, *likely
 
 
-def _of_clock(levels: Levels, chain_share: float) -> ExpectedEffect | None:
+def _of_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("sm_clock_mhz")
     hotter_c = levels.rise("temp_c") or 0.0
     counters = ("throttled_thermal_pct", "throttled_power_pct")
     throttled = sum(levels.rise(counter) or 0.0 for counter in counters) / 100
     if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
         # A few readings of the clock may miss what the counters of the driver do not.
-        time = scaled(TIME_OF_THROTTLING, throttled * chain_share)
+        time = scaled(TIME_OF_THROTTLING, throttled)
         return ExpectedEffect(time, UNMEASURED_POWER, "physics") if throttled else None
     # Power that follows the clock shows that its variation is real, also where time hardly does.
     is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
     slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
     time, method = _measured(TIME_OF_CLOCK, slope)
     warmer = _sum_of(POWER_OF_CLOCK, -slower, scaled(POWER_OF_TEMPERATURE, hotter_c)[0])
-    return ExpectedEffect(scaled(time, slower * chain_share), scaled(warmer, chain_share), method)
+    return ExpectedEffect(scaled(time, slower), warmer, method)
 
 
-def _of_memory_clock(levels: Levels, chain_share: float) -> ExpectedEffect | None:
-    del chain_share
+def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("mem_clock_mhz")
     if slower is None:
         return None
     return ExpectedEffect(scaled(TIME_OF_MEMORY_CLOCK, slower), UNMEASURED_POWER, "physics")
 
 
-def _of_contention(levels: Levels, chain_share: float) -> ExpectedEffect | None:
-    del chain_share
+def _of_contention(levels: Levels) -> ExpectedEffect | None:
     waited = levels.means("cpu_wait_pct")
     if waited is not None and max(waited) < 100:  # noqa: PLR2004 - percent
         # A processor's probe measures how long its threads waited.
@@ -180,8 +179,7 @@ def _of_contention(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     return ExpectedEffect(scaled(time, more), scaled(POWER_OF_CONTENTION, more), method)
 
 
-def _of_batch(levels: Levels, chain_share: float) -> ExpectedEffect | None:
-    del chain_share
+def _of_batch(levels: Levels) -> ExpectedEffect | None:
     before, after = levels.before[-1].batch, levels.after[-1].batch
     if not before or not after:
         return None
@@ -191,8 +189,7 @@ def _of_batch(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     return ExpectedEffect(scaled(TIME_OF_BATCH, smaller, shift), POWER_OF_BATCH, "physics")
 
 
-def _of_tokens(levels: Levels, chain_share: float) -> ExpectedEffect | None:
-    del chain_share
+def _of_tokens(levels: Levels) -> ExpectedEffect | None:
     inputs, outputs = levels.means("tokens_in"), levels.means("tokens_out")
     first, between = levels.means("ttft_mean_ms"), levels.means("tpot_mean_ms")
     more_in = math.log(inputs[1] / inputs[0]) if inputs and min(inputs) > 0 else 0.0
@@ -208,8 +205,7 @@ def _of_tokens(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     return ExpectedEffect(time, NONE, "physics")
 
 
-def _of_heat(levels: Levels, chain_share: float) -> ExpectedEffect | None:
-    del chain_share
+def _of_heat(levels: Levels) -> ExpectedEffect | None:
     hotter_c = levels.rise("temp_c")
     if hotter_c is None:
         return None
@@ -221,7 +217,7 @@ def _of_heat(levels: Levels, chain_share: float) -> ExpectedEffect | None:
     return ExpectedEffect(time, scaled(power, hotter_c), method)
 
 
-_MEASURES: Mapping[str, Callable[[Levels, float], ExpectedEffect | None]] = {
+_MEASURES: Mapping[str, Callable[[Levels], ExpectedEffect | None]] = {
     "cooling": _of_clock,
     "thermal throttling": _of_clock,
     "power limit": _of_clock,
