@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from costprobe.core.units import counted
@@ -102,9 +103,9 @@ def _supply(supply: Supply) -> dict[str, Any]:
         "capacity_share": supply.capacity_share,
         "latency_p50_ms": choice.placement.latency_p50_ms,
         "purchase_price": str(choice.cash),
-        "break_even_share": None
-        if supply.break_even_share is None
-        else float(supply.break_even_share),
+        "break_even_share": _number(supply.break_even_share),
+        "break_even_low_share": _number(supply.break_even_low_share),
+        "break_even_high_share": _number(supply.break_even_high_share),
         "break_even_months": supply.months_to_break_even,
         "held_out": None
         if held_out is None
@@ -132,6 +133,17 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "wait_mean_s": month.wait_mean_s,
         "wait_max_s": scaling.cold_start.seconds if month.starts else 0.0,
     }
+
+
+def break_even_words(supply: Supply) -> str:
+    """Return the break-even utilization, with its range if the present price is assumed."""
+    words = f"{supply.break_even_share:.0%}"
+    low, high = supply.break_even_low_share, supply.break_even_high_share
+    return words if low is None or high is None else f"{words} ({low:.0%} to {high:.0%})"
+
+
+def _number(share: Decimal | None) -> float | None:
+    return None if share is None else float(share)
 
 
 def _text(amount: object) -> str | None:

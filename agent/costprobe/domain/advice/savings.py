@@ -14,6 +14,7 @@ from costprobe.domain.advice.placements import MeasuredWorkload, measured_worklo
 from costprobe.domain.advice.scaling import idle_share, is_known_by_minute, least_devices
 from costprobe.domain.advice.supply import (
     Choice,
+    DevicePrice,
     MonthlyCost,
     Placement,
     break_even_share,
@@ -47,6 +48,8 @@ class Supply:
         held_out: Its result on weeks that it was not decided from; None without any.
         break_even_share: Share of the hours from which a price that is always paid is cheaper than
             the present one by the hour; None for other prices.
+        break_even_low_share, break_even_high_share: Its range if the present price is assumed, from
+            the dearest to the cheapest cloud; None for a price that is known.
         months_to_break_even: Until the purchase price of owned devices is saved; None if never, or
             if nothing is bought.
         assumptions: What the cost rests on and was not measured.
@@ -64,6 +67,8 @@ class Supply:
     capacity_share: float | None
     held_out: HeldOut | None
     break_even_share: Decimal | None
+    break_even_low_share: Decimal | None
+    break_even_high_share: Decimal | None
     months_to_break_even: float | None
     assumptions: tuple[str, ...]
 
@@ -186,7 +191,7 @@ def _supply(
     low, high = interval(before, cost) or (None, None)
     grams = history.grams_per_kwh.get(choice.placement.device)
     is_known = grams is not None and cost.energy_kwh is not None
-    peak = workload.peak
+    peak, now = workload.peak, history.prices[workload.devices[0]][0]
     return Supply(
         choice=choice,
         action=action_of(choice),
@@ -199,21 +204,28 @@ def _supply(
         saving_high=high,
         capacity_share=choice.count * choice.placement.speed / peak if peak else None,
         held_out=tested(held_out, workload, choice) if held_out else None,
-        break_even_share=_break_even_share(history, workload, choice),
+        break_even_share=_break_even_share(now, choice, now.rate.per_hour),
+        break_even_low_share=_break_even_share(now, choice, now.rate.high_per_hour),
+        break_even_high_share=_break_even_share(now, choice, now.rate.low_per_hour),
         months_to_break_even=_break_even(choice, total_before, cost),
-        assumptions=tuple(assumptions_of(choice, history.prices[workload.devices[0]][0], workload)),
+        assumptions=tuple(assumptions_of(choice, now, workload)),
     )
 
 
-def _break_even_share(
-    history: History, workload: WorkloadHistory, choice: Choice
-) -> Decimal | None:
-    now, price = history.prices[workload.devices[0]][0], choice.price
-    if now.is_always_paid or not price.is_always_paid:
+def _break_even_share(now: DevicePrice, choice: Choice, per_hour: Decimal | None) -> Decimal | None:
+    """Return the break-even utilization at a price of now; None without one.
+
+    Args:
+        now: The price in force.
+        choice: A supply.
+        per_hour: Currency per device-hour of now.
+    """
+    price = choice.price
+    if per_hour is None or now.is_always_paid or not price.is_always_paid:
         return None
     watts = choice.placement.watts
     drawn_j = exact(0.0 if watts is None else watts.busy_w * HOUR_S)
-    on_demand = now.rate.per_hour + drawn_j * exact(now.electricity_per_j)
+    on_demand = per_hour + drawn_j * exact(now.electricity_per_j)
     return break_even_share(
         price.rate.per_hour, on_demand, drawn_j * exact(price.electricity_per_j)
     )

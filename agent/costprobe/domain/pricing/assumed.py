@@ -143,17 +143,9 @@ class AssumedPrices:
         return _rate(PLAN, RANGE_CURRENCY, _UNKNOWN_GPU_PER_H, words, "placeholder")
 
 
-def _shares(offer: Offer, sharing: int) -> Decimal:
-    """Return the devices that pay an instance; a container may have fewer than the instance.
-
-    A part of a GPU is one device.
-    """
-    return max(Decimal(sharing), offer.gpu_count or Decimal(0), Decimal(1))
-
-
 def _listed(offer: Offer, instance: Instance, sharing: int) -> Rate:
     """Return a device's share of the list price."""
-    per_host, count = offer.on_demand_per_h or Decimal(0), _shares(offer, sharing)
+    per_host, count = offer.on_demand_per_h or Decimal(0), offer.devices(sharing)
     amount = f"{instance.words}: {per_host.normalize():f} {offer.currency}/h"
     share = f", 1/{count.normalize():f} of the host" if count > 1 else ""
     doubt = f" (in doubt: {offer.doubt})" if offer.doubt else ""
@@ -174,7 +166,7 @@ def _of_host(
     words: str,
 ) -> Rate:
     """Return a device's share of an assumed price of the host: the price, its least and largest."""
-    count = _shares(offer, sharing)
+    count = offer.devices(sharing)
     per_hour, low, high = (value / count for value in values)
     return _rate(
         PLAN,
@@ -213,16 +205,11 @@ def _assumed(found: PriceRange | None, words: str, units: int, instance: Instanc
 
 def _bought(catalogue: Catalogue, gpu: GpuModel) -> Rate | None:
     """Return straight-line depreciation of a board that no cloud lists, without server and power."""
-    prices = [
-        price / found.gpu_count
-        for found in catalogue.purchases_of(gpu.model)
-        if found.condition == "new" and found.currency == RANGE_CURRENCY
-        for price in (found.purchase_price_low, found.purchase_price_high)
-    ]
-    if not prices:
+    found = catalogue.purchase_range(gpu.model)
+    if found is None:
         return None
     hours = LIFETIME_YEARS * YEAR_H
-    low, high = min(prices), max(prices)
+    low, high = found
     words = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
     return _rate(
         PLAN,

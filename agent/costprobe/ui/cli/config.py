@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.system.safe_write import replace_file, write_new
 from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.app.configuration import DEMO
@@ -22,6 +21,7 @@ from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.price_books import host_detector
 from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
@@ -45,7 +45,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
     assumed = assumed_prices(
-        DEMO, default_store(None if str(path) == "-" else path), InstanceDetector()
+        DEMO, default_store(None if str(path) == "-" else path), host_detector()
     )
     text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-from costprobe.adapters.cloud.detect import InstanceDetector
-from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.money_text import money
 from costprobe.core.units import counted
 from costprobe.domain.advice.savings import Answer, Supply, savings
@@ -18,10 +16,22 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
 from costprobe.ui.cli.support.output import echo, echo_lines
-from costprobe.ui.cli.support.plan_files import plans_of, reservations_of
+from costprobe.ui.cli.support.plan_files import (
+    commitments_of,
+    owned_of,
+    plans_of,
+    reservations_of,
+)
+from costprobe.ui.cli.support.price_books import host_offer, host_prices, listed_catalogue
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.savings import document, held_out_words, load_words, scaling_words
+from costprobe.ui.savings import (
+    break_even_words,
+    document,
+    held_out_words,
+    load_words,
+    scaling_words,
+)
 from costprobe.ui.text import local
 
 # Supplies of a workload that are printed; --json has all of them.
@@ -33,6 +43,7 @@ SHOWN = 3
     examples=(
         "costprobe savings  # what would cost less, from the last 30 days",
         "costprobe savings --reserved 1y=40% --reserved 3y=60%  # and with reservations at a discount",
+        "costprobe savings --owned 15000=3y  # and with a server of your own",
         "costprobe savings --plans plans.toml --service chat  # with offers, one service only",
     ),
 )
@@ -51,9 +62,15 @@ SHOWN = 3
     multiple=True,
     help="A reservation of the on-demand price, as TERM=DISCOUNT: 1y=35%. May be repeated.",
 )
+@click.option(
+    "--owned",
+    multiple=True,
+    help="A server of your own, as PRICE=LIFETIME: 15000=3y; or LIFETIME alone for the catalogue's"
+    " purchase price of these GPUs, without the server. May be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Every supply as JSON.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - one argument for each option
     config: str | None,
     *,
     since_ns: int,
@@ -61,6 +78,7 @@ def command(
     model: str | None,
     file: Path | None,
     reservations: Sequence[str],
+    owned: Sequence[str],
     as_json: bool,
 ) -> None:
     """Compare what each workload costs a month (730 h) now and on every other supply.
@@ -68,15 +86,20 @@ def command(
     A workload is what a service, or a device without one, did in each hour. A supply is a number of
     devices on which the model was measured, a schedule, and a price: fewer devices, another batch,
     another GPU, a MIG slice or a CPU; scaled by the hour of the week, or switched off; on demand,
-    reserved, spot or owned. What was not measured is asked for, never guessed.
+    reserved, spot or owned. On a detected cloud instance its commitments of one and three years are
+    compared, too, at the catalogue's prices. What was not measured is asked for, never guessed.
     """
     settings = LoadedConfig(config)
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
         devices = devices_in(reader, since_ns)
-        assumed = assumed_prices(settings.config, settings.store_path, InstanceDetector())
+        assumed = host_prices(settings)
         for text in reservations:
             plans += reservations_of(text, settings.config.price, devices, assumed)
+        plans += [owned_of(text, listed_catalogue(settings), devices) for text in owned]
+        offer = host_offer(settings)
+        if offer is not None:
+            plans += commitments_of(offer, devices)
         history = history_of(settings, reader, since_ns, plans)
     if not history.devices:
         raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")
@@ -151,7 +174,7 @@ def _facts(supply: Supply, answer: Answer) -> Iterator[str]:
         bound = "no bound" if answer.bound_ms is None else f"bound {answer.bound_ms:.4g} ms"
         yield f"p50 {latency_ms:.4g} ms ({bound})"
     if supply.break_even_share is not None:
-        yield f"breaks even at {supply.break_even_share:.0%} of the hours"
+        yield f"breaks even at {break_even_words(supply)} of the hours"
     if supply.choice.cash:
         months = supply.months_to_break_even
         after = "never breaks even" if months is None else f"breaks even after {months:.1f} months"

@@ -93,9 +93,26 @@ class Catalogue:
             if not offer.gpu_model and cloud in ("", offer.cloud)
         )
 
-    def purchases_of(self, model: str) -> list[Purchase]:
-        """Return the purchase prices of a GPU model."""
-        return [purchase for purchase in self.purchases if purchase.gpu_model == model]
+    def purchase_range(
+        self, name: str, memory_bytes: int | None = None
+    ) -> tuple[Decimal, Decimal] | None:
+        """Return the least and the largest price in USD of one new board; None if unknown.
+
+        Args:
+            name: The driver's product name.
+            memory_bytes: Memory of the device, where known.
+        """
+        for gpu in self.gpus.models_of(name, memory_bytes):
+            prices = [
+                price / found.gpu_count
+                for found in self.purchases
+                if (found.gpu_model, found.condition, found.currency)
+                == (gpu.model, "new", RANGE_CURRENCY)
+                for price in (found.purchase_price_low, found.purchase_price_high)
+            ]
+            if prices:
+                return min(prices), max(prices)
+        return None
 
 
 def _range(offers: Iterable[tuple[Offer, Decimal | None]]) -> PriceRange | None:

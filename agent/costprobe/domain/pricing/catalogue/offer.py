@@ -91,6 +91,14 @@ class Offer:
         """Cloud, instance and region, which identify an offer."""
         return (self.cloud, self.instance, self.region)
 
+    def devices(self, boards: int) -> Decimal:
+        """Return how many devices share the price, at least 1; a part of a GPU is one device.
+
+        Args:
+            boards: Accelerators of the host; a container may have fewer than the instance.
+        """
+        return max(Decimal(boards), self.gpu_count or Decimal(0), Decimal(1))
+
 
 @dataclass(frozen=True, slots=True)
 class Purchase:

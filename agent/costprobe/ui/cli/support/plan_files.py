@@ -17,7 +17,10 @@ from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Device
 from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.catalogue.catalogue import Catalogue
+from costprobe.domain.pricing.catalogue.offer import Offer
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
+from costprobe.domain.pricing.plans.owned import OwnedPlan
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.reserved import ReservedPlan
 from costprobe.ui.cli.support.loaded_config import bad_input
@@ -72,13 +75,85 @@ def reservations_of(
     }
     book, now_ns = PriceBook((), None, devices, assumed), time.time_ns()
     listed = [
-        {"device": device.name, "per_hour": round(terms.rate.per_hour, MONEY_PLACES)}
+        {"device": device.name, "per_hour": _money(terms.rate.per_hour)}
         for device in devices
         if (terms := book.terms(device.name, now_ns)) is not None
     ]
     name = f"reserved-{term.replace(' ', '')}-{(discount * _PERCENT).normalize():f}"
     keys = {"plan": "reserved", "term": term.strip(), "discount": discount, "name": name}
     return [_reservation({**own, **keys}) for own in rented.values() or listed]
+
+
+def commitments_of(offer: Offer, devices: Sequence[Device]) -> list[Plan]:
+    """Return the commitments of an instance at the catalogue's prices; empty if it lists none.
+
+    Args:
+        offer: The instance.
+        devices: Every device of the host.
+    """
+    boards = sum(device.is_board for device in devices)
+    terms = (("1y", offer.reserved_1y_per_h), ("3y", offer.reserved_3y_per_h))
+    return [
+        _reservation(
+            {
+                "plan": "reserved",
+                "per": "device" if boards else "host",
+                "per_hour": _money((offer.on_demand_per_h or price) / offer.devices(boards)),
+                "effective_per_hour": _money(price / offer.devices(boards)),
+                "currency": offer.currency,
+                "term": term,
+                "name": f"{offer.cloud}-{term}",
+            }
+        )
+        for term, price in terms
+        if price is not None
+    ]
+
+
+def owned_of(text: str, catalogue: Catalogue, devices: Sequence[Device]) -> Plan:
+    """Return the plan of a server of one's own.
+
+    Args:
+        text: Purchase price and lifetime, such as "15000=3y"; or the lifetime alone, for the mean
+            of the catalogue's purchase prices of the devices' boards.
+        catalogue: The purchase prices.
+        devices: Every device of the host.
+
+    Raises:
+        click.ClickException: The text is not valid, or the catalogue has no price of a board.
+    """
+    price, _, lifetime = text.rpartition("=")
+    keys = {"plan": "owned", "lifetime": lifetime.strip(), "valid_from": _today()}
+    try:
+        keys["purchase_price"] = Decimal(price) if price else _boards_price(catalogue, devices)
+        keys["name"] = f"owned-{keys['purchase_price']:f}"
+        return OwnedPlan.model_validate(keys)
+    except ArithmeticError as error:
+        raise bad_input(f"--owned {text}: write PRICE=LIFETIME, such as 15000=3y") from error
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(str(part) for part in detail["loc"])
+        raise bad_input(f"--owned: {where}: {detail['msg']}") from error
+
+
+def _boards_price(catalogue: Catalogue, devices: Sequence[Device]) -> Decimal:
+    total = Decimal(0)
+    for device in devices:
+        if device.is_board:
+            found = catalogue.purchase_range(device.model, device.memory_bytes)
+            if found is None:
+                raise bad_input(
+                    f"--owned: the catalogue has no purchase price of {device.model}; write"
+                    " PRICE=LIFETIME, such as 15000=3y"
+                )
+            total += round(sum(found) / 2)
+    if not total:
+        raise bad_input("--owned: this host has no GPU; write PRICE=LIFETIME, such as 15000=3y")
+    return total
+
+
+def _money(amount: Decimal) -> Decimal:
+    return round(amount, MONEY_PLACES)
 
 
 def _reservation(keys: Mapping[str, object]) -> Plan:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.feeds.source import SourceError
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.accounting.assumed_prices import assumed_prices
+from costprobe.app.accounting.assumed_prices import assumed_prices, catalogue_folder
 from costprobe.app.accounting.carbon_feed import KIND as CARBON
 from costprobe.app.accounting.spot_feeds import kind_of
 from costprobe.app.accounting.timed_feed import FeedKind, read_values
 from costprobe.core.records import Device
+from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.domain.pricing.catalogue.catalogue import Catalogue
+from costprobe.domain.pricing.catalogue.offer import Offer
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.domain.pricing.source import SourceConfig
@@ -31,8 +35,36 @@ def price_book(settings: LoadedConfig, devices: Sequence[Device]) -> PriceBook:
     """Return the price book, with stored spot prices, or those of the source if none are stored."""
     config = settings.config
     spots = known_spots(settings)
-    assumed = assumed_prices(settings.config, settings.store_path, InstanceDetector())
-    return PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
+    return PriceBook(
+        config.price, config.electricity, devices, host_prices(settings), lambda: spots
+    )
+
+
+@cache
+def host_detector() -> InstanceDetector:
+    """Return the detector of this process: a command asks a metadata service once."""
+    return InstanceDetector()
+
+
+def host_prices(settings: LoadedConfig) -> AssumedPrices:
+    """Return the prices of this host while none is configured."""
+    return assumed_prices(settings.config, settings.store_path, host_detector())
+
+
+def listed_catalogue(settings: LoadedConfig) -> Catalogue:
+    """Return the catalogue in force now."""
+    return catalogue_folder(settings.store_path).at(time.time_ns())
+
+
+def host_offer(settings: LoadedConfig) -> Offer | None:
+    """Return the offer of the instance that this host is, whatever price is configured.
+
+    None if it is no cloud's, is not listed in its region, or detection is off.
+    """
+    instance = host_detector().instance() if settings.config.host.detect == "auto" else None
+    if instance is None:
+        return None
+    return listed_catalogue(settings).offer(instance.cloud, instance.type, instance.region)
 
 
 def carbon_book(settings: LoadedConfig, devices: Sequence[Device]) -> CarbonBook:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from costprobe.adapters.cloud.detect import InstanceDetector
-from costprobe.app.accounting.assumed_prices import assumed_prices
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.advice.history import BY_THE_HOUR
 from costprobe.domain.advice.supply import DevicePrice
@@ -16,7 +14,7 @@ from costprobe.domain.pricing.plans.owned import OwnedPlan
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.price_books import known_spots
+from costprobe.ui.cli.support.price_books import host_prices, known_spots
 
 
 def prices_of(
@@ -32,7 +30,7 @@ def prices_of(
     """
     config, assumed = (
         settings.config,
-        assumed_prices(settings.config, settings.store_path, InstanceDetector()),
+        host_prices(settings),
     )
     spots = known_spots(settings, plans)
     book = PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
