@@ -13,7 +13,8 @@ from fakes.page_examples import example, example_module
 
 T0 = 1_800_000_000 * NS_PER_S
 DAY_NS = 86_400 * NS_PER_S
-SPOTS = {"spot": TimedValues((TimedValue(T0, Decimal("0.5")),), T0)}
+VALUES = TimedValues((TimedValue(T0, Decimal("0.5")),), T0)
+SPOTS = {"spot": VALUES, "list": VALUES}
 # A valid section of each kind: a new kind is a line here.
 EXAMPLES = {
     "on_demand": {"per_hour": "2.176"},
@@ -25,6 +26,7 @@ EXAMPLES = {
         "valid_from": "2026-01-01",
     },
     "spot": {"file": "/prices.csv"},
+    "list": {"api": "azure", "instance": "Standard_NC24ads_A100_v4", "region": "westeurope"},
     "owned": {
         "purchase_price": 15000,
         "lifetime": "3y",

@@ -121,7 +121,7 @@ def test_all_errors_are_reported_at_once_with_key_and_fix():
     assert "'auto'" in by_key["probe[0].batch"]
     assert "already used" in by_key["probe[1].name"]
     assert "add it" in by_key["price[0].lifetime"]
-    assert "on_demand, reserved, spot, owned" in by_key["price[1].plan"]
+    assert "on_demand, reserved, spot, list, owned" in by_key["price[1].plan"]
     assert "missing" in by_key["sink[0].bucket"]
     assert "one currency" in by_key["price"]
     assert "another name" in by_key["host.labels.device"]

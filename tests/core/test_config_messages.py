@@ -57,6 +57,7 @@ def sections(hint):
 MORE = {
     "ReservedPlan": {"valid_from": date(2026, 1, 1), "discount": Decimal("0.4")},
     "SpotPlan": {"file": "/var/lib/prices/spot.csv"},
+    "ListPlan": {"file": "/var/lib/prices/list.csv"},
     "CarbonConfig": {"g_per_kwh": 380},
     "ThresholdRuleConfig": {"above": 350},
     "CountersConfig": {"requests": "my_requests_total"},

@@ -34,6 +34,7 @@ PLACES = [
     "hook-key",
     "hook-token",
     "price",
+    "price-list",
     "proxy",
     "refused-chat",
     "service",
@@ -232,6 +233,13 @@ url = "{carbon}?key={carbon_key}"
 [[price]]
 plan = "spot"
 url = "{price}?key={price_key}"
+[[price]]
+plan = "list"
+valid_from = 2020-01-01
+api = "gcp"
+url = "{price_list}"
+key_file = "{secrets}/price-list"
+skus = {{ "2E27-4F75-95CD" = 4 }}
 [[sink]]
 name = "one"
 api = "v1"
@@ -287,6 +295,7 @@ class Bench:
             "alertmanager": repeating(401),
             "apprise": repeating(500),
             "price": taking(b"0.5"),
+            "price_list": repeating(403),
             "carbon": repeating(200),
             "service": repeating(401),
             "service_model": counting(),
@@ -468,15 +477,19 @@ def classes_in(annotation):
 def test_every_place_of_a_secret_has_a_canary(bench):
     """A class whose new secret is missing in CONFIG fails here."""
     config = load(bench.daemon.config)
-    tables = [*config.sink, *config.notifier, *config.probe, *config.service]
+    tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
     covered = {
         (type(table).__name__, stem)
         for table in tables
         for stem in ("token", "password", "key", "url")
         if getattr(table, f"{stem}_file", None) or getattr(table, f"{stem}_credential", None)
     }
-    # Alternatives of the same class of the code: a bearer token, or a password.
-    covered |= {("AlertmanagerConfig", "token"), ("KserveProbeConfig", "token")}
+    # Alternatives of the same class of the code: a bearer token, or a password; a feed's key.
+    covered |= {
+        ("AlertmanagerConfig", "token"),
+        ("KserveProbeConfig", "token"),
+        ("SpotPlan", "key"),
+    }
     assert set(secret_fields(Config)) == covered
 
 

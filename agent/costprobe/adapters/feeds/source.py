@@ -7,11 +7,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 from urllib.parse import urlsplit
 
+from costprobe.adapters.feeds.price_api import api_price
 from costprobe.adapters.net.client import HttpClient
 from costprobe.adapters.net.destination import Destination
 from costprobe.adapters.net.errors import DeliveryError
@@ -20,6 +21,7 @@ from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.regular_file import read_regular
+from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20
@@ -42,6 +44,8 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     Raises:
         SourceError: It cannot be read, takes too long, or is too large.
     """
+    if isinstance(source, FeedPlan) and source.api is not None:
+        return _from_price_list(source, timeout_s)
     if source.file is not None:
         try:
             return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
@@ -49,10 +53,25 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
             raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
     if source.command is not None:
         return _run(source.command, source.command[0], timeout_s)
-    return _get(str(source.url), timeout_s)
+    return _get(str(source.url), {}, timeout_s)
 
 
-def _get(url: str, timeout_s: float) -> str:
+def _from_price_list(plan: FeedPlan, timeout_s: float) -> str:
+    """Return the current price of an instance in a price list, as text."""
+    name = str(plan.file) if plan.file is not None else f"price list {plan.api}"
+
+    def get(url: str, headers: Mapping[str, str], limit_s: float) -> str:
+        if plan.file is not None:
+            return read_source(SourceConfig(file=plan.file), limit_s)
+        return _get(url, headers, limit_s)
+
+    try:
+        return f"{api_price(plan, get, timeout_s):f}"
+    except ValueError as error:
+        raise SourceError(f"{name}: {outside_text(str(error))}") from None
+
+
+def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     """Return the body of an HTTP endpoint, fetched through the environment's proxy if it has one."""
     # Messages show no path and no query, which may contain a key.
     host = urlsplit(url).netloc
@@ -60,7 +79,8 @@ def _get(url: str, timeout_s: float) -> str:
     client = HttpClient(limits, proxy=_environment_proxy(url))
     try:
         destination = Destination.parse(url, host)
-        response = client.request("GET", destination, {"Accept": "application/json, text/*"})
+        accepted = {"Accept": "application/json, text/*", **headers}
+        response = client.request("GET", destination, accepted)
         raise_for_status(
             response,
             now_s=time.time(),

@@ -1,4 +1,4 @@
-"""The price series of the configuration's spot plans."""
+"""The price series of the configuration's plans that read a source: spot and list prices."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.timed_feed import FeedKind, TimedFeed
 from costprobe.core.clock import Clock
 from costprobe.core.records import Event
+from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.plans.plan import Plan
-from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.domain.pricing.spot_prices import Spots, parse_spot
 
 
 class SpotFeeds:
-    """The prices of all spot plans of a configuration.
+    """The prices of all plans of a configuration that read a source.
 
     Args:
-        plans: All plans; the spot plans are read.
+        plans: All plans.
         ledger: Stores prices, so that they survive a restart and past rows keep their price.
         clock: The host's clocks.
         on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
@@ -32,15 +32,15 @@ class SpotFeeds:
         clock: Clock,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._plans = {plan.name: plan for plan in plans if isinstance(plan, SpotPlan)}
+        self._plans = {plan.name: plan for plan in plans if isinstance(plan, FeedPlan)}
         self._feeds = {
-            name: TimedFeed(kind_of(name, plan.currency), plan, ledger, clock, on_event)
+            name: TimedFeed(kind_of(plan), plan, ledger, clock, on_event)
             for name, plan in self._plans.items()
         }
 
     @property
-    def plans(self) -> tuple[SpotPlan, ...]:
-        """The spot plans."""
+    def plans(self) -> tuple[FeedPlan, ...]:
+        """The plans whose prices are read."""
         return tuple(self._plans.values())
 
     def current(self) -> Spots:
@@ -65,13 +65,8 @@ class SpotFeeds:
         return statuses
 
 
-def kind_of(name: str, currency: str | None = None) -> FeedKind:
-    """Return the feed kind of a spot plan.
-
-    Args:
-        name: Name of the plan.
-        currency: Its currency, which the source must not contradict.
-    """
-    return FeedKind(
-        f"spot price {name}", "price", f"spot {name}", partial(parse_spot, currency=currency)
-    )
+def kind_of(plan: FeedPlan) -> FeedKind:
+    """Return the feed kind of a plan, whose currency the source must not contradict."""
+    title = f"{plan.plan} price {plan.name}"
+    parse = partial(parse_spot, currency=plan.currency)
+    return FeedKind(title, "price", f"{plan.plan} {plan.name}", parse)

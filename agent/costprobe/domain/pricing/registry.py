@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costprobe.domain.pricing.plans.list_price import ListPlan
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
 from costprobe.domain.pricing.plans.owned import OwnedPlan
 from costprobe.domain.pricing.plans.plan import Plan
@@ -12,5 +13,6 @@ PLANS: dict[str, type[Plan]] = {
     "on_demand": OnDemandPlan,
     "reserved": ReservedPlan,
     "spot": SpotPlan,
+    "list": ListPlan,
     "owned": OwnedPlan,
 }

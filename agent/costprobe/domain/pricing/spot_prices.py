@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from costprobe.core.bounded import bounded_object
+from costprobe.domain.pricing.price_lists import aws_price_list, only_price
 from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 
 FORMAT = FigureFormat(
@@ -32,4 +34,10 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
     Raises:
         ValueError: It contains no price or an invalid one; the message states the expected format.
     """
+    if text.lstrip().startswith("{") and '"PriceList"' in text:
+        # Output of `aws pricing get-products`.
+        document = bounded_object(text)
+        if isinstance(document.get("PriceList"), list):
+            price = only_price(list(aws_price_list(document, currency)), "one instance on demand")
+            return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from costprobe.adapters.feeds.source import SourceError, read_source
 from costprobe.app.configuration import Config
-from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.spot_prices import parse_spot
 from costprobe.ui.cli.support.discovery import discovered_devices
 
@@ -46,7 +46,7 @@ def spot_file_findings(config: Config) -> tuple[list[str], list[str]]:
     """
     problems, notes = [], []
     for index, plan in enumerate(config.price):
-        if isinstance(plan, SpotPlan) and plan.file is not None:
+        if isinstance(plan, FeedPlan) and plan.file is not None:
             key = f"price[{index}].file"
             try:
                 parse_spot(read_source(plan), time.time_ns(), plan.currency)

@@ -22,8 +22,8 @@ from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.catalogue.catalogue import Catalogue
 from costprobe.domain.pricing.catalogue.offer import Offer
+from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.plans.plan import Plan
-from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import Spots
 from costprobe.domain.pricing.timed import TimedValues
@@ -83,9 +83,9 @@ def known_spots(settings: LoadedConfig, more: Sequence[Plan] = ()) -> Spots:
         settings: The configuration.
         more: Plans besides those of the configuration.
     """
-    plans = [plan for plan in (*settings.config.price, *more) if isinstance(plan, SpotPlan)]
+    plans = [plan for plan in (*settings.config.price, *more) if isinstance(plan, FeedPlan)]
     states = _states(settings) if plans else {}
-    return {plan.name: _known(kind_of(plan.name), plan, states) for plan in plans}
+    return {plan.name: _known(kind_of(plan), plan, states) for plan in plans}
 
 
 def _states(settings: LoadedConfig) -> dict[str, tuple[Any, int]]:
