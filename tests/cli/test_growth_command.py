@@ -5,6 +5,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
@@ -113,6 +114,29 @@ def test_text_output_has_the_same_figures(forecast):
     assert any(
         line.startswith("  1,000 more requests: 108,000 J, electricity $0.009;") for line in lines
     )
+
+
+def test_rolled_up_windows_count_in_full(forecast, tmp_path):
+    """A window of 300 s begins before the minute or hour in which its row is aggregated."""
+    end_ns = time.time_ns() // HOUR_NS * HOUR_NS + 70 * 10**9
+    windows = [
+        Point(
+            "serving",
+            {"service": "chat", "engine": "vllm"},
+            {"requests": 30.0, "window_s": 300.0, "complete": True},
+            end_ns - (number + 13) * 300 * 10**9,
+        )
+        for number in range(24 * 288)
+    ]
+    forecast(windows, "--horizon", "9d")
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
+    for hours_since_ns in (0, end_ns):
+        while not store.retain(KeepSince(end_ns, hours_since_ns, 0, 0), 10_000).is_done:
+            pass
+        (found,) = checked("forecast", forecast([], "--horizon", "9d", "--json"))
+        assert found["history_d"] in (22, 23, 24)
+        assert found["load_per_d"]["value"] == pytest.approx(30 * 288)
+    store.close()
 
 
 def test_missing_measurements_are_named(forecast):

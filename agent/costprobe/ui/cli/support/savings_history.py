@@ -191,9 +191,9 @@ def _services(
         if service is None or "served_model" in row.tags:
             continue  # a part of the service's own row
         end_ns = row_end(row).end_ns
+        # An aggregated row has the sum of its windows, the last of which ends there; the first one
+        # began before the period of the row.
         start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
-        if isinstance(row, RolledPoint):
-            start_ns = max(start_ns, row.time_ns)
         counts = {unit: number(row, unit) for unit in UNITS}
         is_counted = any(count is not None for count in counts.values())
         service.add(
