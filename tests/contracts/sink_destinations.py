@@ -11,6 +11,7 @@ import pytest
 from costprobe.adapters.sinks.registry import build_sink
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.core.line_protocol import parse_field_set, parse_series_key
+from fakes.otlp import OtlpReceiver
 from fakes.page_examples import example_module
 from fakes.sending import config_of
 from fakes.servers import InfluxDB, VictoriaMetrics, running
@@ -54,6 +55,31 @@ class InfluxV2Destination:
         wanted = {(f"{name}_v", tags, time_ms) for name, tags, time_ms in expected}
         found = self._server.samples(wanted)
         return {(name.removesuffix("_v"), *rest): value for (name, *rest), value in found.items()}
+
+
+class OtlpDestination:
+    """A receiver that decodes with the official protobuf package."""
+
+    def __init__(self, receiver):
+        self._receiver = receiver
+        self.config = config_of("otlp", receiver.url, timeout_s=5.0)
+        self.stop, self.start = receiver.stop, receiver.start
+
+    def sink(self, clock):
+        return build_sink(self.config, clock)
+
+    def points(self, expected):
+        del expected
+        return {
+            (
+                name.removeprefix("costprobe.").removesuffix(".v"),
+                tuple(
+                    ("host" if k == "host.name" else k, v) for k, v in tags if k[:8] != "service."
+                ),
+                time_ns // 10**6,
+            ): value
+            for (name, tags, time_ns), (_, _, value) in self._receiver.points.items()
+        }
 
 
 class MemoryDestination:
@@ -108,6 +134,16 @@ def influx_v2(folder):
 
 
 @contextmanager
+def otlp(folder):
+    del folder
+    receiver = OtlpReceiver()
+    try:
+        yield OtlpDestination(receiver)
+    finally:
+        receiver.stop()
+
+
+@contextmanager
 def memory(folder):
     del folder
     yield MemoryDestination()
@@ -124,4 +160,10 @@ def example(folder):
 
 
 # Every kind of sink, and the fakes. A new sink adds one line.
-DESTINATIONS = {"v1": influx_v1, "v2": influx_v2, "memory": memory, "page example": example}
+DESTINATIONS = {
+    "v1": influx_v1,
+    "v2": influx_v2,
+    "otlp": otlp,
+    "memory": memory,
+    "page example": example,
+}

@@ -82,4 +82,4 @@ def test_daemon_delivers_to_a_sink_that_only_the_table_names(daemon_with, tmp_pa
     assert {line.split(",")[0] for line in sent} >= {"agent"}
 
     daemon.write(sink.replace('"file"', '"other"'))
-    assert "write one of v1, v2, file" in output_of(daemon, modules, "config", "check")
+    assert "write one of v1, v2, otlp, file" in output_of(daemon, modules, "config", "check")

@@ -7,8 +7,8 @@ from costprobe.adapters.sinks.outbox_worker import OutboxWorker
 from costprobe.adapters.sinks.registry import SINKS, build_sink
 from costprobe.core.clock import SystemClock
 
-REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}}
-SECRET_FILE = {"v1": "password_file", "v2": "token_file"}
+REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
+SECRET_FILE = {"v1": "password_file", "v2": "token_file", "otlp": "token_file"}
 
 
 def config_of(api, url="http://127.0.0.1:9", *, timeout_s=10.0, secret_file=None, **keys):

@@ -62,6 +62,10 @@ def influxdb_2(url, _):
     sink(api="v2", url=url, org="o", bucket="b")
 
 
+def otlp(url, _):
+    sink(api="otlp", url=url)
+
+
 def served_probe(url, _):
     connection = ServerConnection(parse_target(url, None, None), TIMEOUT_S)
     with contextlib.suppress(Failure):
@@ -80,6 +84,7 @@ READERS = {
     webhook: MOST_BYTES,
     apprise: MAX_MEMORY_BYTES,
     spot_price: MOST_BYTES,
+    otlp: MOST_BYTES,
     influxdb_1: MOST_BYTES,
     influxdb_2: MOST_BYTES,
     served_probe: MOST_BYTES,

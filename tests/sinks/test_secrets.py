@@ -9,7 +9,7 @@ from fakes.sending import send, sink_of, worker_of
 from fakes.servers import Scripted
 
 
-@pytest.fixture(params=["v1", "v2"])
+@pytest.fixture(params=["v1", "v2", "otlp"])
 def api(request):
     return request.param
 
@@ -32,7 +32,8 @@ def test_redirect_is_not_followed_and_receives_no_secret(api, tmp_path):
 def test_rotated_secret_is_read_again(api, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("old")
-    good = {"v2": "Token new", "v1": "Basic " + base64.b64encode(b"u:new").decode()}[api]
+    basic = "Basic " + base64.b64encode(b"u:new").decode()
+    good = {"v1": basic, "v2": "Token new", "otlp": "Bearer new"}[api]
 
     def answer(_method, _path, headers, _body):
         named = {name.lower(): value for name, value in headers.items()}

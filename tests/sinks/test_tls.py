@@ -37,7 +37,7 @@ def test_server_with_a_trusted_certificate_is_written_to(server):
     assert server.points("d")["vouched", (), 1] == {"v": 1}
 
 
-@pytest.mark.parametrize("api", ["v1", "v2"])
+@pytest.mark.parametrize("api", ["v1", "v2", "otlp"])
 def test_server_with_an_untrusted_certificate_receives_nothing(server, api, tmp_path):
     for authority in (None, tmp_path / "missing.pem"):
         settings = config_of(api, server.url, ca_file=authority)
@@ -57,7 +57,7 @@ def test_v2_uses_the_configured_authority(server):
     sink.close()
 
 
-@pytest.mark.parametrize("api", ["v1", "v2"])
+@pytest.mark.parametrize("api", ["v1", "v2", "otlp"])
 def test_plain_http_to_a_tls_port_loses_nothing(server, api):
     outbox = MemoryOutbox([f"plain v={i} {i}" for i in range(100)])
     settings = config_of(api, server.url.replace("https", "http"), timeout_s=5.0)

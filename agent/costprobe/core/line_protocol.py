@@ -27,6 +27,7 @@ _MEASUREMENT = str.maketrans({",": r"\,", " ": r"\ "})
 _KEY = str.maketrans({",": r"\,", " ": r"\ ", "=": r"\="})
 _UNESCAPE_KEY = re.compile(r"\\([, =])")
 _UNESCAPE_STRING = re.compile(r'\\(["\\])')
+_LINE = re.compile(r"((?:\\.|[^ \\])+) (.+) (-?[0-9]+)")
 _PART = r"(?:\\.|[^,=\\])+"
 _SERIES_NAME = re.compile(r"(?:\\.|[^,\\])+")
 _TAG = re.compile(rf",({_PART})=({_PART})")
@@ -159,6 +160,19 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
         # SQLite stores any type in any column.
         raise UnusableInputError("no field set: not text")
     return dict(_parsed(text))
+
+
+def parse_line(line: str) -> Point:
+    """Return the point of a line that `render` rendered.
+
+    Raises:
+        ValueError: The text is not a line of line protocol.
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ValueError(f"no line protocol: {line[:40]!r}")
+    measurement, tags = parse_series_key(match[1])
+    return Point(measurement, tags, parse_field_set(match[2]), int(match[3]))
 
 
 def number_reader(field: str) -> Callable[[str], float | None]:

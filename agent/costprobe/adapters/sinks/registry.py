@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.sinks.influx_v1 import InfluxV1, InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2, InfluxV2Config
+from costprobe.adapters.sinks.otlp import Otlp, OtlpConfig
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink import Sink
 from costprobe.core.clock import Clock
@@ -28,6 +29,7 @@ class SinkKind(NamedTuple):
 SINKS: Final = {
     "v1": SinkKind(InfluxV1Config, InfluxV1),
     "v2": SinkKind(InfluxV2Config, InfluxV2),
+    "otlp": SinkKind(OtlpConfig, Otlp),
 }
 
 

@@ -1,0 +1,78 @@
+"""A receiver of OTLP/HTTP that decodes with the official protobuf package."""
+
+import gzip
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from fakes.servers import free_port
+
+
+def decoded(body):
+    """The data points of a request: (metric, attributes with those of the resource, time in ns) to (kind, value)."""
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+
+    request = metrics_service_pb2.ExportMetricsServiceRequest()
+    json_format.Parse(body, request)
+    found = {}
+    for resource in request.resource_metrics:
+        shared = _texts(resource.resource.attributes)
+        for metric in (m for scope in resource.scope_metrics for m in scope.metrics):
+            kind = metric.WhichOneof("data")
+            for point in getattr(metric, kind).data_points:
+                attributes = tuple(sorted((shared | _texts(point.attributes)).items()))
+                value = getattr(point, point.WhichOneof("value"))
+                key = (metric.name, attributes, point.time_unix_nano)
+                assert key not in found, "one point twice in a request"
+                found[key] = (kind, metric.unit, value)
+    return found
+
+
+def _texts(attributes):
+    return {attribute.key: attribute.value.string_value for attribute in attributes}
+
+
+class OtlpReceiver:
+    """A receiver that can be stopped and started again on its port.
+
+    Attributes:
+        points: What it received, as `decoded`.
+        answer: Status and body of its responses.
+    """
+
+    def __init__(self):
+        self.points = {}
+        self.requests = []
+        self.answer = (200, b"{}")
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                outer.requests.append((self.path, dict(self.headers)))
+                outer.points.update(decoded(body))
+                status, content = outer.answer
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                """Log nothing."""
+
+        self._handler = Handler
+        self.start()
+
+    def start(self):
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
