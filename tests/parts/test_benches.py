@@ -1,6 +1,7 @@
 """The benchmarks that replace parts of the product work with its current interfaces."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,27 @@ def test_ticks_accept_the_readings_of_the_supervisor(bench):
 
 def test_plain_table_baseline_runs(bench, tmp_path):
     assert bench("committing").rate(bench("committing").plain, tmp_path, 10_000, 2500) > 0
+
+
+def test_scripted_causes_are_written_for_other_programs_and_scored(bench, tmp_path):
+    command = bench("cause_cases")
+    chosen = list(command.cases(2, 11))
+    command.write(tmp_path, chosen)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    header, *rows = (tmp_path / "0001.runs.csv").read_text().splitlines()
+    assert {"time", "throughput_per_s", "sm_clock_mhz", "cost_reference"} <= set(header.split(","))
+    assert len(rows) == int(chosen[1].hours * 12)
+    answers = tmp_path / "answers.json"
+    found = {
+        number: {"first": case["first"][0], "shares": case["shares"]["cost"]}
+        for number, case in truth.items()
+    }
+    answers.write_text(json.dumps(found))
+    scores = [
+        command.score_of(case, answer)
+        for case, answer in zip(chosen, command.read_answers(answers).values(), strict=True)
+    ]
+    assert [(score.is_right, round(score.error_points)) for score in scores] == [(True, 0)] * 2
+    answers.write_text("[]")
+    with pytest.raises(SystemExit, match="expected"):
+        command.read_answers(answers)
