@@ -7,7 +7,7 @@ import pytest
 from costprobe.domain.advice.device_history import HOUR_NS
 from costprobe.domain.advice.growth import growth
 from costprobe.domain.advice.service_history import ServiceHistory
-from fakes.past import MONDAY, device, history
+from fakes.past import MONDAY, device, history, price
 
 DAYS = 28
 NOW_NS = (MONDAY + DAYS * 24) * HOUR_NS
@@ -42,9 +42,11 @@ def test_services_of_one_device_share_its_capacity_and_cost():
     assert chat.load.then.expected == pytest.approx(2400)
     assert chat.notes == ["capacity and cost are those of gpu0, shared with embed"]
     assert chat.money.now == embed.money.now == pytest.approx(MONTH)
-    # Which of them keeps the device busy is unknown.
-    assert chat.marginal.device is None
-    assert chat.marginal.energy_j is None
+    assert chat.marginal is None
+    billed = {"gpu0": [price(electricity_per_j=1e-7)]}
+    found = found_of(device(days=DAYS), served=served, prices=billed)["chat on gpu0"]
+    assert found.money is None
+    assert "the power of gpu0, because electricity is billed separately" in found.needs
 
 
 def test_a_device_without_a_service_is_forecast_by_its_busy_hours():

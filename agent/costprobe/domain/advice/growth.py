@@ -23,6 +23,7 @@ from costprobe.domain.advice.growth_cost import (
     marginal_cost,
     monthly_money,
     prices_in_force,
+    slope_j,
 )
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.supply import HEADROOM
@@ -59,7 +60,7 @@ class Growth:
         peak: Busy devices in the busiest hour of each day, and of a week; None likewise.
         capacity: None if it was not measured.
         money: None without a price, or without `peak`.
-        marginal: None if the load does not count requests or tokens, or without a price.
+        marginal: None without a price, if the load counts device-hours, or if devices are shared.
         needs: What is missing.
         notes: What the figures rest on.
     """
@@ -109,16 +110,21 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     others = [name for name in workload.services if name != subject.service]
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
+    # Which of several services keeps a device busy is unknown.
+    per_unit_j = None if others or not busy else slope_j(history, subject)
     prices, missing = prices_in_force(history, workload.devices)
     needs += missing
-    marginal = None
-    if prices and subject.unit != DEVICE_HOURS:
-        marginal = marginal_cost(history, subject, prices[0])
-        if marginal.energy_j is None:
-            needs.append(f"joules per request: a week of hours with requests and power of {on}")
-    money = None
+    marginal = money = None
+    if prices and not others and subject.unit != DEVICE_HOURS:
+        marginal = marginal_cost(subject, prices[0], per_unit_j)
+        if per_unit_j is None:
+            needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
     if prices and peak is not None:
-        money = monthly_money(history, subject, prices, (load, peak), marginal)
+        money = monthly_money(history, subject, prices, (load, peak), per_unit_j)
+        if money is None:
+            needs.append(f"the power of {on}, because electricity is billed separately")
+        elif per_unit_j is None and prices[0].electricity_per_j:
+            notes.append("electricity is that of now, because its growth with load is unknown")
     return Growth(
         name=workload.name if len(workload.services) <= 1 else f"{subject.service} on {on}",
         service=subject.service,

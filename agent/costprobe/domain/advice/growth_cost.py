@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costprobe.core.units import HOUR_S, MONTH_H
-from costprobe.domain.advice.daily_load import LEAST_SHARE, LoadSubject
+from costprobe.domain.advice.daily_load import LoadSubject
 from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.history import History
@@ -41,7 +41,7 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class MarginalCost:
-    """What 1,000 more requests, or tokens, cost.
+    """What 1,000 more requests, tokens or inferences cost.
 
     Attributes:
         energy_j: Joules: the slope of hourly energy over hourly load; None if unknown.
@@ -74,8 +74,8 @@ def monthly_money(
     subject: LoadSubject,
     prices: Sequence[DevicePrice],
     forecasts: tuple[LoadForecast | None, LoadForecast],
-    marginal: MarginalCost | None,
-) -> Money:
+    slope_j: float | None,
+) -> Money | None:
     """Return what the devices of a subject cost a month, now and at the end of a forecast.
 
     Args:
@@ -83,15 +83,21 @@ def monthly_money(
         subject: The subject.
         prices: The prices of its devices.
         forecasts: Of its load, and of the busy devices in the busiest hour.
-        marginal: Its marginal cost; None if unknown.
+        slope_j: Joules per unit of load; None if unknown: then electricity stays as it is.
+
+    Returns:
+        None if electricity is billed separately and the power is unknown.
     """
     load, peak = forecasts
     devices = subject.workload.devices
     hardware = float(sum(price.rate.per_hour for price in prices)) * MONTH_H
-    electricity = math.fsum(
-        (_mean_power_w(history.devices[name]) or 0.0) * MONTH_H * HOUR_S * price.electricity_per_j
-        for name, price in zip(devices, prices, strict=True)
-    )
+    electricity = 0.0
+    for name, price in zip(devices, prices, strict=True):
+        if price.electricity_per_j:
+            power_w = _mean_power_w(history.devices[name])
+            if power_w is None:
+                return None
+            electricity += power_w * MONTH_H * HOUR_S * price.electricity_per_j
     next_device = float(prices[0].rate.per_hour) * MONTH_H
     # Devices that are rented as one host are added as one.
     step = next((len(n) for n in history.rented_together if set(n) & set(devices)), 1)
@@ -101,56 +107,61 @@ def monthly_money(
         return len(devices) + math.ceil(more / step) * step
 
     counts = [needed(busy) for busy in peak.then]
-    more_energy = [0.0] * len(counts)
-    if marginal is not None and marginal.electricity is not None and load is not None:
-        a_month = marginal.electricity / PER_THOUSAND * MONTH_H / HOURS_A_DAY
-        more_energy = [(per_day - load.now) * a_month for per_day in load.then]
-    then = [
+    more_paid = [0.0] * len(counts)
+    if load is not None:
+        days_a_month = MONTH_H / HOURS_A_DAY
+        paid_each = (slope_j or 0.0) * prices[0].electricity_per_j
+        more_paid = [(then - load.now) * days_a_month * paid_each for then in load.then]
+    totals = [
         hardware + (count - len(devices)) * next_device + max(0.0, electricity + more)
-        for count, more in zip(counts, more_energy, strict=True)
+        for count, more in zip(counts, more_paid, strict=True)
     ]
     return Money(
         currency=prices[0].rate.currency,
         now=hardware + electricity,
-        then=DayForecast(*then),
+        then=DayForecast(*totals),
         devices_then=DayForecast(*counts),
         next_device=next_device * step,
     )
 
 
-def marginal_cost(history: History, subject: LoadSubject, price: DevicePrice) -> MarginalCost:
-    """Return the marginal cost of a subject that counts requests or tokens."""
-    workload = subject.workload
+def marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | None) -> MarginalCost:
+    """Return the marginal cost of a service that uses its devices alone.
+
+    Args:
+        subject: The service; it counts requests, tokens or inferences.
+        price: The price of its first device.
+        slope_j: Joules per unit of load; None if unknown.
+    """
     both = [
         (subject.amounts[number], hour.mean)
-        for number, hour in workload.hours.items()
-        if number in subject.amounts and subject.shares[number] >= LEAST_SHARE
+        for number, hour in subject.workload.hours.items()
+        if number in subject.amounts
     ]
     busy_h = math.fsum(busy for _, busy in both)
     per_busy_h = math.fsum(amount for amount, _ in both) / busy_h if busy_h else 0.0
-    is_shared = len(workload.services) > 1
     device = None
-    if per_busy_h and not is_shared:
+    if per_busy_h:
         device = float(price.rate.per_hour) / (per_busy_h * (1 - HEADROOM)) * PER_THOUSAND
-    energy_j = None if is_shared else _slope_j(history, subject)
-    thousand_j = None if energy_j is None else energy_j * PER_THOUSAND
-    electricity = 0.0 if not price.electricity_per_j else None
-    if thousand_j is not None:
-        electricity = thousand_j * price.electricity_per_j
-    return MarginalCost(thousand_j, electricity, device)
+    energy_j = None if slope_j is None else slope_j * PER_THOUSAND
+    electricity = None if energy_j is None else energy_j * price.electricity_per_j
+    return MarginalCost(energy_j, electricity if price.electricity_per_j else 0.0, device)
 
 
-def _slope_j(history: History, subject: LoadSubject) -> float | None:
+def slope_j(history: History, subject: LoadSubject) -> float | None:
     """Return joules per unit of load: the slope of hourly energy by least squares, at least 0.
 
     Idle power is drawn in any case, and is not in the slope.
+
+    Returns:
+        None with less than a week of hours, or if the load is the same in all of them.
     """
     devices = [history.devices[name] for name in subject.workload.devices]
     points = []
     for number, amount in subject.amounts.items():
         hours = [device.hours.get(number) for device in devices]
         powers = [h.energy_j / h.power_s for h in hours if h is not None and h.power_s]
-        if len(powers) == len(devices) and subject.shares[number] >= LEAST_SHARE:
+        if len(powers) == len(devices):
             points.append((amount / subject.shares[number], math.fsum(powers) * HOUR_S))
     if len(points) < LEAST_HOURS:
         return None
