@@ -121,7 +121,7 @@ def broken():
         for name, field in section.model_fields.items():
             key = field.alias or name
             yield path, key, "missing", wrap({k: v for k, v in good.items() if k != key})
-            for kind in rng.sample(list(WRONG), min(sized(5, 200), len(WRONG))):
+            for kind in rng.sample(list(WRONG), min(sized(3, 200), len(WRONG))):
                 yield path, key, kind, wrap({**good, key: WRONG[kind]})
         yield path, "unknown", "unknown", wrap({**good, "unknown": 1})
 

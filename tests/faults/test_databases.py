@@ -22,7 +22,7 @@ from fakes.servers import Scripted, VictoriaMetrics, running
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 PERIOD_S = sized(1, 7) * 86_400
-MEASURED_EVERY_S = 300 // sized(1, 10)
+MEASURED_EVERY_S = 600 // sized(1, 20)
 DEVICES = sized(4, 8)
 OUTAGE_S = sized(1800, 6 * 3600)
 OUTAGES_OF_EACH = sized(2, 3)

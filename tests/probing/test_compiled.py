@@ -4,7 +4,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from costprobe_probes.errors import is_too_large, kind_of
+from costprobe_probes.errors import ProbeConfigError, is_too_large, kind_of
 from costprobe_probes.hostmemory import HostMemory
 from fakes.inference_server import Notes
 from fakes.lazy import LazyModule
@@ -44,6 +44,26 @@ def test_each_batch_has_kernels_of_its_own_static_shape():
             module.for_batch(batch)(torch.ones(batch, 3))
     assert compiler.graphs == [(batch, 3) for batch in BATCHES]
     assert all(type(size) is int for shape in compiler.graphs for size in shape)
+
+
+def test_model_that_cannot_be_compiled_is_rejected_with_the_fix():
+    """With the compiler of the host in `make soak`."""
+
+    def backend(graph, examples):
+        raise OSError("no working C++ compiler")
+
+    module = compiled.CompiledModule(
+        torch.nn.GELU(), lambda module, **options: torch.compile(module, backend=backend, **options)
+    )
+    workload = workloads.Workload(
+        torch.nn.GELU(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+    )
+    loaded = loaded_model.LoadedModel(workload, {}, module)
+    with pytest.raises(ProbeConfigError) as caught:
+        loaded_model.forward_pass(equal_passes(), loaded, 2, {"compile": True})
+    assert "torch.compile failed" in str(caught.value)
+    assert "no working C++ compiler" in str(caught.value)
+    assert "remove compile" in str(caught.value)
 
 
 class SlowToCompile:
