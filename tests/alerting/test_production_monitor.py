@@ -55,6 +55,7 @@ def test_lasting_change_of_efficiency_is_found_within_six_hours():
         assert event.subject == {"service": "chat"}
         assert event.change_pct == pytest.approx((factor - 1) * 100, abs=4)
         assert "is speed" in event.detail
+        assert "a month at the present rate of" in event.title
     assert not late
 
 

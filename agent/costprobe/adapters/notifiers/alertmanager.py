@@ -71,7 +71,10 @@ class AlertmanagerConfig(NotifierConfig):
         Annotated[str, url_matching(r"https?://\S+", "an http:// or https:// URL")] | None
     ) = Field(
         None,
-        description="Link that Alertmanager shows with each alert.",
+        description=(
+            "Link that Alertmanager shows with each alert; by default the page with"
+            " `alerting.public_url`."
+        ),
         examples=["http://gpu-01:9102/"],
     )
 
@@ -194,6 +197,7 @@ def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, An
         "startsAt": rfc3339(starts_ns),
         # An end before the start, as after a clock step, would be rejected.
         "endsAt": rfc3339(max(starts_ns, ends_ns)),
+        **({"generatorURL": alert.link} if alert.link else {}),
     }
     severities = dict.fromkeys((alert.raised_from or alert.severity, alert.severity))
     revisions = dict.fromkeys((max(0, alert.revision - 1), alert.revision))

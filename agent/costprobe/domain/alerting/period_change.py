@@ -9,20 +9,18 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND
-from costprobe.core.units import HOUR_S, MONTH_H
-from costprobe.domain.alerting.change_message import ChangeFacts, MoneyChange
+from costprobe.domain.alerting.change_message import ChangeFacts
 from costprobe.domain.alerting.drift_causes import (
     SAME_PRICE,
     WORDS,
     price_change_ns,
     with_amounts,
 )
-from costprobe.domain.alerting.production_text import explanation
+from costprobe.domain.alerting.production_text import UNITS, explanation, money_of
 from costprobe.domain.costing.comparison.change import split_change
 from costprobe.domain.costing.comparison.production_change import (
     LEAST_PART,
     Driver,
-    Unit,
     production_change,
 )
 from costprobe.domain.costing.comparison.production_sums import ProductionSums
@@ -31,15 +29,7 @@ from costprobe.domain.detection.run_causes import Events, explain_change
 from costprobe.domain.detection.runs import DetectionRun, factors
 from costprobe.domain.detection.settings import Metric
 
-MILLION: Final = 1_000_000
 MS_PER_S: Final = 1000
-UNITS: Final[Mapping[Unit, tuple[str, int]]] = MappingProxyType(
-    {
-        "token": ("million tokens", MILLION),
-        "inference": ("1,000 inferences", PER_THOUSAND),
-        "request": ("1,000 requests", PER_THOUSAND),
-    }
-)
 ACTIONS: Final[Mapping[Driver, str]] = MappingProxyType(
     {
         "price": "compare the price plans with `costprobe price history`",
@@ -155,10 +145,6 @@ def service_change(
     change = production_change(before, after, control=control)
     unit, scale = UNITS[change.unit]
     driver = change.driver
-    total = after.total
-    count = {"token": total.tokens, "inference": total.inferences, "request": total.requests}
-    rate_per_s = count[change.unit] / after.window_s if after.window_s else None
-    each = change.after - change.before
     facts = ChangeFacts(
         what=f"cost per {unit} of {service}",
         change_pct=change.change_pct,
@@ -166,14 +152,7 @@ def service_change(
         now_ns=times_ns[1],
         is_worse=change.log_ratio > 0,
         explanation=Explanation(driver or "unknown"),
-        money=MoneyChange(
-            amount=each * scale,
-            unit=unit,
-            currency=change.currency,
-            per_month=None if rate_per_s is None else each * rate_per_s * MONTH_H * HOUR_S,
-            rate_per_s=rate_per_s,
-            counted=f"{change.unit}s",
-        ),
+        money=money_of(change),
         split=explanation(change),
         action=ACTIONS[driver] if driver else "",
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.records import NS_PER_S, Event, Severity
-from costprobe.domain.alerting.production_text import UNCHANGED, explanation
+from costprobe.domain.alerting.change_message import ChangeFacts, change_message
+from costprobe.domain.alerting.production_text import UNCHANGED, explanation, money_of
 from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
+from costprobe.domain.detection.causes import Explanation
 from costprobe.domain.detection.production_detector import ProductionFinding
 from costprobe.domain.detection.settings import ServingMetric
 
@@ -47,25 +48,36 @@ def production_event(
         log_shift: Its distance from the last settled level, in log units.
         change: Decomposition of the cost between two periods; None where one is not covered.
     """
-    title = f"{_words(finding)} of {_name(key)} is {_percent(finding.change)}"
-    since = f"{datetime.fromtimestamp(finding.since_s, UTC):%Y-%m-%d %H:%M} UTC"
-    sentences = [f"{title} since {since}"]
-    if change is not None:
-        sentences.append(
-            f"cost per {change.unit} {_percent(change.log_ratio)}: {explanation(change)}"
-        )
+    driver = CAUSES[finding.metric]
+    split = (
+        ""
+        if change is None
+        else f"cost per {change.unit} {_percent(change.log_ratio)}: {explanation(change)}"
+    )
+    facts = ChangeFacts(
+        what=f"{_words(finding)} of {_name(key)}",
+        change_pct=math.expm1(finding.change) * 100,
+        since_ns=round(finding.since_s * NS_PER_S),
+        now_ns=round(finding.time_s * NS_PER_S),
+        is_worse=finding.change > 0,
+        explanation=Explanation(driver),
+        money=None if change is None else money_of(change, driver),
+        split=split,
+        action=_advice(finding, change),
+    )
+    message = change_message(facts)
     return Event(
         kind="drift",
         severity=_severity(finding),
-        title=title,
-        time_ns=round(finding.time_s * NS_PER_S),
-        detail=f"{'; '.join(sentences)}. {_advice(finding, change)}",
+        title=message.headline,
+        time_ns=facts.now_ns,
+        detail=message.reason,
         subject=_subject(key),
-        cause=CAUSES[finding.metric],
+        cause=driver,
         metric=finding.metric,
-        change_pct=math.expm1(finding.change) * 100,
+        change_pct=facts.change_pct,
         level_pct=math.expm1(log_shift) * 100,
-        since_ns=round(finding.since_s * NS_PER_S),
+        since_ns=facts.since_ns,
     )
 
 
@@ -113,15 +125,13 @@ def _severity(finding: ProductionFinding) -> Severity:
 
 
 def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:
-    if finding.change < 0:
-        return "No action is needed"
     if finding.metric == "demand":
-        return "To do: check whether requests arrive as intended, or hold fewer devices"
+        return "check whether requests arrive as intended, or hold fewer devices"
     if finding.metric == "mix":
-        return "To do: check which clients send longer requests, and the cache of prompts"
+        return "check which clients send longer requests, and the cache of prompts"
     control = None if change is None else change.control
     if control is not None and math.log(control) > max(UNCHANGED, _SAME_AS_PROBE * finding.change):
-        return "To do: look for the cause at the probe of the device, which is slower too"
+        return "look for the cause at the probe of the device, which is slower too"
     if control is not None:
-        return "To do: compare the server's version and settings; the device itself is as before"
-    return "To do: compare the server's version and settings, and the clocks of its devices"
+        return "compare the server's version and settings; the device itself is as before"
+    return "compare the server's version and settings, and the clocks of its devices"

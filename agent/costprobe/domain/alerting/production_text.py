@@ -1,4 +1,4 @@
-"""A change of production cost in words: what it is due to, beside the probe as control."""
+"""A change of production cost in words and in money: what it is due to, beside the probe as control."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from costprobe.domain.costing.comparison.production_change import Part, ProductionChange
+from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.domain.alerting.change_message import MoneyChange
+from costprobe.domain.costing.comparison.production_change import (
+    LEAST_PART,
+    Driver,
+    Part,
+    ProductionChange,
+    Unit,
+)
 
 # Smaller changes are not worth a word, in log units.
 UNCHANGED: Final = 0.02
@@ -15,6 +24,14 @@ UNCHANGED_TRAFFIC: Final = 0.05
 # A part below this share of the largest is not stated.
 LEAST_SHARE: Final = 0.1
 
+# What people divide a cost by, and how many units that are.
+UNITS: Final[Mapping[Unit, tuple[str, int]]] = MappingProxyType(
+    {
+        "token": ("million tokens", 1_000_000),
+        "inference": ("1,000 inferences", PER_THOUSAND),
+        "request": ("1,000 requests", PER_THOUSAND),
+    }
+)
 WORDS: Final[Mapping[Part, str]] = MappingProxyType(
     {
         "hardware price": "the hardware price",
@@ -54,6 +71,31 @@ def explanation(change: ProductionChange) -> str:
     ]
     joined = ", ".join(texts) or f"the cost per {change.unit} is unchanged"
     return f"{', '.join(circumstances)}: {joined}"
+
+
+def money_of(change: ProductionChange, driver: Driver | None = None) -> MoneyChange:
+    """Return a change of production cost in money.
+
+    Args:
+        change: The change.
+        driver: The only part that counts; None for all of the change.
+    """
+    each = change.after - change.before
+    if driver is not None:
+        is_flat = abs(change.log_ratio) < LEAST_PART
+        # The logarithmic mean of both costs (LMDI): the drivers' amounts add up to the change.
+        mean = change.before if is_flat else each / change.log_ratio
+        each = mean * change.drivers[driver]
+    unit, scale = UNITS[change.unit]
+    rate_per_s = change.rate_per_s
+    return MoneyChange(
+        amount=each * scale,
+        unit=unit,
+        currency=change.currency,
+        per_month=None if rate_per_s is None else each * rate_per_s * MONTH_H * HOUR_S,
+        rate_per_s=rate_per_s,
+        counted=f"{change.unit}s",
+    )
 
 
 def _moved(name: str, ratio: float, least: float, words: tuple[str, str]) -> str:

@@ -80,6 +80,7 @@ class ProductionChange:
         control: Time per inference of the probe on the same devices, later over earlier; None
             without one.
         currency: ISO 4217 code of the costs.
+        rate_per_s: Units per second in the later period; None if the length of its windows is unknown.
     """
 
     unit: Unit
@@ -90,6 +91,7 @@ class ProductionChange:
     devices: float
     control: float | None = None
     currency: str = ""
+    rate_per_s: float | None = None
 
     @property
     def log_ratio(self) -> float:
@@ -193,6 +195,7 @@ def production_change(
         devices=after.device_s / hours[1] / (before.device_s / hours[0]),
         control=control,
         currency=after.currency,
+        rate_per_s=counts[1] / after.window_s if after.window_s else None,
     )
 
 
