@@ -31,11 +31,13 @@ SERVICES = {
     "azure": (
         ("Metadata", "true"),
         {
-            "/metadata/instance/compute?api-version=2021-08-01&format=json": json.dumps(
+            "/metadata/instance?api-version=2020-12-01": json.dumps(
                 {
-                    "vmSize": "Standard_NC24ads_A100_v4",
-                    "location": "westeurope",
-                    "priority": "Regular",
+                    "compute": {
+                        "vmSize": "Standard_NC24ads_A100_v4",
+                        "location": "westeurope",
+                        "priority": "Regular",
+                    }
                 }
             )
         },
@@ -150,6 +152,16 @@ def test_silent_service_costs_the_time_limit_once(detector):
 def test_other_answers_than_documented_are_ignored(detector, cloud, replaced):
     with InferenceServer(answering(cloud, **replaced)) as server:
         assert detector(cloud, server).instance().region == ""
+
+
+def test_oracle_service_with_the_whole_document_only(detector):
+    document = {"shape": "VM.GPU.A10.1", "region": "fra", "canonicalRegionName": "eu-frankfurt-1"}
+    whole = json.dumps(document | {"metadata": {"user_data": "c2VjcmV0"}}).encode()
+    with InferenceServer(
+        lambda call: call.whole(whole, 200 if call.path == "/opc/v2/instance/" else 404)
+    ) as server:
+        found = detector("oci", server).instance()
+    assert found == Instance("oci", "VM.GPU.A10.1", "eu-frankfurt-1")
 
 
 def test_market_is_unknown_if_the_service_does_not_report_it(detector):

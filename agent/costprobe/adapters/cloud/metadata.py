@@ -99,8 +99,11 @@ def aws(request: Request) -> Instance:
 
 def azure(request: Request) -> Instance:
     """Return the instance by Azure's service; errors as in `aws`."""
-    path = "/metadata/instance/compute?api-version=2021-08-01&format=json"
-    document = _object(request(path, {"Metadata": "true"}))
+    # The first version with the priority; from 2021-01-01 on there would be user data, too.
+    path = "/metadata/instance?api-version=2020-12-01"
+    whole = _object(request(path, {"Metadata": "true"}))
+    compute = whole.get("compute")
+    document = compute if isinstance(compute, dict) else whole
     market = _market(str(document.get("priority", "")), spot="Spot", on_demand="Regular")
     return Instance("azure", _name(document, "vmSize"), _name(document, "location"), market)
 
@@ -119,8 +122,13 @@ def gcp(request: Request) -> Instance:
 def oci(request: Request) -> Instance:
     """Return the instance by Oracle's service; errors as in `aws`."""
     header, root = {"Authorization": "Bearer Oracle"}, "/opc/v2/instance"
-    shape = _checked(request(f"{root}/shape", header))
-    return Instance("oci", shape, _checked(request(f"{root}/canonicalRegionName", header)))
+    try:
+        shape = _checked(request(f"{root}/shape", header))
+        return Instance("oci", shape, _checked(request(f"{root}/canonicalRegionName", header)))
+    except MetadataError:
+        # A service without single values has the whole document only.
+        document = _object(request(f"{root}/", header))
+    return Instance("oci", _name(document, "shape"), _name(document, "canonicalRegionName"))
 
 
 SERVICES: Final[Mapping[str, Callable[[Request], Instance]]] = {

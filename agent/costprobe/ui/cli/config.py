@@ -105,7 +105,9 @@ def _valid_document(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
     if not config.probe:
         notes.append("no [[probe]]: only the devices' telemetry is measured")
     if not config.price:
-        notes.append("no [[price]]: list prices are assumed, and tagged as assumed")
+        notes.append(
+            "no [[price]]: the list price of the cloud instance applies, or one is assumed; costprobe price show"
+        )
     return {
         "path": str(settings.path),
         "good": True,
