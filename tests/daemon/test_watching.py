@@ -85,6 +85,35 @@ def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock
     assert watching.status() == {"fault": None, "waiting_notices": 0, "dropped_notices": 0}
 
 
+def test_incident_has_the_labels_of_its_service(store, clock):
+    services = [
+        {
+            "name": name,
+            "engine": "vllm",
+            "url": "http://127.0.0.1:9",
+            "devices": ["gpu0"],
+            "labels": {"team": team},
+        }
+        for name, team in (("chat", "assistant"), ("rank", "search"))
+    ]
+    hook = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}
+    config = Config.model_validate(
+        {"service": services, "notifier": [{**hook, "match": {"team": "search"}}]}
+    )
+    watching = Watching(config, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    faults = [
+        Fault("service_unread", name, f"{name} cannot be read", "warning", {"service": name})
+        for name in ("chat", "rank")
+    ]
+    watching.tick(faults)
+    clock.move(3600)
+    assert watching.tick(faults) is True
+    (notice,) = store.notices("ops", 10)
+    assert notice.alert["labels"] == {**TAGS, "team": "search"}
+    listed = watching.alerts()["alerts"]
+    assert sorted(alert["labels"]["team"] for alert in listed) == ["assistant", "search"]
+
+
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
     watching = Watching(HOT, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
