@@ -56,6 +56,6 @@ def test_interval_contains_seeded_loads(monkeypatch):
         bench.trial(kind, rng, days, 30)[0]
         for kind in ("flat", "linear", "random walk", "bursts", "gaps", "idle weekend")
         for days in (28, 56)
-        for _ in range(4)
+        for _ in range(8)
     ]
     assert 0.75 <= statistics.fmean(inside) <= 0.97

@@ -107,7 +107,7 @@ def test_growth_of_a_service_and_the_end_of_its_capacity(forecast):
 
 
 def test_text_output_has_the_same_figures(forecast):
-    lines = forecast(rows(time.time_ns()), "chat", "--horizon", "30d").splitlines()
+    lines = forecast(rows(time.time_ns(), days=30), "chat", "--horizon", "30d").splitlines()
     assert lines[0].split("  ")[0] == "workload"
     assert "capacity ends: not within 30 days; earliest" in "\n".join(lines)
     assert "not within 30 days" in lines[1]
@@ -117,16 +117,16 @@ def test_text_output_has_the_same_figures(forecast):
 
 
 def test_rolled_up_windows_count_in_full(forecast, tmp_path):
-    """A window of 300 s begins before the minute or hour in which its row is aggregated."""
+    """A window of 600 s begins before the minute or hour in which its row is aggregated."""
     end_ns = time.time_ns() // HOUR_NS * HOUR_NS + 70 * 10**9
     windows = [
         Point(
             "serving",
             {"service": "chat", "engine": "vllm"},
-            {"requests": 30.0, "window_s": 300.0, "complete": True},
-            end_ns - (number + 13) * 300 * 10**9,
+            {"requests": 60.0, "window_s": 600.0, "complete": True},
+            end_ns - (number + 7) * 600 * 10**9,
         )
-        for number in range(24 * 288)
+        for number in range(24 * 144)
     ]
     forecast(windows, "--horizon", "9d")
     store = Store.open(tmp_path / "costprobe.db", FakeClock())
@@ -135,14 +135,14 @@ def test_rolled_up_windows_count_in_full(forecast, tmp_path):
             pass
         (found,) = checked("forecast", forecast([], "--horizon", "9d", "--json"))
         assert found["history_d"] in (22, 23, 24)
-        assert found["load_per_d"]["value"] == pytest.approx(30 * 288)
+        assert found["load_per_d"]["value"] == pytest.approx(60 * 144)
     store.close()
 
 
 def test_missing_measurements_are_named(forecast):
     now_ns = time.time_ns()
     head = CONFIG.replace('plan = "on_demand"', 'plan = "on_demand"\ndevice = "gpu7"')
-    points = list(rows(now_ns, util=False))
+    points = list(rows(now_ns, days=30, util=False))
     (found,) = checked("forecast", forecast(points, "--horizon", "90d", "--json", head=head))
     assert found["load_per_d"] is not None
     assert (found["capacity_end"], found["cost_per_month"], found["per_thousand"]) == (
