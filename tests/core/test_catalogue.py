@@ -211,6 +211,12 @@ def test_accelerators_bear_the_price_of_an_instance_and_its_cpus_none():
     assert book.terms("cpu", 0) is None
 
 
+def test_cpus_bear_the_whole_price_while_no_gpu_is_found():
+    instance = Instance("aws", "g4dn.12xlarge", "us-east-1")
+    rate = rate_of(Device("cpu", "cpu", "cpu", "a CPU"), instance, 0)
+    assert rate.per_hour == Decimal("3.912")
+
+
 def test_slices_have_their_share_of_an_assumed_range():
     board = gpu("NVIDIA A100-SXM4-80GB")
     part = Device("gpu0.mig0", "mig", "m", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", None, "gpu0", 3, 7)

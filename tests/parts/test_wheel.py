@@ -37,6 +37,10 @@ def test_wheel_contains_exactly_two_import_packages(wheel):
         "costprobe",
         "costprobe_probes",
     }
+    tables = {
+        f"costprobe/adapters/catalogue/{name}.csv" for name in ("prices", "purchases", "gpus")
+    }
+    assert tables <= set(wheel.namelist())
     names = {name.partition(".data/data/")[2] for name in wheel.namelist()}
     assert {
         "share/costprobe/systemd/costprobe.service",

@@ -43,7 +43,7 @@ BOUNDED = {
     "costprobe/core/bounded.py": "the limits themselves",
     "costprobe_probes/bounded.py": "the limits themselves",
     "costprobe/adapters/serving/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
-    "costprobe/domain/pricing/catalogue/table.py": "text of at most 8 MiB, limited to MAX_ROWS",
+    "costprobe/domain/pricing/catalogue/table.py": "text of at most 1 MiB, limited to MAX_ROWS",
     "costprobe/domain/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
     "costprobe/ui/cli/views/csv_rows.py": "the operator's own file, limited to MAX_ROWS",
 }

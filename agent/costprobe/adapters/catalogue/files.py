@@ -18,7 +18,7 @@ from costprobe.domain.pricing.catalogue.offer import parse_offers, parse_purchas
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 1 << 20
 # Installed tables that are read, the newest first.
 MAX_INSTALLED: Final = 50
 _PACKAGED: Final = Path(__file__).parent

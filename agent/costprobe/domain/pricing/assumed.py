@@ -94,7 +94,7 @@ class AssumedPrices:
             )
         return self._by_model(catalogue, device, cloud)
 
-    def host_offer(self, catalogue: Catalogue) -> Offer | None:
+    def _offer(self, catalogue: Catalogue) -> Offer | None:
         """Return the offer that is this host in its region, rented on demand; None if unknown."""
         instance = self.instance
         if instance is None or instance.market == "spot":
@@ -106,7 +106,7 @@ class AssumedPrices:
         """Return the share of the instance's price; None if the catalogue lists it nowhere."""
         if self.instance is None:
             return None
-        offer = self.host_offer(catalogue)
+        offer = self._offer(catalogue)
         if offer is not None:
             return _listed(offer, self.instance, sharing)
         offers = catalogue.offers_of(self.instance.cloud, self.instance.type)

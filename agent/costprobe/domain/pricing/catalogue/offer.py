@@ -92,11 +92,14 @@ class Offer:
         return (self.cloud, self.instance, self.region)
 
     def devices(self, boards: int) -> Decimal:
-        """Return how many devices share the price, at least 1; a part of a GPU is one device.
+        """Return how many devices share the price; a part of a GPU is one device.
 
         Args:
-            boards: Accelerators of the host; a container may have fewer than the instance.
+            boards: Accelerators of the host; a container may have fewer than the instance. With 0
+                the CPUs bear the whole price.
         """
+        if boards == 0:
+            return Decimal(1)
         return max(Decimal(boards), self.gpu_count or Decimal(0), Decimal(1))
 
 
