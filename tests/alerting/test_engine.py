@@ -420,3 +420,12 @@ def test_gap_between_evaluations_is_no_absence():
     player.engine.restore(player.engine.document())
     assert player.tick(3690) == ()
     assert len(player.tick(3760)) == 1
+
+
+def test_alerts_link_to_the_page_at_the_time_of_the_incident():
+    settings = SETTINGS.model_copy(update={"public_url": "http://gpu-01:9470"})
+    player = Player(engine_of(rule("broken", "fault"), settings=settings))
+    player.tick(0, fault())
+    (_, alert), *_ = player.notified
+    assert alert.link.startswith("http://gpu-01:9470/?at=20")
+    assert Player(engine_of(rule("broken", "fault"))).tick(0, fault())[0].link == ""

@@ -78,13 +78,20 @@ def test_unchanged_probe_is_stated_as_control():
 
     def history(measurement, device, probe, span_ns, limit):
         asked.append((measurement, device, probe))
+        if measurement == "event":
+            tags = {"kind": "annotation", "service": "chat"}
+            return [
+                Point("event", tags, {"title": "deployed v42"}, span_ns[1] - 1),
+                Point("event", {**tags, "service": "other"}, {"title": "v7"}, span_ns[1] - 1),
+            ]
         return [Point("probe", {}, {"throughput_per_s": 100.0}, span_ns[0] + 1)]
 
     monitor = DriftMonitor(DetectionConfig(), history)
     tags = {"device": "gpu0", "probe": "encoder"}
     monitor.update([Point("probe", tags, {"latency_p50_ms": 10.0}, demand.START_S * NS_PER_S)])
     event = events_of(demand.rows(recipe), monitor)[0]
-    assert set(asked) == {("probe", "gpu0", "encoder")}
+    assert set(asked) == {("probe", "gpu0", "encoder"), ("event", "", "")}
+    assert "cause: efficiency; annotation: deployed v42. To do" in event.detail
     assert "probe unchanged" in event.detail
     assert "the device itself is as before" in event.detail
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +11,7 @@ from costprobe.core.records import NS_PER_S, Event, Severity
 from costprobe.domain.alerting.change_message import ChangeFacts, change_message
 from costprobe.domain.alerting.production_text import UNCHANGED, explanation, money_of
 from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
-from costprobe.domain.detection.causes import Explanation
+from costprobe.domain.detection.causes import Cause, Explanation
 from costprobe.domain.detection.production_detector import ProductionFinding
 from costprobe.domain.detection.settings import ServingMetric
 
@@ -39,6 +39,7 @@ def production_event(
     finding: ProductionFinding,
     log_shift: float,
     change: ProductionChange | None,
+    annotations: Sequence[Cause] = (),
 ) -> Event:
     """Return the event of a change.
 
@@ -47,6 +48,7 @@ def production_event(
         finding: The change.
         log_shift: Its distance from the last settled level, in log units.
         change: Decomposition of the cost between two periods; None where one is not covered.
+        annotations: Annotations before it, as candidates of its cause.
     """
     driver = CAUSES[finding.metric]
     split = (
@@ -60,7 +62,7 @@ def production_event(
         since_ns=round(finding.since_s * NS_PER_S),
         now_ns=round(finding.time_s * NS_PER_S),
         is_worse=finding.change > 0,
-        explanation=Explanation(driver),
+        explanation=Explanation(driver, (Cause(driver, ""), *annotations)),
         money=None if change is None else money_of(change, driver),
         split=split,
         action=_advice(finding, change),

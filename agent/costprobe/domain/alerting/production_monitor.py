@@ -16,6 +16,8 @@ from costprobe.domain.costing.comparison.production_change import (
     ProductionChange,
     production_change,
 )
+from costprobe.domain.detection.causes import Cause
+from costprobe.domain.detection.event_causes import service_annotations_of
 from costprobe.domain.detection.production_detector import (
     Periods,
     ProductionDetector,
@@ -34,6 +36,9 @@ SHIFT_SHARE = 0.8
 OWN_TIME = ("time", "executions")
 # Runs of a probe in each period that its control is the median of.
 CONTROL_RUNS = 200
+# An annotation may precede its effect by this time.
+ANNOTATED_NS = 2 * 3600 * NS_PER_S
+ANNOTATIONS_MAX = 20
 
 # Service and served model; "" for the whole service.
 ServiceKey = tuple[str, str]
@@ -203,7 +208,16 @@ class ProductionMonitor:
         shift.reported, shift.reported_ns = shift.log_shift, time_ns
         periods = monitored.detector.periods(finding.since_s, finding.time_s)
         change = None if periods is None else self._change(monitored.detector, periods, probes)
-        return production_event(key, finding, shift.log_shift, change)
+        annotations = self._annotations(key[0], finding)
+        return production_event(key, finding, shift.log_shift, change, annotations)
+
+    def _annotations(self, service: str, finding: ProductionFinding) -> Sequence[Cause]:
+        """Return the annotations before a change; its start is known to a window."""
+        since_ns = round(finding.since_s * NS_PER_S)
+        window_ns = round(self._settings.serving_window_s * NS_PER_S)
+        span_ns = since_ns - ANNOTATED_NS, since_ns + window_ns
+        rows = self._history("event", "", "", span_ns, ANNOTATIONS_MAX)
+        return service_annotations_of(rows, service, since_ns - window_ns)
 
     def _change(
         self,

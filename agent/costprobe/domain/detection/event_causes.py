@@ -50,10 +50,31 @@ def annotations_of(rows: Iterable[Point], onset: Onset) -> list[Cause]:
         if row.tags.get("kind") == ANNOTATION
         if onset.earliest.time_ns < row.time_ns <= onset.last.time_ns
     ]
-    if not found:
+    return _as_cause(found, onset.first.time_ns)
+
+
+def service_annotations_of(rows: Iterable[Point], service: str, coincident_ns: int) -> list[Cause]:
+    """Return the annotations of a service, or of its host, as one cause.
+
+    Args:
+        rows: Rows of `event` that precede the change.
+        service: Name of the service.
+        coincident_ns: UTC in ns from which an annotation coincides with the change.
+    """
+    found = [
+        row
+        for row in rows
+        if row.tags.get("kind") == ANNOTATION
+        if row.tags.get("service", service) == service and "probe" not in row.tags
+    ]
+    return _as_cause(found, coincident_ns)
+
+
+def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
+    if not annotations:
         return []
-    texts = dict.fromkeys(str(row.fields.get("title", "")) for row in found)
-    coincides = any(row.time_ns > onset.first.time_ns for row in found)
+    texts = dict.fromkeys(str(row.fields.get("title", "")) for row in annotations)
+    coincides = any(row.time_ns > coincident_ns for row in annotations)
     return [Cause(ANNOTATION, ", ".join(texts), coincides=coincides)]
 
 
