@@ -195,3 +195,12 @@ def test_neighbour_among_runs_of_another_begins_with_the_change():
     )
     found = explained(before, slow)
     assert found.name == "neighbour"
+
+
+def test_outlier_before_the_change_is_not_its_beginning():
+    """Two runs before the change one run is slow; the clock falls with the change."""
+    before = runs(58)
+    outlier = runs(1, 58, 1.3)
+    after = runs(4, 60, 1.2, sm_clock_mhz=1640.0)
+    found = explained([*before], [*outlier, *runs(1, 59), *after])
+    assert found.name == "clock"

@@ -168,15 +168,21 @@ def _of_contention(levels: Levels) -> ExpectedEffect | None:
     waited = levels.means("cpu_wait_pct")
     if waited is not None and max(waited) < 100:  # noqa: PLR2004 - percent
         # A processor's probe measures how long its threads waited.
-        slower = math.log((100 - waited[0]) / (100 - waited[1]))
-        time: Effect = (Component(1.0, slower, 0.02 + 0.2 * abs(slower)),)
+        longer = math.log((100 - waited[0]) / (100 - waited[1]))
+        time: Effect = (Component(1.0, longer, 0.02 + 0.2 * abs(longer)),)
         return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")
-    more = levels.rise("contended_share")
-    if more is None:
+    shares = levels.means("contended_share")
+    if shares is None:
         return None
-    # Another neighbour has another effect: only the runs of the level after count.
-    time, method = _measured(TIME_OF_CONTENTION, levels.contended_slowdown())
-    return ExpectedEffect(scaled(time, more), scaled(POWER_OF_CONTENTION, more), method)
+    # Another neighbour has another effect: each level has its own.
+    was = levels.contended_slowdown(levels.before)
+    slower, method = _measured(TIME_OF_CONTENTION, levels.contended_slowdown(levels.after))
+    more = shares[1] - shares[0]
+    power = scaled(POWER_OF_CONTENTION, more)
+    if was is None:
+        return ExpectedEffect(scaled(slower, more), power, method)
+    former = Component(1.0, -shares[0] * was.mean, shares[0] * was.error)
+    return ExpectedEffect(_sum_of(slower, shares[1], former), power, "history")
 
 
 def _of_batch(levels: Levels) -> ExpectedEffect | None:

@@ -66,13 +66,10 @@ class Levels:
         before, after = self._sides(_log_power)
         return _change(before, after) if before and after else None
 
-    def contended_slowdown(self) -> Estimate | None:
-        """Return the logarithm of the slowdown of a run beside another process; None without both kinds.
-
-        Of the level after only: another neighbour has another effect.
-        """
+    def contended_slowdown(self, runs: Sequence[DetectionRun]) -> Estimate | None:
+        """Return the logarithm of the slowdown of a run beside another process; None without both kinds."""
         kinds: dict[bool, list[float]] = {True: [], False: []}
-        for run in self.after:
+        for run in runs:
             kinds[bool(run.device.get("contended"))].append(self._log_time(run))
         if not (kinds[True] and kinds[False]):
             return None

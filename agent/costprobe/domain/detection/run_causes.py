@@ -34,6 +34,8 @@ AROUND_RUNS = 24
 LATEST_RUNS = 24
 # Values further than this share of the change outside of both levels are clipped.
 OUTLIER_MARGIN = 0.5
+# An outlier so many runs before the change may look like its beginning.
+OUTLIER_RUNS = 3
 # An event may precede its effect by so many runs, and coincides within the last ones; a signal may
 # follow by LATER_RUNS.
 EVENT_RUNS = 6
@@ -74,7 +76,7 @@ def explain_change(
     )
     rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
     old, new = software_of(rows, times)
-    latest = after if whole else after[-LATEST_RUNS:]
+    latest = after if whole else around[last:][-LATEST_RUNS:]
     # Runs with which the drift may have begun are of neither level.
     settled = before if whole else before[: len(before) - (split - first)] or before
     compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
@@ -104,7 +106,16 @@ def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[in
     found = change_point([min(max(value, low - margin), high + margin) for value in logs])
     if found is None:
         return split, split
-    return min(split, found[1]), max(found[0], min(split, found[2]))
+    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
+    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
+    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
+        # A run at the level before follows what looked like the beginning: that was an outlier, unless
+        # the run is free of a neighbour that comes and goes.
+        is_before = (logs[index] < middle) is is_rise
+        flags = {run.device.get("contended") for run in runs[index : index + 2]}
+        if is_before and len(flags) == 1:
+            last = max(last, index + 1)
+    return first, last
 
 
 def _timing(
