@@ -87,17 +87,14 @@ def charges(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-@pytest.fixture(scope="module")
-def last_hours():
-    """Returns the rows of two hosts, with one service each and a second device without one."""
-    points = day.points(END_NS)
-    return lambda hours: [
-        point for point in points if END_NS - hours * HOUR_NS <= point.time_ns < END_NS
-    ]
+def last_hours(hours):
+    """The rows of two hosts, with one service each and a second device without one."""
+    points = day.points(END_NS, span_s=hours * 3600)
+    return [point for point in points if point.time_ns < END_NS]
 
 
 @pytest.mark.parametrize("period", ["hour", "day"])
-def test_charges_have_the_specified_columns_and_add_up_to_the_ledger(exported, last_hours, period):
+def test_charges_have_the_specified_columns_and_add_up_to_the_ledger(exported, period):
     rows = last_hours(3)
     found = charges(exported(rows, "--period", period))
     assert [name for name in found[0] if not name.startswith("x_")] == [n for n, *_ in SPECIFIED]
@@ -130,10 +127,9 @@ def test_charges_have_the_specified_columns_and_add_up_to_the_ledger(exported, l
         for name in ("tokens_in", "tokens_out")
         if point.measurement == "serving" and "served_model" not in point.tags
     )
-    # The first row covers five minutes of the hour before, in which no charge ends.
-    before_s = day.STEP_S if period == "hour" else 0
+    # The row that ends with the last hour is not part of it.
     hours = sum(float(row["PricingQuantity"]) for row in found)
-    assert hours == pytest.approx(4 * (3 - before_s / 3600))
+    assert hours == pytest.approx(4 * (3 - day.STEP_S / 3600))
 
 
 def test_charges_by_hand(exported):
@@ -194,7 +190,7 @@ def install(folder):
     subprocess.run(["sh", "-c", "python3.12 -V"], check=False, capture_output=True).returncode != 0,
     reason="python3.12 is not installed",
 )
-def test_focus_validator_accepts_the_charges(exported, last_hours, tmp_path):
+def test_focus_validator_accepts_the_charges(exported, tmp_path):
     validator = made_once("focus-validator", install, "focus-validator==2.2.1")
     (tmp_path / "charges.csv").write_text(exported(last_hours(24)))
     done = subprocess.run(

@@ -41,14 +41,14 @@ TERMS = Terms(Rate("on_demand", "USD", Decimal("2.176"), False, "test"), 4.7e-8)
 MODELS = ("base", "tuned")
 
 
-def points(end_ns, *, seed=7):
-    """All rows of the day that ends at end_ns."""
+def points(end_ns, *, seed=7, span_s=DAY_S):
+    """All rows of the day, or of another span, that ends at end_ns."""
     rng = random.Random(seed)
     found = []
     for host in HOSTS:
         tags = {"host": host, "rack": "a1"}
-        for step in range(DAY_S // STEP_S):
-            time_ns = end_ns - DAY_S * NS_PER_S + (step + 1) * STEP_S * NS_PER_S
+        for step in range(span_s // STEP_S):
+            time_ns = end_ns - span_s * NS_PER_S + (step + 1) * STEP_S * NS_PER_S
             found += _devices(rng, tags, time_ns)
             found += _service(rng, tags, time_ns)
             found.append(_agent(rng, tags, step, time_ns))

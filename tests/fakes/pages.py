@@ -17,7 +17,7 @@ def served(store, clock, **options):
         **{section: {} for section in ("jobs", "sinks", "notifiers")},
         "probes": [],
     }
-    sources = Sources(store.path, lambda: {"jobs": True}, lambda: status, lambda: None)
+    sources = Sources(store.path, lambda: {"jobs": True}, lambda: status, lambda: None, dict)
     pages = HttpPages(sources, clock)
     pages.serve(HttpConfig(listen="127.0.0.1:0", **options))
     try:

@@ -16,8 +16,7 @@ RULES = Path(__file__).parents[2] / "agent/costprobe/ui/prometheus/costprobe.rul
 @cache
 def points():
     """The rows of the history."""
-    start_ns = END_NS - HISTORY_S * NS_PER_S
-    return [point for point in day.points(END_NS) if start_ns < point.time_ns <= END_NS]
+    return day.points(END_NS, span_s=HISTORY_S)
 
 
 def rows(measurement, since_s):

@@ -93,12 +93,12 @@ BUCKETS_S: Final = (
 COUNTED: Final = frozenset({*COUNTERS, "probe"})
 
 
-class Increment(NamedTuple):
-    """What a row adds to a counter.
+class StoredSample(NamedTuple):
+    """A sample of a counter: its total, or what one row adds to it.
 
     Attributes:
-        name: Name of the counter's samples, without prefix.
-        labels: Labels of the sample.
+        name: Name of the sample, without prefix.
+        labels: Its labels.
         value: Not negative.
     """
 
@@ -109,7 +109,7 @@ class Increment(NamedTuple):
 
 def increments(
     measurement: str, tags: Mapping[str, str], fields: Mapping[str, FieldValue]
-) -> Iterator[Increment]:
+) -> Iterator[StoredSample]:
     """Return what a row adds to counters; a negative value adds nothing.
 
     Args:
@@ -134,7 +134,7 @@ def increments(
         if counter.is_money and _MONEY_TAG not in tags:
             continue
         name = counter.name.replace("service_", "model_", 1) if is_model else counter.name
-        yield Increment(
+        yield StoredSample(
             f"{name}_total", labels if counter.is_money else unpriced, Decimal(repr(value))
         )
 
@@ -146,12 +146,12 @@ def _idle(fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
     return {"idle_s": max(0.0, 1 - busy_share) * window_s}
 
 
-def _latency(tags: Mapping[str, str], fields: Mapping[str, FieldValue]) -> Iterator[Increment]:
+def _latency(tags: Mapping[str, str], fields: Mapping[str, FieldValue]) -> Iterator[StoredSample]:
     latency_ms = fields.get("latency_p50_ms")
     if not isinstance(latency_ms, float) or latency_ms < 0:
         return
     latency_s = Decimal(repr(latency_ms)).scaleb(-3)
     for bound_s in BUCKETS_S:
         labels = {**tags, "le": str(bound_s)}
-        yield Increment(f"{RUN_LATENCY}_bucket", labels, Decimal(int(latency_s <= bound_s)))
-    yield Increment(f"{RUN_LATENCY}_sum", tags, latency_s)
+        yield StoredSample(f"{RUN_LATENCY}_bucket", labels, Decimal(int(latency_s <= bound_s)))
+    yield StoredSample(f"{RUN_LATENCY}_sum", tags, latency_s)

@@ -26,7 +26,7 @@ from costprobe.adapters.storage.rollup.rolled import (
 )
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.bounded import bounded_json
-from costprobe.core.counters import Increment
+from costprobe.core.counters import StoredSample
 from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
@@ -267,7 +267,7 @@ class StoreReader:
         with self._database.reading("read") as connection:
             return outbox.counted(connection, outbox.DROPPED_POINTS)
 
-    def totals(self) -> list[Increment]:
+    def totals(self) -> list[StoredSample]:
         """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
         with self._database.reading("read") as connection:
             return list(totals.read(connection))

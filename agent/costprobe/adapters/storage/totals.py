@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow
 from costprobe.core.bounded import bounded_json
-from costprobe.core.counters import COUNTED, Increment, increments
+from costprobe.core.counters import COUNTED, StoredSample, increments
 from costprobe.core.line_protocol import parse_field_set, parse_series_key
 from costprobe.domain.costing.money import total_of
 
@@ -45,11 +45,11 @@ def add(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[StoredRow
         )
 
 
-def read(connection: sqlite3.Connection) -> Iterator[Increment]:
+def read(connection: sqlite3.Connection) -> Iterator[StoredSample]:
     """Return every total, in the order of names and labels."""
     rows = connection.execute("SELECT name, labels, value FROM totals ORDER BY name, labels")
     for name, labels, value in rows.fetchall():
-        yield Increment(name, bounded_json(labels), Decimal(value))
+        yield StoredSample(name, bounded_json(labels), Decimal(value))
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from costprobe.core.counters import COUNTERS, PREFIX, RUN_LATENCY, RUN_LATENCY_HELP, Increment
+from costprobe.core.counters import COUNTERS, PREFIX, RUN_LATENCY, RUN_LATENCY_HELP, StoredSample
 from costprobe.daemon.http.labels import labels_of
 
 _HELP: Final = {
@@ -21,7 +21,7 @@ _HELP: Final = {
 _SINCE: Final = " since the store was created"
 
 
-def counter_families(totals: Sequence[Increment]) -> Iterator[Metric]:
+def counter_families(totals: Sequence[StoredSample]) -> Iterator[Metric]:
     """Return the totals as metrics.
 
     Args:
@@ -42,7 +42,7 @@ def counter_families(totals: Sequence[Increment]) -> Iterator[Metric]:
     yield _histogram(amount for amount in totals if amount.name.startswith(RUN_LATENCY))
 
 
-def _histogram(totals: Iterable[Increment]) -> Metric:
+def _histogram(totals: Iterable[StoredSample]) -> Metric:
     family = HistogramMetricFamily(f"{PREFIX}{RUN_LATENCY}", RUN_LATENCY_HELP)
     found: dict[tuple[tuple[str, str], ...], tuple[dict[Decimal, int], float]] = {}
     for amount in totals:

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import Clock
-from costprobe.core.counters import Increment
+from costprobe.core.counters import StoredSample
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA
@@ -173,7 +173,7 @@ class _StoreCollector(Collector):
         self._max_series = max_series
 
     def collect(self) -> Iterator[Metric]:
-        newest, totals, is_readable = Newest(self._max_series), list[Increment](), True
+        newest, totals, is_readable = Newest(self._max_series), list[StoredSample](), True
         now_ns = self._clock.time_ns()
         since_ns = now_ns - int(self._window_s * NS_PER_S)
         try:
