@@ -50,7 +50,7 @@ def software_event(at, **keys):
     return Point("event", {"kind": "software"}, fields, at * 300 * NS_PER_S)
 
 
-def explained(before, after, *rows, metric="latency", sign=1):
+def explained(before, after, *rows, metric="throughput", sign=1):
     def events(from_ns, until_ns):
         return [row for row in rows if from_ns <= row.time_ns < until_ns]
 
@@ -143,7 +143,7 @@ def test_signal_that_changed_hours_before_has_a_small_share():
 
 
 def test_effects_of_batch_and_tokens_follow_their_size():
-    smaller = explained(runs(60), runs(12, 60, 1.25, batch=8), metric="throughput")
+    smaller = explained(runs(60), runs(12, 60, 1.25, batch=8))
     assert shares(smaller) == {"batch": pytest.approx(1, abs=0.1)}
     request = {"ttft_mean_ms": 40.0, "tpot_mean_ms": 10.0, "tokens_in": 500.0, "tokens_out": 100.0}
     longer = {**request, "tokens_out": 150.0}
@@ -202,5 +202,5 @@ def test_outlier_before_the_change_is_not_its_beginning():
     before = runs(58)
     outlier = runs(1, 58, 1.3)
     after = runs(4, 60, 1.2, sm_clock_mhz=1640.0)
-    found = explained([*before], [*outlier, *runs(1, 59), *after])
+    found = explained(before, [*outlier, *runs(1, 59), *after])
     assert found.name == "clock"
