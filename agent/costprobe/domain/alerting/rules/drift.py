@@ -110,7 +110,7 @@ class DriftRule(Rule):
                 rule=config.name,
                 series=series,
                 text=drift["text"],
-                detail=f"{drift['detail']}{_recurrence(drift)}".strip(),
+                detail=f"{drift.get('detail', '')}{_recurrence(drift)}".strip(),
                 since_ns=drift["since_at_ns"],
                 value=drift["level_pct"],
                 threshold=config.at_least * 100,
