@@ -4,7 +4,7 @@ import pytest
 from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.delivery.retention import CATCHES_UP, RETENTION_EVERY_S, Retention
+from costprobe.app.delivery.retention import CATCHES_UP, RETENTION_EVERY_S, STATE, Retention
 from costprobe.core.records import NS_PER_S, Point
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
@@ -56,6 +56,12 @@ def host(tmp_path):
 
 
 def test_rows_are_deleted_as_time_passes(host):
+    host.look(6 * 5)
+    assert host.events == 240 - 5
+
+
+def test_damaged_time_of_retention_is_discarded(host):
+    host.store.put_state(STATE, ["damaged"])
     host.look(6 * 5)
     assert host.events == 240 - 5
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Lock
 
 from costprobe.app.accounting.device_charges import ChargedReading, DeviceCharges
-from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.core.clock import Clock, row_ns, utc_ns, whole_ms
 from costprobe.core.records import NS_PER_S, Device, Event, Point, Reading
 from costprobe.domain.costing.carbon import emission
@@ -124,8 +124,8 @@ class Accounts:
         name = f"terms {device}"
         with self._lock:
             before = self._last_terms.get(device)
-            if before is None and (stored := self._ledger.state(name)) is not None:
-                before = Terms.from_document(stored)
+            if before is None:
+                before = restored(self._ledger, name, Terms.from_document)
             self._last_terms[device] = terms
         if before != terms:
             self._ledger.put_state(name, terms.to_document())
@@ -136,8 +136,8 @@ class Accounts:
         device, probe = run.result.device, run.result.probe
         state = self._states.get((device, probe))
         if state is None:
-            document = self._ledger.state(_state_name(device, probe))
-            state = ProbeState() if document is None else ProbeState.from_document(document)
+            name = _state_name(device, probe)
+            state = restored(self._ledger, name, ProbeState.from_document) or ProbeState()
         if terms is None:
             return state
         currency = terms.rate.currency

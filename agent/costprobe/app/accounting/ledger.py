@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.rows import StoredRow, rendered
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.row_labels import RowLabels
+from costprobe.core.bounded import SHAPE_ERRORS
 from costprobe.core.records import Point
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 # A device row takes about 0.5 KB: 10,000 are three and a half hours of eight GPUs.
 CAPACITY_POINTS = 10_000
 _ROWS_PER_WRITE = 1000
+
+T = TypeVar("T")
 
 # Receives the points of one append after they were stored; returns the points derived from them.
 Observer = Callable[[Sequence[Point]], Sequence[Point]]
@@ -39,6 +42,24 @@ class Ledger(Protocol):
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Store a named document."""
         ...
+
+
+def restored(ledger: Ledger, name: str, parse: Callable[[Any], T]) -> T | None:
+    """Return what a stored document says; None if there is none, or it has another shape.
+
+    Args:
+        ledger: Where it is stored.
+        name: Its name.
+        parse: Reads it; may raise one of SHAPE_ERRORS, which is logged.
+    """
+    document = ledger.state(name)
+    if document is None:
+        return None
+    try:
+        return parse(document)
+    except SHAPE_ERRORS as error:
+        logger.warning("the stored %s is damaged and was discarded: %r", name, error)
+        return None
 
 
 class MemoryLedger:

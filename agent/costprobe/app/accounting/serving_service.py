@@ -13,7 +13,7 @@ from costprobe.adapters.net.secret import credentials_folder
 from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.meter import Scrape, ServiceMeter
 from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Energy, Event, Point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
@@ -79,10 +79,7 @@ class ServedService:
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
         self._ledger = ledger
-        stored = ledger.state(self._state)
-        # The document of another version may have other keys.
-        before = stored if stored and stored.get("version") == __version__ else {}
-        self._last: dict[str, Any] | None = before.get("last")
+        self._last = restored(ledger, self._state, _last_window)
         self._is_stopped = False
 
     @property
@@ -229,6 +226,12 @@ class ServedService:
                     cause="serving endpoint",
                 )
             )
+
+
+def _last_window(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the last window of a stored document; that of another version may have other keys."""
+    last = document["last"] if document["version"] == __version__ else None
+    return None if last is None else dict(last)
 
 
 def window_document(

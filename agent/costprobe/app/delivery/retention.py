@@ -7,7 +7,7 @@ from typing import Final
 from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.accounting.ledger import StoreLedger, restored
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
@@ -50,9 +50,9 @@ class Retention:
     def _now_ns(self) -> int:
         """Return the time of retention, UTC in ns."""
         now_ns, looked_ns = self._clock.time_ns(), self._clock.monotonic_ns()
-        before = self._ledger.state(STATE)
-        if before is not None:
-            now_ns = min(now_ns, before["time_ns"] + CATCHES_UP * (looked_ns - self._looked_ns))
+        before_ns = restored(self._ledger, STATE, lambda document: int(document["time_ns"]))
+        if before_ns is not None:
+            now_ns = min(now_ns, before_ns + CATCHES_UP * (looked_ns - self._looked_ns))
         self._looked_ns = looked_ns
         self._ledger.put_state(STATE, {"time_ns": now_ns})
         return now_ns

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable
 from threading import Lock
+from typing import Any
 
 from costprobe.adapters.probing.duty import WINDOW_S, DutyBudget, DutyRun
-from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.records import NS_PER_S
-
-logger = logging.getLogger(__name__)
 
 
 class DeviceQueue:
@@ -52,19 +51,19 @@ class DeviceQueue:
         """Return the stored runs of the last hour; a run from the future counts as of now."""
         now_s = self._clock.monotonic_ns() / NS_PER_S
         offset_ns = utc_ns(self._clock, 0)
-        try:
-            runs = [
+
+        def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
+            return [
                 DutyRun(
                     str(probe),
                     min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
                     float(busy_s),
                     bool(energy),
                 )
-                for probe, time_ns, busy_s, energy in self._ledger.state(self._state) or ()
+                for probe, time_ns, busy_s, energy in document
             ]
-        except (TypeError, ValueError) as error:
-            logger.warning("the stored %s is damaged: %s", self._state, error)
-            return []
+
+        runs = restored(self._ledger, self._state, runs_of) or []
         return sorted(
             (run for run in runs if run.time_s > now_s - WINDOW_S), key=lambda run: run.time_s
         )

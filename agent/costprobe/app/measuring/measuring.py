@@ -26,7 +26,7 @@ from costprobe.adapters.probing.start_outcome import StartOutcome
 from costprobe.adapters.sensors.protocol.activity import Activity, worst_of
 from costprobe.adapters.sensors.protocol.sample import Absent
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
-from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.records import NS_PER_S, Device, Energy
@@ -189,7 +189,8 @@ class Measurer:
         if not isinstance(probe, ProbeConfig):
             return served_request(probe, energy=energy)
         device = target.devices[0]
-        remembered = None if search_anew else self._ledger.state(batch_name(probe, device))
+        name = batch_name(probe, device)
+        remembered = None if search_anew else restored(self._ledger, name, dict)
         return model_request(probe, device, remembered or {}, energy=energy)
 
     def _remember_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from costprobe.adapters.probing.neighbour import is_busy
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
-from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
@@ -62,6 +62,36 @@ class JobParts:
     listeners: Listeners
 
 
+@dataclass(frozen=True, slots=True)
+class _JobState:
+    """What a job continues with after a restart.
+
+    Attributes:
+        full_s: How long a run with an energy window took.
+        latency_only_s: How long a run without one took.
+        last: The last result, for `costprobe status`; None before the first.
+        fault: The fault of the last run; None if it had none.
+    """
+
+    full_s: float = 0.0
+    latency_only_s: float = 0.0
+    last: dict[str, Any] | None = None
+    fault: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _JobState | None:
+        """Return a stored state; None of another version, which may have other keys."""
+        if document["version"] != __version__:
+            return None
+        last, fault = document["last"], document["fault"]
+        return cls(
+            float(document["full_s"]),
+            float(document["latency_only_s"]),
+            None if last is None else dict(last),
+            None if fault is None else {**fault, "title": str(fault["title"])},
+        )
+
+
 class ProbeJob:
     """One probe on its devices, called by the schedule.
 
@@ -89,13 +119,11 @@ class ProbeJob:
         self._ledger = parts.ledger
         self._clock = parts.clock
         self._listeners = parts.listeners
-        stored = self._ledger.state(self._state)
-        # The documents of another version may have other keys.
-        before = stored if stored and stored.get("version") == __version__ else {}
-        self._full_s = float(before.get("full_s", 0.0))
-        self._latency_only_s = float(before.get("latency_only_s", 0.0))
-        self._last: dict[str, Any] | None = before.get("last")
-        self._last_fault: dict[str, Any] | None = before.get("fault")
+        before = restored(self._ledger, self._state, _JobState.of) or _JobState()
+        self._full_s = before.full_s
+        self._latency_only_s = before.latency_only_s
+        self._last = before.last
+        self._last_fault = before.fault
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
