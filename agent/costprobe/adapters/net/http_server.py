@@ -14,7 +14,7 @@ from costprobe.adapters.net.cached_page import CachedPage
 from costprobe.adapters.net.connection_slots import SlotLimits
 from costprobe.adapters.net.host_header import host_is_local, name_of_host
 from costprobe.adapters.net.http_listener import HttpListener
-from costprobe.adapters.net.page_response import TEXT, PageResponse, PostRequest
+from costprobe.adapters.net.page_response import TEXT, PageResponse, PostRequest, json_error
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,10 @@ class HttpServer:
                 response = self._posts[path](request)
             except Exception:
                 logger.exception("POST of %s failed", path)
-                response = PageResponse(500, TEXT, b"the request failed; see the daemon's log\n")
+                response = json_error(500, "the request failed; see the daemon's log")
+        elif response.content_type == TEXT:
+            words = response.body.decode().rstrip()
+            response = json_error(response.status, words, *response.headers)
         return self._counted(path, response)
 
     @property
@@ -246,12 +249,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            self.send_error(411, "a POST needs a Content-Length")
+            self._send(json_error(411, "a POST needs a Content-Length"))
             return
         size = int(length[:MAX_LENGTH_DIGITS])
         if size > MAX_BODY_BYTES or len(length) > MAX_LENGTH_DIGITS:
             self.rfile.read(min(size, MAX_DISCARDED_BYTES))
-            self.send_error(413, f"a body has at most {MAX_BODY_BYTES} bytes")
+            self._send(json_error(413, f"a body has at most {MAX_BODY_BYTES} bytes"))
             return
         body = self.rfile.read(size)
         if len(body) == size:
@@ -274,6 +277,9 @@ class _Handler(BaseHTTPRequestHandler):
             authorization = self.headers.get("Authorization", "")
             request = PostRequest(authorization, body, str(self.client_address[0]))
             response = self._server.answer_post(path, host, request, is_reserved=is_reserved)
+        self._send(response, has_body=has_body)
+
+    def _send(self, response: PageResponse, *, has_body: bool = True) -> None:
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final, NamedTuple
 
 TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
 
 
 class PageResponse(NamedTuple):
@@ -28,3 +30,8 @@ class PostRequest(NamedTuple):
     authorization: str
     body: bytes
     client: str
+
+
+def json_error(status: int, text: str, *headers: tuple[str, str]) -> PageResponse:
+    """Return the response to a POST request that failed: `{"error": text}`."""
+    return PageResponse(status, JSON, json.dumps({"error": text}).encode() + b"\n", headers)

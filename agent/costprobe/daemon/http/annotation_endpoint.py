@@ -9,14 +9,13 @@ from threading import Lock
 from typing import Any, Final
 
 from costprobe.adapters.net.errors import Misconfigured
-from costprobe.adapters.net.page_response import PageResponse, PostRequest
+from costprobe.adapters.net.page_response import JSON, PageResponse, PostRequest, json_error
 from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.net.token_bucket import TokenBucket
 from costprobe.core.bounded import bounded_object
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
-JSON: Final = "application/json"
 # A pipeline deploys a few services at a time; one that repeats its request cannot fill the store.
 BURST: Final = 30
 PER_S: Final = 0.2
@@ -50,33 +49,31 @@ class AnnotationEndpoint:
             annotation = bounded_object(request.body)
             stored = self._annotate({"author": request.client, **annotation})
         except ValueError as error:
-            return _error(400, str(error))
+            return json_error(400, str(error))
         if stored is None:
-            return _error(503, "the daemon is starting or stopping; retry in a few seconds")
+            return json_error(503, "the daemon is starting or stopping; retry in a few seconds")
         return PageResponse(201, JSON, json.dumps(stored).encode() + b"\n")
 
     def _refusal(self, request: PostRequest) -> PageResponse | None:
         if not self._token.is_given:
-            return _error(403, "annotations need http.token_file or http.token_credential")
+            return json_error(403, "annotations need http.token_file or http.token_credential")
         try:
             token = self._token.read_ascii()
         except Misconfigured as error:
-            return _error(503, f"the token cannot be read: {error.reason}")
+            return json_error(503, f"the token cannot be read: {error.reason}")
         expected = f"Bearer {token}".encode()
         given = request.authorization.encode("latin-1", "replace")
         if not hmac.compare_digest(given, expected):
             words = "send the header Authorization: Bearer and the token of http.token_file"
-            return _error(401, words, ("WWW-Authenticate", "Bearer"))
+            return json_error(401, words, ("WWW-Authenticate", "Bearer"))
         with self._lock:
             wait_s = self._bucket.wait_s(self._now_s(), 1)
             if wait_s <= 0:
                 self._bucket.take()
                 return None
-        return _error(429, "too many annotations; retry later", ("Retry-After", f"{wait_s:.0f}"))
+        return json_error(
+            429, "too many annotations; retry later", ("Retry-After", f"{wait_s:.0f}")
+        )
 
     def _now_s(self) -> float:
         return self._clock.monotonic_ns() / NS_PER_S
-
-
-def _error(status: int, text: str, *headers: tuple[str, str]) -> PageResponse:
-    return PageResponse(status, JSON, json.dumps({"error": text}).encode() + b"\n", headers)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from costprobe.adapters.net.http_settings import HttpConfig
-from costprobe.adapters.net.page_response import PageResponse
+from costprobe.adapters.net.page_response import JSON, PageResponse
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.app.watching.faults import disk_of, present_faults
 from costprobe.core.clock import Clock
@@ -19,7 +19,6 @@ from costprobe.core.records import Point
 
 logger = logging.getLogger(__name__)
 
-JSON = "application/json"
 GOOD, FAULTY = 200, 503
 
 
