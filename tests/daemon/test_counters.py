@@ -126,17 +126,23 @@ def test_page_is_openmetrics_for_a_client_that_accepts_it(tmp_path, clock):
     store.close()
 
 
-def test_counters_above_the_limit_are_dropped_and_counted(tmp_path, clock):
+def test_counter_with_the_most_series_is_cut_first_and_counted(tmp_path, clock):
     store = Store.open(tmp_path / "costprobe.db", clock)
-    names = [f"gpu{number:03}" for number in range(130)]
-    store.append([make_point("device", {"device": name}, {"energy_j": 1.0}, -1) for name in names])
+    devices = [{"device": f"gpu{number:03}"} for number in range(130)]
+    store.append([make_point("device", tags, {"energy_j": 1.0}, -1) for tags in devices])
+    store.append(rows(-1))
     _, text = page(store, clock, max_series=100)
-    samples = {
-        s.name: [] for family in text_string_to_metric_families(text) for s in family.samples
+    assert set(counted(text)) == set(SHOWN)
+    others = len(SHOWN) - 2 + 17  # energy apart; a histogram has buckets and no count of its own
+    assert text.count("costprobe_energy_joules_total{") == 100 - others
+    assert f"costprobe_metrics_dropped_series {131 - 100 + others}.0" in text
+    # A histogram that would be incomplete is left out.
+    store.append([make_point("probe", tags, {"latency_p50_ms": 1.0}, -1) for tags in devices])
+    families = {
+        f.name: f for f in openmetrics_families(page(store, clock, OPENMETRICS, max_series=100)[1])
     }
-    assert text.count("costprobe_energy_joules_total{") == 100
-    assert "costprobe_metrics_dropped_series 30.0" in text
-    assert "costprobe_energy_joules_total" in samples
+    for sample in families["costprobe_probe_run_latency_seconds"].samples:
+        assert not sample.name.endswith("_count") or sample.value == 1
     store.close()
 
 

@@ -9,7 +9,14 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from costprobe.core.counters import COUNTERS, PREFIX, RUN_LATENCY, RUN_LATENCY_HELP, StoredSample
+from costprobe.core.counters import (
+    BUCKETS_S,
+    COUNTERS,
+    PREFIX,
+    RUN_LATENCY,
+    RUN_LATENCY_HELP,
+    StoredSample,
+)
 from costprobe.daemon.http.labels import labels_of
 
 _HELP: Final = {
@@ -18,7 +25,19 @@ _HELP: Final = {
     for counter in counters
     for name in (counter.name, counter.name.replace("service_", "model_", 1))
 }
+_Labels = tuple[tuple[str, str], ...]
 _SINCE: Final = " since the store was created"
+
+
+def kept(totals: Sequence[StoredSample], limit: int) -> list[StoredSample]:
+    """Return at most `limit` totals; the counters with the most series lose theirs first."""
+    ranked = (
+        (rank, total)
+        for _, samples in groupby(totals, key=lambda total: total.name)
+        for rank, total in enumerate(samples)
+    )
+    chosen = sorted(ranked, key=lambda pair: pair[0])[:limit]
+    return sorted((total for _, total in chosen), key=lambda total: total.name)
 
 
 def counter_families(totals: Sequence[StoredSample]) -> Iterator[Metric]:
@@ -44,22 +63,25 @@ def counter_families(totals: Sequence[StoredSample]) -> Iterator[Metric]:
 
 def _histogram(totals: Iterable[StoredSample]) -> Metric:
     family = HistogramMetricFamily(f"{PREFIX}{RUN_LATENCY}", RUN_LATENCY_HELP)
-    found: dict[tuple[tuple[str, str], ...], tuple[dict[Decimal, int], float]] = {}
-    for amount in totals:
-        labels = labels_of(amount.labels)
+    buckets: dict[_Labels, dict[Decimal, int]] = {}
+    sums_s: dict[_Labels, float] = {}
+    for total in totals:
+        labels = labels_of(total.labels)
         bound = labels.pop("le", None)
-        buckets, sum_s = found.get(tuple(labels.items()), ({}, 0.0))
         if bound is None:
-            sum_s = float(amount.value)
+            sums_s[tuple(labels.items())] = float(total.value)
         else:
-            buckets[Decimal(bound)] = int(amount.value)
-        found[tuple(labels.items())] = (buckets, sum_s)
-    for labels_key, (buckets, sum_s) in found.items():
-        labels = dict(labels_key)
-        for bound_s, count in sorted(buckets.items()):
+            of_series = buckets.setdefault(tuple(labels.items()), {})
+            of_series[Decimal(bound)] = int(total.value)
+    for key, sum_s in sums_s.items():
+        counts = sorted(buckets.get(key, {}).items())
+        # The limit of series may have cut it.
+        if len(counts) < len(BUCKETS_S):
+            continue
+        labels = dict(key)
+        for bound_s, count in counts:
             le = "+Inf" if bound_s.is_infinite() else repr(float(bound_s))
             family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
-        # Without the last bucket a total would be incomplete; all are committed together.
-        family.add_sample(f"{family.name}_count", labels, max(buckets.values(), default=0))
+        family.add_sample(f"{family.name}_count", labels, counts[-1][1])
         family.add_sample(f"{family.name}_sum", labels, sum_s)
     return family

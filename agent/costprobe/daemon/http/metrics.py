@@ -27,7 +27,7 @@ from costprobe.core.counters import StoredSample
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA
-from costprobe.daemon.http.counter_families import counter_families
+from costprobe.daemon.http.counter_families import counter_families, kept
 from costprobe.daemon.http.labels import labels_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -184,7 +184,7 @@ class _StoreCollector(Collector):
                         newest.take(point)
         except StoreError:
             is_readable = False
-        yield from counter_families(totals[: self._max_series])
+        yield from counter_families(kept(totals, self._max_series))
         for measurement in SCHEMA:
             for field, series in newest.by_field(measurement):
                 yield _family(measurement, field, series)
