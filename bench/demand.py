@@ -1,7 +1,7 @@
 """Seeded production of a service: rows of `cost` in windows of five minutes, with a known truth.
 
-Demand has a daily pattern, weekends, growth and random days; launches, holidays, outages, and replicas that
-are added and removed. The server is additive, or batches: a busier device takes less time for a token,
+Demand has a daily pattern, weekends, growth and random days; launches, which bring other requests, holidays,
+outages, and replicas that are added and removed by hand or with the demand. The server is additive, or batches: a busier device takes less time for a token,
 up to one that is busy whenever a request is there. Its true device time of an output token differs from
 the weight that rows divide their cost by. A change of efficiency is a factor on device time from an
 instant on.
@@ -83,6 +83,8 @@ class _Service:
         self.usual_share = rng.uniform(0.1, 0.6)
         self.devices = rng.choice([1, 1, 2, 4])
         self.replicas = [(0.0, self.devices)]
+        self.launch_mix = (rng.uniform(0.6, 1.6), rng.uniform(0.6, 1.6))
+        self.scales = not self.recipe.is_quiet and rng.random() < 0.4
         if self.recipe.is_quiet:
             return
         for _ in range(rng.randint(0, 2)):
@@ -118,7 +120,17 @@ class _Service:
 
     def devices_at(self, time_s: float) -> int:
         """Return the number of devices at a time since the start."""
+        if self.scales:
+            usual = self.rate / 0.8
+            return max(1, math.ceil(self.devices * self.demand(time_s // 3600 * 3600) / usual))
         return [count for start_s, count in self.replicas if start_s <= time_s][-1]
+
+    def mix(self, time_s: float) -> tuple[float, float]:
+        """Return factors on input and output tokens of a request: launches bring other requests."""
+        is_launched = any(
+            start_s <= time_s < start_s + lasts_s for start_s, lasts_s, _ in self.launches
+        )
+        return self.launch_mix if is_launched else (1.0, 1.0)
 
 
 def rows(recipe: DemandRecipe) -> Iterator[Point]:
@@ -152,8 +164,11 @@ def _served(service: _Service, requests: float, time_s: float) -> tuple[float, .
     rng = service.rng
     spread = service.length_cv / math.sqrt(max(1.0, requests))
     shift = service.mix_by_day * math.cos(time_s / DAY_S * 2 * math.pi)
-    tokens_in = requests * service.tokens_in * max(0.1, rng.gauss(1, spread)) * math.exp(shift)
-    tokens_out = requests * service.tokens_out * max(0.1, rng.gauss(1, spread))
+    of_in, of_out = service.mix(time_s)
+    tokens_in = (
+        of_in * requests * service.tokens_in * max(0.1, rng.gauss(1, spread)) * math.exp(shift)
+    )
+    tokens_out = of_out * requests * service.tokens_out * max(0.1, rng.gauss(1, spread))
     return requests, tokens_in, tokens_out, service.cached * tokens_in * rng.uniform(0.95, 1.0)
 
 

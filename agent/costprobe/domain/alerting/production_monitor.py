@@ -31,7 +31,7 @@ SETTLED_NS = 86_400 * NS_PER_S
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
 # A shift that the detector finds may be estimated to be smaller by this share of the smallest one.
-SHIFT_SHARE = 0.8
+SHIFT_SHARE = 1.0
 # Divisions among models by which a model has a device time of its own.
 OWN_TIME = ("time", "executions")
 # Runs of a probe in each period that its control is the median of.
@@ -208,6 +208,9 @@ class ProductionMonitor:
         shift.reported, shift.reported_ns = shift.log_shift, time_ns
         periods = monitored.detector.periods(finding.since_s, finding.time_s)
         change = None if periods is None else self._change(monitored.detector, periods, probes)
+        if finding.metric == "demand" and change is not None and change.driver == "efficiency":
+            # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
+            return None
         annotations = self._annotations(key[0], finding)
         return production_event(key, finding, shift.log_shift, change, annotations)
 

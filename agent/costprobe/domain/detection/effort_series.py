@@ -6,6 +6,7 @@ import base64
 import math
 from array import array
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from costprobe.domain.detection.detector import Detector
@@ -14,9 +15,9 @@ from costprobe.domain.detection.load_model import LoadModel, LoadSample
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
 TRAINING = 48
-FIT_EVERY = 48
+FIT_EVERY = 24
 MAX_SAMPLES = 480
-_SAMPLE_NUMBERS = 5
+_SAMPLE_NUMBERS = 6
 
 
 class EffortSeries:
@@ -64,7 +65,9 @@ class EffortSeries:
         """Return the state as JSON."""
         numbers = array("d")
         for sample in self._samples:
-            numbers.extend([sample.time_s, sample.load, *sample.mix, sample.effort])
+            numbers.extend(
+                [sample.time_s, sample.load, *sample.mix, sample.effort, sample.is_capped]
+            )
         return {
             "detector": base64.b64encode(self.detector.state()).decode(),
             "samples": base64.b64encode(numbers.tobytes()).decode(),
@@ -87,8 +90,8 @@ class EffortSeries:
         if len(numbers) % _SAMPLE_NUMBERS:
             raise ValueError("the samples are truncated")
         samples = [
-            LoadSample(time_s, load, (per_input, per_token), effort)
-            for time_s, load, per_input, per_token, effort in zip(
+            LoadSample(time_s, load, (per_input, per_token), effort, bool(is_capped))
+            for time_s, load, per_input, per_token, effort, is_capped in zip(
                 *[iter(numbers)] * _SAMPLE_NUMBERS, strict=True
             )
         ]
@@ -114,4 +117,4 @@ class EffortSeries:
 
 
 def _moved(sample: LoadSample, change: float) -> LoadSample:
-    return LoadSample(sample.time_s, sample.load, sample.mix, sample.effort + change)
+    return replace(sample, effort=sample.effort + change)

@@ -34,8 +34,11 @@ LEAST_NOISE = 0.005
 ROUNDS = 3
 BIWEIGHT = 4.7
 MAD_TO_SIGMA = 1.4826
-# Part of the distance to the observed loads that the extrapolation may be wrong by.
-UNKNOWN_SLOPE = 0.3
+# Part of the distance to the observed loads, and mixes, that the extrapolation may be wrong by.
+UNKNOWN_SLOPE = 0.4
+UNKNOWN_MIX = 0.4
+# Samples at each end of a range that are not known well enough.
+EXTREMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,14 @@ class LoadSample:
         load: ln of the work per device-second.
         mix: Logarithms of ratios that describe the mix of the work.
         effort: ln of the device time, or energy, per unit of work.
+        is_capped: Whether the devices were busy all the time, so that more work takes no more of it.
     """
 
     time_s: float
     load: float
     mix: tuple[float, float]
     effort: float
+    is_capped: bool = False
 
 
 class LoadModel:
@@ -66,7 +71,8 @@ class LoadModel:
     def __init__(self, samples: Sequence[LoadSample], slope: float) -> None:
         self._slope = slope
         loads = [sample.load for sample in samples]
-        self._low, self._high = min(loads), max(loads)
+        self._low, self._high = _range(loads)
+        self._mixes = tuple(_range([sample.mix[index] for sample in samples]) for index in (0, 1))
         self._centers = tuple(median(sample.mix[index] for sample in samples) for index in (0, 1))
         width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
         step = (self._high - self._low) / (KNOTS - 1)
@@ -89,10 +95,14 @@ class LoadModel:
     def surprise(self, sample: LoadSample) -> float:
         """Return the effort less what load and mix explain, in log units.
 
-        Beyond the observed loads it is reduced by what the slope there may be wrong by.
+        Beyond the observed loads and mixes it is reduced by what the slope there may be wrong by.
         """
         expected, slack = self._of_load(sample.load)
+        for value, (low, high) in zip(sample.mix, self._mixes, strict=True):
+            slack += UNKNOWN_MIX * max(0.0, low - value, value - high)
         rest = sample.effort - expected - self._of_mix(sample.mix)
+        if sample.is_capped and rest < 0:
+            return 0.0
         return math.copysign(max(0.0, abs(rest) - slack), rest)
 
     def effect_of_load(self, before: float, after: float) -> float:
@@ -187,6 +197,13 @@ class LoadModel:
             by += weight * b * residual
         determinant = aa * bb - ab * ab
         return (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the range of values without a few at each end."""
+    ordered = sorted(values)
+    left_out = min(EXTREMES, (len(ordered) - 1) // 2)
+    return ordered[left_out], ordered[-1 - left_out]
 
 
 def _filled(values: array[float]) -> array[float]:

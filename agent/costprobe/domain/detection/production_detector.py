@@ -45,6 +45,8 @@ MAX_KINDS = 500
 # Expected change of the logarithm of device time and of energy per work with that of the load: batches,
 # and idle power.
 TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
+# Devices with a larger busy share were busy all the time.
+CAPPED_SHARE = 0.97
 # An idle block counts as this share of the mean work of a block.
 LEAST_WORK = 0.02
 WORK_GAIN = 0.02
@@ -257,7 +259,8 @@ class ProductionDetector:
         if sums.energy_j:
             efforts["serving_energy"] = sums.energy_j / work
         for metric, effort in efforts.items():
-            sample = LoadSample(block.end_s, load, block.mix, math.log(effort))
+            is_capped = block.busy_share >= CAPPED_SHARE
+            sample = LoadSample(block.end_s, load, block.mix, math.log(effort), is_capped)
             for since_s, change in self.efforts[metric].update(sample):
                 findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
         return findings

@@ -13,6 +13,9 @@ from costprobe.domain.detection.findings import DetectorSettings
 Metric = Literal["cost", "latency", "energy", "throughput"]
 # Mean number of values between false alarms: those of a service come every half hour.
 SERVING_RUN_LENGTH = 1e5
+# The detector's smallest shift as a share of the smallest reported one: it takes noise to be at least a
+# quarter of its smallest shift.
+SERVING_DETECTED = 0.6
 # The monitored series of a service.
 ServingMetric = Literal["serving_time", "serving_energy", "demand", "mix"]
 
@@ -43,4 +46,5 @@ class DetectionConfig(Section):
     @property
     def serving_detector(self) -> DetectorSettings:
         """The sensitivity of the detectors of services."""
-        return DetectorSettings(self.serving_effect, self.warm_up, SERVING_RUN_LENGTH)
+        smallest = SERVING_DETECTED * self.serving_effect
+        return DetectorSettings(smallest, self.warm_up, SERVING_RUN_LENGTH)
