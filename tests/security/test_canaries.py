@@ -33,6 +33,7 @@ PLACES = [
     "hook-address",
     "hook-key",
     "hook-token",
+    "http",
     "price",
     "price-list",
     "proxy",
@@ -228,6 +229,7 @@ timeout = "1s"
 token_credential = "service-model"
 [http]
 listen = "127.0.0.1:{port}"
+token_file = "{secrets}/http"
 [carbon]
 url = "{carbon}?key={carbon_key}"
 [[price]]
@@ -275,9 +277,11 @@ timeout = "10s"
 """
 
 
-def page_of(url):
+def page_of(url, body=None):
+    headers = {} if body is None else {"Authorization": f"Bearer {CANARY['http']}"}
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 - our own server
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
             return answer.read()
     except urllib.error.HTTPError as error:
         return error.read()
@@ -347,6 +351,11 @@ class Bench:
                 self.output[" ".join(arguments)] = daemon.look(*arguments)
             for page in ("healthz", "metrics"):
                 self.output[page] = page_of(f"http://127.0.0.1:{self.port}/{page}")
+            url = f"http://127.0.0.1:{self.port}/annotations"
+            text = hidden(CANARY["http"])
+            for name, annotation in (("stored", {"text": text}), ("rejected", {text: text})):
+                body = json.dumps(annotation).encode()
+                self.output[f"{name} annotation"] = page_of(url, body)
             self.files = {
                 str(path.relative_to(self.folder)): path.read_bytes()
                 for path in daemon.store.parent.iterdir()
@@ -478,6 +487,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     """A class whose new secret is missing in CONFIG fails here."""
     config = load(bench.daemon.config)
     tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
+    tables.append(config.http)
     covered = {
         (type(table).__name__, stem)
         for table in tables
