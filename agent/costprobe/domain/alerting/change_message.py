@@ -106,7 +106,7 @@ def change_message(change: ChangeFacts, verb: str = "is") -> ChangeMessage:
     return ChangeMessage(_headline(change, verb), _reason(change))
 
 
-def clock_time(time_ns: int, now_ns: int) -> str:
+def _clock_time(time_ns: int, now_ns: int) -> str:
     """Format a UTC time for people: without the date if it is today."""
     then = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
     now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
@@ -123,7 +123,7 @@ def _headline(change: ChangeFacts, verb: str) -> str:
     paid = change.money
     basis = f" {change.basis}" if change.basis else ""
     amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
-    since = clock_time(change.since_ns, change.now_ns)
+    since = _clock_time(change.since_ns, change.now_ns)
     text = f"{change.what} {verb} {change.change_pct:+.1f} %{basis}{amount} since {since}"
     if paid is None:
         return text
@@ -133,7 +133,7 @@ def _headline(change: ChangeFacts, verb: str) -> str:
     if change.price is not None:
         total = _signed(paid.amount + change.price.amount, paid)
         text += (
-            f"; the price changed at {clock_time(change.price.time_ns, change.now_ns)}: its own part"
+            f"; the price changed at {_clock_time(change.price.time_ns, change.now_ns)}: its own part"
             f" is {_signed(change.price.amount, paid)}, both together {total}"
         )
     return text
