@@ -1,8 +1,8 @@
 """Scripted cost changes with their causes: a benchmark for programs that explain a change.
 
-    python bench/cause_cases.py run [--cases 240] [--seed 1000]
-    python bench/cause_cases.py write FOLDER [--cases 240] [--seed 1]
-    python bench/cause_cases.py score ANSWERS.json [--cases 240] [--seed 1]
+    python bench/cause_cases.py run [--cases 260] [--seed 1000]
+    python bench/cause_cases.py write FOLDER [--cases 260] [--seed 1]
+    python bench/cause_cases.py score ANSWERS.json [--cases 260] [--seed 1]
 
 `write` writes a folder with the rows of each case as CSV (`0007.runs.csv`, `0007.events.csv`) and the truth
 of all (`truth.json`); `score` compares a JSON file of answers with it; `run` scores costprobe itself.
@@ -121,7 +121,7 @@ def main() -> None:
     write_command.add_argument("folder", type=Path)
     score.add_argument("answers", type=Path)
     for command in (run, write_command, score):
-        command.add_argument("--cases", type=int, default=240)
+        command.add_argument("--cases", type=int, default=260)
         command.add_argument("--seed", type=int, default=1000 if command is run else 1)
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
