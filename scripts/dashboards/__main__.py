@@ -11,6 +11,7 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from scripts.dashboards import energy, fleet, health, host, model_cost, prices, production
+from scripts.dashboards.prometheus import prometheus_edition
 
 FOLDER = Path(__file__).parents[2] / "agent/costprobe/ui/grafana/dashboards"
 PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
@@ -29,19 +30,28 @@ def rendered(build: Callable[[], builders.Dashboard]) -> str:
     board = build().build()
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
+    return written(board)
+
+
+def written(board: object) -> str:
+    """Return the text of a file."""
     return json.dumps(board, cls=JSONEncoder, indent=1, sort_keys=True) + "\n"
 
 
 def main(folder: Path, *, check: bool) -> int:
     """Write the files, or compare them; return the exit code: 1 if a file differs."""
     files = {folder / f"{name}.json": rendered(build) for name, build in PAGES.items()}
+    files |= {
+        folder / "prometheus" / path.name: written(prometheus_edition(json.loads(text)))
+        for path, text in files.items()
+    }
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    stale += [path for path in folder.glob("*.json") if path not in files]
+    stale += [path for path in folder.rglob("*.json") if path not in files]
     if check:
         for path in stale:
             sys.stderr.write(f"{path}: is stale; run: python -m scripts.dashboards\n")
         return 1 if stale else 0
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "prometheus").mkdir(parents=True, exist_ok=True)
     for path in stale:
         if path in files:
             path.write_text(files[path])

@@ -64,5 +64,7 @@ def test_panel_titles_are_unique(name):
 
 def test_wheel_contains_the_dashboards():
     included = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    assert {f"costprobe/ui/grafana/dashboards/{name}" for name in TITLES} <= included
+    folder = "costprobe/ui/grafana/dashboards"
+    assert {f"{folder}/{name}" for name in TITLES} <= included
+    assert {f"{folder}/prometheus/{name}" for name in TITLES} <= included
     assert not {path for path in included if path.startswith("scripts/")}

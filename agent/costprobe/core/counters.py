@@ -40,11 +40,26 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
     "device": (
         StoredCounter("cost", "cost", "Cost of the device", is_money=True),
         StoredCounter("energy_joules", "energy_j", "Energy of the device"),
+        StoredCounter(
+            "throttle_power_seconds", "throttle_power_s", "Time throttled by a power limit"
+        ),
+        StoredCounter(
+            "throttle_thermal_seconds", "throttle_thermal_s", "Time throttled by temperature"
+        ),
+        StoredCounter(
+            "carbon_energy_joules", "carbon_energy_j", "Energy whose emissions are known"
+        ),
         StoredCounter("carbon_grams", "carbon_g", "CO2-equivalent of the device's electricity"),
     ),
     "allocation": (
         StoredCounter(
             "allocated_cost", "cost", "Cost of the device by service and purpose", is_money=True
+        ),
+        StoredCounter(
+            "allocated_hardware_cost", "cost_hardware", "Hardware part of it", is_money=True
+        ),
+        StoredCounter(
+            "allocated_electricity_cost", "cost_energy", "Electricity part of it", is_money=True
         ),
     ),
     "serving": (

@@ -17,7 +17,7 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.boards import EDITIONS, INFLUXDB, boards
 from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sources_file
 from costprobe.ui.influx_setup.steps import HOURLY
 
@@ -33,15 +33,27 @@ def command() -> None:
 
 
 @command.command(
-    examples=("costprobe grafana export boards  # dashboards to import by hand",),
+    examples=(
+        "costprobe grafana export boards  # dashboards to import by hand",
+        "costprobe grafana export boards --source prometheus  # for a Prometheus that scrapes /metrics",
+    ),
 )
 @_folder
+@click.option(
+    "--source",
+    "edition",
+    type=click.Choice(EDITIONS),
+    default=INFLUXDB,
+    show_default=True,
+    help="Data source that the dashboards query; with prometheus they have graphs and figures only.",
+)
 @_json
-def export(folder: Path, *, as_json: bool) -> None:
+def export(folder: Path, *, edition: str, as_json: bool) -> None:
     """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
-    _write({folder / name: text for name, text in boards().items()}, quiet=as_json)
+    found = boards(edition)
+    _write({folder / name: text for name, text in found.items()}, quiet=as_json)
     words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
-    _print_next_steps(sorted(folder / name for name in boards()), words, as_json=as_json)
+    _print_next_steps(sorted(folder / name for name in found), words, as_json=as_json)
 
 
 @command.command(
