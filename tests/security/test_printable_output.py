@@ -44,7 +44,7 @@ SHOWN = {
     ("explain", "--since", "1h"): "FORGED",
     ("sink", "status"): "",
     ("sink", "rejected"): "",
-    ("advise",): "",
+    ("savings",): "",
     ("store", "check"): "",
     ("top", "--once"): "FORGED",
     ("config", "show"): "",
