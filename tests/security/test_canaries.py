@@ -34,6 +34,7 @@ PLACES = [
     "hook-key",
     "hook-token",
     "http",
+    "otlp",
     "price",
     "price-list",
     "proxy",
@@ -257,6 +258,12 @@ url = "{v2}"
 bucket = "b"
 token_credential = "v2"
 flush_every = "200ms"
+[[sink]]
+name = "three"
+api = "otlp"
+url = "{otlp}"
+token_file = "{secrets}/otlp"
+flush_every = "200ms"
 [[notifier]]
 name = "hook"
 kind = "webhook"
@@ -295,6 +302,7 @@ class Bench:
         self.servers = {
             "v1": repeating(401),
             "v2": repeating(401),
+            "otlp": repeating(401),
             "hook": taking(),
             "alertmanager": repeating(401),
             "apprise": repeating(500),
