@@ -138,7 +138,6 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
     service = _Service(random.Random(recipe.seed), recipe)
     rng = service.rng
     per_token_s = _device_time(service)
-    one = _work(service, _mean_request(service))
     of_day = of_hour = slow = 0.0
     for window in range(recipe.days * DAY_S // WINDOW_S):
         time_s = window * WINDOW_S
@@ -148,6 +147,7 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
             of_hour = 0.7 * of_hour + rng.gauss(0, service.hour_noise)
         slow = 0.995 * slow + rng.gauss(0, service.slow_noise * 0.1)
         expected = service.demand(time_s) * math.exp(of_day + of_hour) * WINDOW_S
+        one = _work(service, _mean_request(service, *service.mix(time_s)))
         capacity = SATURATED * WINDOW_S * service.devices_at(time_s) / (one * per_token_s)
         expected = min(expected, capacity)
         requests = float(max(0, round(rng.gauss(expected, math.sqrt(expected)))))
@@ -185,8 +185,9 @@ def _device_time(service: _Service) -> float:
     return service.usual_share * service.devices / mean / _work(service, _mean_request(service))
 
 
-def _mean_request(service: _Service) -> tuple[float, ...]:
-    return 1.0, service.tokens_in, service.tokens_out, service.tokens_in * service.cached
+def _mean_request(service: _Service, of_in: float = 1.0, of_out: float = 1.0) -> tuple[float, ...]:
+    tokens_in = of_in * service.tokens_in
+    return 1.0, tokens_in, of_out * service.tokens_out, tokens_in * service.cached
 
 
 def _row(service: _Service, served: tuple[float, ...], time_s: float, unit_s: float) -> Point:

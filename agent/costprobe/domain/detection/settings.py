@@ -29,7 +29,7 @@ class DetectionConfig(Section):
         36, ge=12, le=10_000, description="Values of a series before the first detection."
     )
     serving_effect: Share = Field(
-        0.05,
+        0.06,
         description="Smallest persistent shift of a service's device time or energy per token.",
     )
     serving_window_s: Duration = key(
