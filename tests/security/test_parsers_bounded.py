@@ -103,7 +103,9 @@ def test_security_page_names_every_reader():
     for package in PACKAGES:
         for path in package.rglob("*.py"):
             name = str(path.relative_to(package.parent))
-            is_reader = re.search(r"\b(bounded_\w+|parse_bounded)\(", path.read_text()) or name in BOUNDED
+            is_reader = (
+                re.search(r"\b(bounded_\w+|parse_bounded)\(", path.read_text()) or name in BOUNDED
+            )
             is_named = any(f"/{module}" in f"/probes/{name}" for module in modules)
             if is_reader and not is_named and path.name not in {"bounded.py", "csv_rows.py"}:
                 unnamed.add(name)

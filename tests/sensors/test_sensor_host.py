@@ -43,6 +43,7 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
             "parent": "",
             "slices": 0,
             "slices_of": 0,
+            "is_persistent": None,
         }
     ]
     # A counter that does not advance is no energy of 0 J.

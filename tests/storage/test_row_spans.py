@@ -52,7 +52,7 @@ def figures(folder, config, last_ns):
 
 def load_of(history):
     """The mean number of busy devices, and that of the highest minute."""
-    hours = measured_load([history], idle_pct=1.0).values()
+    hours = measured_load([history], (), None, idle_pct=1.0).values()
     return fmean(hour.mean for hour in hours), max(hour.peak for hour in hours)
 
 

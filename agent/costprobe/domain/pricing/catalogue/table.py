@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
@@ -31,7 +32,8 @@ class Row(NamedTuple):
             raise self.error(column, f"more than {MAX_CELL_CHARS} or unprintable characters")
         if required and not value:
             raise self.error(column, "is empty")
-        return value
+        # Most texts of a table repeat, and the daemon keeps all of them.
+        return sys.intern(value)
 
     def number(self, column: str, least: Decimal, largest: Decimal) -> Decimal | None:
         """Return a number; None for an empty cell.
