@@ -158,6 +158,14 @@ def drift_event(level_pct, cause, metric="cost"):
     )
 
 
+def test_drifts_of_two_services_are_two_incidents():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for service in ("chat", "search"):
+        drift = drift_event(12.0, "efficiency", metric="serving_time")
+        player.engine.observe_event(replace(drift, device="", subject={"service": service}))
+    assert [alert.labels.get("service") for alert in player.tick(60)] == ["chat", "search"]
+
+
 def test_new_cause_and_a_doubled_drift_are_notified_again():
     player = Player(engine_of(rule("drift", "drift")))
     for minute, (level_pct, cause) in enumerate(

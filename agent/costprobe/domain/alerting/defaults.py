@@ -9,8 +9,9 @@ from costprobe.domain.alerting.rules.fault import FaultName
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
 
-# All performance problems of one device form one incident.
+# All performance problems of one device form one incident, and those of a service, which has no device.
 PERFORMANCE = "performance"
+OF_PERFORMANCE = ("host", "device", "service")
 # Forecast and exceedance of one budget form one incident.
 BUDGET = "budget"
 # Faults that do not pass by themselves; all others are reported after a while.
@@ -27,7 +28,7 @@ LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
 DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
     RULES[str(keys["kind"])].config.model_validate(keys)
     for keys in (
-        {"name": "drift", "kind": "drift", "group": PERFORMANCE},
+        {"name": "drift", "kind": "drift", "group": PERFORMANCE, "group_by": OF_PERFORMANCE},
         # What costs more because of its traffic is no fault of a device or a server.
         {
             "name": "demand",
@@ -40,6 +41,7 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
             "name": "anomaly",
             "kind": "anomaly",
             "group": PERFORMANCE,
+            "group_by": OF_PERFORMANCE,
             "severity": "info",
             "metrics": ("cost", "latency"),
             "at_least": 3,
@@ -48,6 +50,7 @@ DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
             "name": "thermal-throttling",
             "kind": "threshold",
             "group": PERFORMANCE,
+            "group_by": OF_PERFORMANCE,
             "measurement": "probe",
             "field": "throttled_thermal_pct",
             "above": 5.0,
