@@ -6,6 +6,7 @@ rollout), and a database that is unreachable for ten minutes and then accepts ev
 
 import heapq
 import random
+from collections.abc import Sequence
 from threading import Event
 from typing import Any, cast
 
@@ -55,8 +56,8 @@ class WaitingLines:
     def __init__(self, waiting: int = 0) -> None:
         self.waiting = waiting
 
-    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
-        if after is not None:
+    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
+        if pending:
             return None  # no request is full, so that none is in flight beside another
         points = min(limit, self.waiting)
         covered = RowRange("all", 0, points)

@@ -11,8 +11,8 @@ class MemoryRows:
         self.lines = []
         self.done_seq = 0
 
-    def batch(self, limit, after=None):
-        return self._batch(after.seq if after else self.done_seq, limit)
+    def batch(self, limit, pending=()):
+        return self._batch(pending[-1].seq if pending else self.done_seq, limit)
 
     def rows(self, batch):
         return self.lines[batch.covered.after : batch.seq]

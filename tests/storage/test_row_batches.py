@@ -62,11 +62,13 @@ def test_batch_in_advance_equals_the_next_batch(store):
         backlog, found = outbox.backlog, []
         batch = backlog.batch(7)
         while batch is not None:
-            in_advance = backlog.batch(7, batch)
+            pending = [batch]
+            while len(pending) < 3 and (in_advance := backlog.batch(7, pending)):
+                pending.append(in_advance)
             found += batch.lines.decode().split("\n")
             backlog.done(batch, batch.seq, batch.points, ())
             batch = backlog.batch(7)
-            assert in_advance in (None, batch)
+            assert pending[1:2] in ([], [batch])
         assert sorted(found) == sorted(map(render, points))
         (status,) = store.sinks()
         assert (status.sent_points, status.backlog.points) == (60, 0)
@@ -77,7 +79,7 @@ def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
     outbox = store.outbox_of(SINK, important_first=False, max_points=20)
     outbox.move_to_backlog(0)
     batch = outbox.backlog.batch(10)
-    in_advance = outbox.backlog.batch(10, batch)
+    in_advance = outbox.backlog.batch(10, [batch])
     outbox.backlog.done(batch, batch.seq, batch.points, ())
     dropped = outbox.keep_bound()
     outbox.backlog.done(in_advance, in_advance.seq, in_advance.points, ())
@@ -115,10 +117,14 @@ def every_row_is_sent(path, steps, important_first):
     store = Store.open(path, FakeClock())
     store.register_sink(SINK)
     outbox = outbox_of(store, important_first=important_first)
-    backlog, number, found, prepared = outbox.backlog, 0, [], None
+    backlog, number, found, prepared = outbox.backlog, 0, [], []
     for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
-        batch = prepared or backlog.batch(limit)
-        prepared = backlog.batch(limit, batch) if batch and prepares else None
+        batch = prepared.pop(0) if prepared else backlog.batch(limit)
+        while batch and prepares and len(prepared) < 2:
+            in_advance = backlog.batch(limit, [batch, *prepared])
+            if in_advance is None:
+                break
+            prepared.append(in_advance)
         if arrives:
             store.append([point(number + i) for i in range(5)])
             number += 5

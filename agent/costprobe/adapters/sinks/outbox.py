@@ -11,12 +11,13 @@ from costprobe.core.outbox import OutboxRow, RowBatch
 class RowStream(Protocol):
     """Rows that are sent one after the other."""
 
-    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
         """Return the next rows; None if there are none.
 
         Args:
             limit: Maximum number of rows.
-            after: Rows that are being sent: the next rows are those after them.
+            pending: Batches that are being sent or are about to be; the next rows are those after
+                them.
         """
         ...
 

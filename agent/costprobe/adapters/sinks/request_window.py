@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from threading import Thread
 from typing import Final
 
@@ -83,28 +84,38 @@ class RequestWindow:
         Args:
             in_flight: Number of requests that are in flight at the same time.
         """
-        if not self._requests and not self._read(after=None):
+        if not self._requests and not self._read():
             return None
-        while len(self._requests) < in_flight:
+        if in_flight > 1:
+            self._fill(in_flight)
+        return self._requests.popleft()
+
+    def _fill(self, in_flight: int) -> None:
+        """Start requests, and read one more, which is started as soon as one of them is done."""
+        while len(self._requests) <= in_flight:
             newest = self._requests[-1]
             if not newest.is_full or not self._size.fits(newest.batch):
                 break
-            newest.start()
-            if not self._read(newest.batch):
+            self._start(in_flight)
+            if not self._read():
                 break
-        # A batch that does not fit is divided by the caller, once the requests before it are done.
-        if len(self._requests) > 1 and self._size.fits(self._requests[-1].batch):
-            self._requests[-1].start()
-        return self._requests.popleft()
+        if len(self._requests) > 1:
+            self._start(in_flight)
+
+    def _start(self, in_flight: int) -> None:
+        for request in islice(self._requests, in_flight):
+            # A batch that does not fit is divided by the caller, once the requests before it are done.
+            if self._size.fits(request.batch):
+                request.start()
 
     def discard(self) -> None:
         """Wait for the requests in flight and discard their results; their rows are sent again."""
         while self._requests:
             self._requests.popleft().wait()
 
-    def _read(self, after: RowBatch | None) -> bool:
+    def _read(self) -> bool:
         limit = self._size.limit()
-        batch = self._stream.batch(limit, after)
+        batch = self._stream.batch(limit, [request.batch for request in self._requests])
         if batch is None:
             return False
         self._size.observe(batch.points, len(batch.lines))

@@ -44,16 +44,17 @@ class LiveRows:
     def __init__(self, access: SinkAccess) -> None:
         self._access = access
 
-    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
         """Return the next rows; None if there are none.
 
         Args:
             limit: Maximum number of rows.
-            after: Rows that are being sent: the next rows are those after them.
+            pending: Batches that are being sent or are about to be; the next rows are those after
+                them.
         """
         with self._access.reader.snapshot("read") as connection:
             live_seq = outbox_order.load(connection, self._access.sink).live_seq
-            live = RowRange("all", after.seq if after else live_seq, _NO_END)
+            live = RowRange("all", pending[-1].seq if pending else live_seq, _NO_END)
             return outbox_order.batch_of(connection, live, limit, newest_first=False)
 
     def rows(self, batch: RowBatch) -> list[OutboxRow]:
@@ -99,18 +100,19 @@ class BacklogRows:
         self._access = access
         self._important_first = important_first
 
-    def batch(self, limit: int, after: RowBatch | None = None) -> RowBatch | None:
+    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
         """Return the next rows; None without a backlog, or if the part that was read had none.
 
         Args:
             limit: Maximum number of rows.
-            after: Rows that are being sent: the next rows are those after them.
+            pending: Batches that are being sent or are about to be; the next rows are those after
+                them.
         """
         for _ in range(_WINDOWS_MAX):
             with self._access.reader.snapshot("read") as connection:
                 progress = outbox_order.load(connection, self._access.sink)
-                if after is not None:
-                    progress = progress.without(after.covered)
+                for batch in pending:
+                    progress = progress.without(batch.covered)
                 window, rows = self._next_rows(connection, progress, limit)
             if window is None or rows is not None:
                 return rows
