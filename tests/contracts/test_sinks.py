@@ -8,6 +8,7 @@ import pytest
 from contracts.sink_destinations import DESTINATIONS
 from costprobe.adapters.net.errors import DeliveryError, RetryLater
 from costprobe.adapters.sinks.registry import SINKS
+from costprobe.adapters.sinks.request_window import IN_FLIGHT_MAX
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink import Sink
 from costprobe.adapters.sinks.sink_check import SinkCheck
@@ -93,9 +94,9 @@ def test_encode_is_pure_and_may_be_called_by_another_thread(sink):
         assert list(map(len, threads.map(sink.encode, bodies))) == list(map(len, alone))
 
 
-def test_two_requests_at_a_time_arrive(destination, sink):
+def test_three_requests_at_a_time_arrive(destination, sink):
     requests = [points_of(200) for _ in range(8)]
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(3) as threads:
         list(threads.map(lambda points: send(sink, text(points)), requests))
     for points in requests:
         assert arrived(destination, points) == keyed(points)
@@ -140,7 +141,7 @@ def test_delivery_through_an_outage_has_no_loss_and_no_duplicate(destination, si
         worker.step()
     destination.stop()
     try:
-        for _ in range(2):  # a request in flight may have been accepted before
+        for _ in range(IN_FLIGHT_MAX):  # those in flight may have been accepted before
             worker.step()
         assert worker.status()["state"] == "backing off"
     finally:

@@ -1,4 +1,4 @@
-"""Two requests in flight while a backlog is drained: recorded in order, discarded after a failure."""
+"""Three requests in flight while a backlog is drained: recorded in order, discarded after a failure."""
 
 import threading
 
@@ -10,7 +10,7 @@ from fakes.sending import drain, worker_of
 from fakes.sinks import RecordingSink
 
 BATCH = 10
-ROWS = 3 * BATCH
+ROWS = 4 * BATCH
 WAIT_S = 60
 
 
@@ -75,7 +75,7 @@ def test_rows_are_recorded_in_order_if_the_second_response_comes_first(outbox, w
     finish(thread)
     assert (outbox.sent, outbox.backlog.done_seq) == (BATCH, BATCH)
     drain(worker, outbox)
-    assert sorted(sink.begun) == [0, BATCH, 2 * BATCH]
+    assert sorted(sink.begun) == [0, BATCH, 2 * BATCH, 3 * BATCH]
     assert outbox.sent == ROWS
 
 
@@ -116,22 +116,23 @@ def test_first_request_after_a_failure_is_alone(outbox):
     for _ in range(3):
         worker.step()
         requests.append(sink.requests)
-    assert requests == [2, 3, 4]
+    assert requests == [3, 4, 5]
 
 
-def test_stop_with_two_requests_in_flight_starts_no_third_and_loses_nothing(outbox, wait_until):
-    sink, stop = HeldSink(0, BATCH), threading.Event()
+def test_stop_with_three_requests_in_flight_starts_no_fourth_and_loses_nothing(outbox, wait_until):
+    sink, stop = HeldSink(0, BATCH, 2 * BATCH), threading.Event()
     worker = worker_of(outbox, sink, batch_points=BATCH, stop=stop)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
-    wait_until(lambda: len(sink.begun) == 2)
+    wait_until(lambda: len(sink.begun) == 3)
     stop.set()
     worker.wake()
     assert not sink.is_closed
     for held in sink.held.values():
         held.set()
     finish(thread)
-    assert (sorted(sink.begun), outbox.sent, sink.is_closed) == ([0, BATCH], BATCH, True)
+    assert sorted(sink.begun) == [0, BATCH, 2 * BATCH]
+    assert (outbox.sent, sink.is_closed) == (BATCH, True)
     restarted = RecordingSink()
     drain(worker_of(outbox, restarted, batch_points=BATCH), outbox)
     assert {*sink.lines, *restarted.lines} == {line_of(number) for number in range(ROWS)}

@@ -13,6 +13,7 @@ from costprobe.adapters.net.token_bucket import TokenBucket
 from costprobe.adapters.sinks.batch_sender import BatchSender
 from costprobe.adapters.sinks.flush_schedule import FlushSchedule, ImmediateSchedule
 from costprobe.adapters.sinks.outbox import Outbox
+from costprobe.adapters.sinks.request_window import IN_FLIGHT_MAX
 from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.adapters.sinks.sink import Sink
 from costprobe.core.clock import Clock
@@ -172,10 +173,8 @@ class OutboxWorker:
         backlog_points = 0
         if not wait_s:
             # Rows that the rate does not allow yet, or a server that fails, are not sent ahead.
-            two_batches = 2 * self._sender.batch_size.points
-            overlap = not (
-                self._backoff.failures or self._drain_rate.wait_s(self._now_s(), two_batches)
-            )
+            ahead = IN_FLIGHT_MAX * self._sender.batch_size.points
+            overlap = not (self._backoff.failures or self._drain_rate.wait_s(self._now_s(), ahead))
             backlog_points, _ = self._sender.send_backlog(overlap=overlap)
             self._drain_rate.take(backlog_points)
             wait_s = (

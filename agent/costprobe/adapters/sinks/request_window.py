@@ -1,4 +1,4 @@
-"""Requests in flight: up to two while a backlog is drained, finished in the order of their rows."""
+"""Requests in flight: up to three while a backlog is drained, finished in the order of their rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from costprobe.adapters.sinks.outbox import RowStream
 from costprobe.adapters.sinks.sink import Sink
 from costprobe.core.outbox import RowBatch
 
-# With one request the server is idle while its response is recorded and the next rows are read.
-IN_FLIGHT_MAX: Final = 2
+# With fewer, processors of a server are idle while requests and responses are on their way.
+IN_FLIGHT_MAX: Final = 3
 
 
 class SinkRequest:

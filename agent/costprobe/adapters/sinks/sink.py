@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 class Sink(ABC):
     """A destination of the series; constructed with its section of the configuration and a clock.
 
-    `encode` and `post` are called by up to two threads at a time. The constructor does not connect:
+    `encode` and `post` are called by up to three threads at a time. The constructor does not connect:
     the first `post` does, and the first one after a failure. A sink neither buffers nor retries: the
     delivery worker posts the same points again after an error.
     """
