@@ -7,7 +7,7 @@ token falls at noon and rises at night without any change of efficiency. The mod
 
 with f a local linear regression (Cleveland, "Robust locally weighted regression", 1979: tricube
 weights, biweight against outliers) and the coefficients by ridge regression on the rest. Beyond the
-load that was observed, f goes on with its slope at the edge, which is uncertain.
+load that was observed, f continues with its slope at the edge, which is uncertain.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from costprobe.domain.costing.comparison.production_sums import (
 
 # A block that windows with a known cost cover less has no value.
 COVERED_SHARE = 0.8
-# A block with less traffic goes on, until it is MOST_BLOCKS long.
+# A block with less traffic continues until it is MOST_BLOCKS long.
 LEAST_REQUESTS = 50.0
 # Where requests are not counted.
 LEAST_TOKENS = 20_000.0
@@ -123,7 +123,7 @@ class BlockBuilder:
         return time_ns // self._block_ns
 
     def _ended(self, *, is_last: bool) -> list[ProductionBlock]:
-        """Return the block of the rows; none while it goes on, and for one without coverage."""
+        """Return the block of the rows; none while it continues, and for one without coverage."""
         block = _block(self._rows)
         if block is None or not (block.has_traffic or is_last):
             return []
