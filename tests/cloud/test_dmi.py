@@ -50,6 +50,41 @@ TREES = {
     ),
     "Dell server": ({"sys_vendor": "Dell Inc.", "product_name": "PowerEdge XE9680"}, None),
     "DGX": ({"sys_vendor": "NVIDIA", "product_name": "DGXH100"}, None),
+    "EC2 of an older Nitro image": (
+        {"sys_vendor": "", "product_name": "g4dn.xlarge", "bios_vendor": "Amazon EC2"},
+        Instance("aws", "g4dn.xlarge"),
+    ),
+    "EC2 in a virtual machine on bare metal": (
+        {"sys_vendor": "QEMU", "product_name": "Standard PC (Q35 + ICH9, 2009)"},
+        None,
+    ),
+    "Azure, Generation 2": (
+        {
+            "sys_vendor": "Microsoft Corporation",
+            "product_name": "Virtual Machine",
+            "bios_version": "Hyper-V UEFI Release v4.1",
+            "chassis_asset_tag": f" {AZURE_TAG} ",
+        },
+        Instance("azure"),
+    ),
+    "Oracle bare metal": (
+        {
+            "sys_vendor": "Oracle Corporation",
+            "product_name": "ORACLE SERVER E4-2c",
+            "chassis_asset_tag": "OracleCloud.com",
+        },
+        Instance("oci"),
+    ),
+    "Oracle server of one's own": (
+        {"sys_vendor": "Oracle Corporation", "product_name": "ORACLE SERVER X9-2"},
+        None,
+    ),
+    "OpenStack": ({"sys_vendor": "OpenStack Foundation", "product_name": "OpenStack Nova"}, None),
+    "Alibaba Cloud": ({"sys_vendor": "Alibaba Cloud", "product_name": "Alibaba Cloud ECS"}, None),
+    "text behind the type": (
+        {"sys_vendor": "Amazon EC2", "product_name": "p5.48xlarge; reboot"},
+        Instance("aws"),
+    ),
     "Xen of one's own": (
         {"sys_vendor": "Xen", "product_name": "HVM domU", "bios_version": "4.17.3"},
         None,

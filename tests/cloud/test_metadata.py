@@ -154,6 +154,43 @@ def test_other_answers_than_documented_are_ignored(detector, cloud, replaced):
         assert detector(cloud, server).instance().region == ""
 
 
+@pytest.mark.parametrize("cloud", SERVICES)
+def test_page_of_a_proxy_or_a_redirection_is_no_answer(tmp_path, cloud):
+    page = b"<html><title>Sign in to the network</title></html>"
+    answers = {
+        "page": lambda call: call.whole(page, 200),
+        "redirection": lambda call: call.whole(b"", 302, Location="http://127.0.0.1:1/"),
+        "no HTTP": lambda call: (call.write(b"220 mail.example.com ESMTP\r\n"), call.cut()),
+        "nothing": lambda call: call.cut(),
+    }
+    by_dmi = {"aws": "p5.48xlarge"}.get(cloud, "")
+    found = {}
+    folder = tmp_path / "sys/class/dmi/id"
+    folder.mkdir(parents=True)
+    for name, text in DMI[cloud].items():
+        (folder / name).write_text(text)
+    for name, answer in answers.items():
+        with InferenceServer(answer) as server:
+            found[name] = InstanceDetector(tmp_path, server.url, 5.0).instance()
+    assert found == dict.fromkeys(answers, Instance(cloud, by_dmi))
+
+
+def test_document_that_arrives_byte_by_byte_costs_the_time_limit(detector):
+    document = json.dumps(IDENTITY)
+
+    def answer(call):
+        if call.method == "PUT":
+            call.whole(SESSION.encode())
+            return
+        call.whole(b"{", Content_Length=str(len(document)))
+        for letter in document[1:]:
+            call.write(letter.encode())
+            call.pause(0.02)
+
+    with InferenceServer(answer) as server:
+        assert detector("aws", server, 0.3).instance() == Instance("aws", "p5.48xlarge")
+
+
 def test_oracle_service_with_the_whole_document_only(detector):
     document = {"shape": "VM.GPU.A10.1", "region": "fra", "canonicalRegionName": "eu-frankfurt-1"}
     whole = json.dumps(document | {"metadata": {"user_data": "c2VjcmV0"}}).encode()

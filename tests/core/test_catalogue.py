@@ -39,6 +39,8 @@ REPORTED = (
     "NVIDIA L40S",
     "NVIDIA RTX 6000 Ada Generation",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "NVIDIA RTX PRO 4500 Blackwell Server Edition",
+    "NVIDIA GeForce RTX 3080",
     "NVIDIA GeForce RTX 3090",
     "NVIDIA GeForce RTX 4090",
     "NVIDIA GeForce RTX 5090",
@@ -65,7 +67,9 @@ def test_packaged_tables_are_sane():
     assert named - models == {""}
     assert len(models) == len(catalogue.gpus.gpus)
     dated = [offer.as_of for offer in catalogue.offers if offer.as_of]
-    assert min(dated) >= "2025-07"
+    assert min(dated) >= "2026-06"
+    undated = [offer.key for offer in catalogue.offers if not offer.as_of]
+    assert len(undated) <= 9
     assert {"aws", "azure", "gcp", "oci", "lambda", "runpod", "coreweave"} <= {
         offer.cloud for offer in catalogue.offers
     }
@@ -159,6 +163,13 @@ def test_pcie_a100_of_80_gb_does_not_have_the_price_of_40_gb():
     assert large.per_hour > small.per_hour
 
 
+def test_list_price_of_a_sibling_precedes_a_purchase_price():
+    # A name without form factor and memory: only the purchase price of an SXM board would be nearer.
+    rate = rate_of(gpu("NVIDIA H100"))
+    assert "purchase" not in rate.source
+    assert rate.per_hour > Decimal(2)
+
+
 def test_unknown_gpu_has_the_price_of_its_memory_or_a_placeholder():
     similar = rate_of(gpu("NVIDIA Neptune 80", 80))
     assert "GPUs of similar memory" in similar.source
@@ -178,11 +189,11 @@ def test_known_instance_has_its_list_price_and_any_other_a_range():
     listed = rate_of(h100, Instance("aws", "p5.48xlarge", "us-east-1", "on_demand"), 8)
     assert (listed.plan, listed.per_hour, listed.low_per_hour) == ("list", Decimal("6.88"), None)
     assert listed.source.startswith(
-        "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-07"
+        "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-10-10"
     )
     cases = {
         "another region": (
-            Instance("aws", "p5.48xlarge", "sa-east-1"),
+            Instance("aws", "p5.48xlarge", "eu-west-3"),
             "no list price of its region",
         ),
         "no region": (Instance("aws", "p5.48xlarge"), "region unknown"),

@@ -50,7 +50,7 @@ def test_config_init_writes_the_price_of_the_detected_instance():
     text = host_sample(GPUS, prices(P5), 0)
     comment = " ".join(text.replace("\n#", "").split())
     assert tomllib.loads(text, parse_float=Decimal)["price"][0]["per_hour"] == Decimal("55.04")
-    assert "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-07" in comment
+    assert "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-10-10" in comment
     assert "an assumption until you enter your own" not in text
     assert "an assumption until you enter your own" in host_sample(GPUS, prices(), 0)
 

@@ -1,6 +1,7 @@
 """Price lists of clouds, served by scripted servers in their documented shapes."""
 
 import json
+import re
 import sys
 from decimal import Decimal
 from urllib.parse import parse_qs, urlsplit
@@ -9,6 +10,7 @@ import pytest
 from costprobe.adapters.feeds.source import SourceError, read_source
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.accounting.spot_feeds import SpotFeeds
+from costprobe.app.accounting.timed_feed import RETRY_S
 from costprobe.domain.pricing.catalogue.offer import OFFER_COLUMNS
 from costprobe.domain.pricing.plans.list_price import ListPlan
 from costprobe.domain.pricing.plans.spot import SpotPlan
@@ -233,6 +235,77 @@ def test_aws_price_list_query_is_read_from_a_command():
     assert "several prices" in values(product("1"), product("2"))[1]
     assert "not in EUR" in values(product("1"), currency="EUR")[1]
     assert "has no price" in values()[1]
+
+
+def aws_map(*offers, location="EU (Frankfurt)"):
+    """The price map of a region, with the attributes that AWS's own page of prices reads."""
+    entries = {
+        f"{kind.replace('.', ' ')} {location} {system} {price}": {
+            "rateCode": "3D4V8UAYEMB38GU2.JRTCKXETXF.6YS6EN2CT7",
+            "price": price,
+            "Location": location,
+            "Instance Family": "GPU instance",
+            "vCPU": "192",
+            "Instance Type": kind,
+            "Memory": "2048 GiB",
+            "plc:OperatingSystem": system,
+            "Operating System": system,
+            "Pre Installed S/W": "NA",
+        }
+        for kind, system, price in offers
+    }
+    return {"manifest": {"serviceId": "ec2"}, "regions": {location: entries}}
+
+
+def test_aws_price_map_of_a_region():
+    plan = {"plan": "list", "api": "aws", "instance": "p5.48xlarge", "region": "eu-central-1"}
+    one = (
+        ("p5.48xlarge", "Linux", "68.8000000000"),
+        ("p5.48xlarge", "RHEL", "71"),
+        ("p5.4xlarge", "Linux", "8.6"),
+    )
+    for document, wanted in (
+        (aws_map(*one), "68.8000000000"),
+        (aws_map(*one, ("p5.48xlarge", "Linux", "70")), "several prices"),
+        (aws_map(*one[2:]), "has no price of p5.48xlarge in eu-central-1"),
+        (aws_map(*one, location="US East (Ohio)"), "has no list of eu-central-1"),
+        (aws_map(("p5.48xlarge", "Linux", "free")), "not a number"),
+        ({"regions": []}, "has no list of"),
+        (["page"], "not a JSON object"),
+    ):
+        with InferenceServer(lambda call, answer=document: call.json(answer)) as server:
+            try:
+                found = read_source(ListPlan.model_validate({**plan, "url": server.url}))
+            except SourceError as error:
+                found = str(error)
+            assert re.search(wanted, found), found
+            assert server.calls[0].path == "/EU%20(Frankfurt)/Linux/index.json"
+    for kind, keys, problem in (
+        (ListPlan, {"region": "frankfurt"}, "is no region of AWS"),
+        (ListPlan, {"currency": "EUR"}, "has prices in USD"),
+        (ListPlan, {"instance": None}, "needs instance"),
+        (SpotPlan, {"plan": "spot"}, "describe-spot-price-history"),
+    ):
+        with pytest.raises(ValidationError, match=problem):
+            kind.model_validate({**plan, **keys})
+
+
+def test_failed_list_price_is_read_again_before_the_next_day():
+    clock, statuses = FakeClock(), [503, 503, 200, 200]
+    with InferenceServer(
+        lambda call: call.json(page(ITEMS[0]), statuses[len(server.calls) - 1])
+    ) as server:
+        feeds = SpotFeeds([azure(server.url)], MemoryLedger(), clock, lambda _: None)
+        feeds.retry("list")
+        assert not server.calls  # nothing failed yet
+        feeds.refresh("list")
+        feeds.retry("list")
+        assert len(server.calls) == 1  # not at once
+        for wait_s, calls in ((RETRY_S, 2), (2 * RETRY_S, 3), (86_400, 3)):
+            clock.move(wait_s)
+            feeds.retry("list")
+            assert len(server.calls) == calls
+    assert feeds.status()["list"]["price_per_h"] == "4.775"
 
 
 def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():

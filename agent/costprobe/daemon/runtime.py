@@ -24,6 +24,7 @@ from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
+from costprobe.app.accounting.timed_feed import RETRY_S
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
 from costprobe.app.delivery.sink_delivery import SinkDelivery
@@ -184,11 +185,10 @@ class Runtime:
         for name, every_s, run in self._pricing.jobs():
             self.schedule.add(name, every_s, run, at_once=True)
         for plan in self.spots.plans:
-            self._watch_source(
-                f"spot price {plan.name}", plan, partial(self.spots.refresh, plan.name)
-            )
-        if self.carbon.source is not None:
-            self._watch_source("carbon intensity", self.carbon.source, self.carbon.refresh)
+            refresh, retry = (partial(f, plan.name) for f in (self.spots.refresh, self.spots.retry))
+            self._watch_source(f"spot price {plan.name}", plan, refresh, retry)
+        if (source := self.carbon.source) is not None:
+            self._watch_source("carbon intensity", source, self.carbon.refresh, self.carbon.retry)
 
     @property
     def ledger(self) -> StoreLedger:
@@ -200,10 +200,18 @@ class Runtime:
         """Path of the store."""
         return self._parts.store.path
 
-    def _watch_source(self, name: str, source: SourceConfig, refresh: Callable[[], None]) -> None:
+    def _watch_source(
+        self,
+        name: str,
+        source: SourceConfig,
+        refresh: Callable[[], None],
+        retry: Callable[[], None],
+    ) -> None:
         # A file is read often: it is cheap, and a change by the operator takes effect early.
         every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
         self.schedule.add(name, every_s, refresh, at_once=True)
+        if every_s > RETRY_S:
+            self.schedule.add(f"{name}, after a failure", RETRY_S / 2, retry)
 
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)

@@ -2,7 +2,8 @@
 
 Sources: cloud-init (`tools/ds-identify`, `cloudinit/sources`) for the strings; "Detect whether a host
 is an EC2 instance" in the EC2 User Guide. On AWS Nitro and bare metal `product_name` is the instance
-type; on AWS Xen, and on other clouds, DMI has only the cloud.
+type, as AWS's own SDK reads it (`aws_system_environment_get_virtualization_product_name` of aws-c-common,
+used by aws-c-s3: "the dmi info is correct, and we can use it"); on AWS Xen, and on other clouds, DMI has only the cloud.
 """
 
 from __future__ import annotations

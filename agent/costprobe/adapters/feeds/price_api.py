@@ -6,17 +6,21 @@ import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from costprobe.adapters.system.secret_file import read_secret
+from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
 from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.price_lists import (
+    aws_prices,
     azure_prices,
     catalogue_prices,
     gcp_prices,
     only_price,
 )
 
+# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
+AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
 AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
 # Google Compute Engine among Google's services.
 GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
@@ -53,6 +57,10 @@ def api_price(plan: FeedPlan, get: Get, timeout_s: float) -> Decimal:
     if plan.api == "catalogue":
         text = get(str(plan.url), {}, timeout_s)
         found = catalogue_prices(text, instance, region, plan.currency, is_spot=is_spot)
+    elif plan.api == "aws":
+        place = quote(AWS_LOCATIONS[region], safe="()")
+        text = get(f"{plan.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
+        found = aws_prices(text, instance, region)
     else:
         host, url = urlsplit(plan.url or AZURE_URL).netloc, _azure_url(plan)
         for _ in range(_PAGES_MAX):

@@ -47,6 +47,11 @@ class CarbonFeed:
         if self._feed:
             self._feed.refresh()
 
+    def retry(self) -> None:
+        """Read the source again after a failure."""
+        if self._feed:
+            self._feed.retry()
+
     def status(self) -> dict[str, Any]:
         """Return the state of the series; empty without a source."""
         if self._feed is None:

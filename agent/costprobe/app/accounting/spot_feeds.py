@@ -51,6 +51,10 @@ class SpotFeeds:
         """Read a plan's source; if it fails the last known price stays in force."""
         self._feeds[name].refresh()
 
+    def retry(self, name: str) -> None:
+        """Read a plan's source again after a failure."""
+        self._feeds[name].retry()
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the state of each plan's series."""
         statuses = {}

@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.net.backoff import RetryBackoff
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
-from costprobe.core.records import Event
+from costprobe.core.records import NS_PER_S, Event
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.timed import TimedValue, TimedValues
 
 logger = logging.getLogger(__name__)
+
+# Limit of the wait after a first failure; it doubles with each, up to the source's own interval.
+RETRY_S: Final = 300.0
 
 
 def _now(news: Sequence[TimedValue], now_ns: int) -> int:
@@ -86,6 +91,8 @@ class TimedFeed:
         self._on_event = on_event
         self._lock = Lock()
         self._error: str | None = None
+        self._backoff = RetryBackoff(RETRY_S, source.every_s, Random())  # noqa: S311 - jitter
+        self._retry_ns = 0
         self._known = self._stored_values()
         # Staleness from before the restart was reported by the previous process.
         self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
@@ -108,6 +115,11 @@ class TimedFeed:
             self._take(news, now_ns)
         self._notice_staleness()
 
+    def retry(self) -> None:
+        """Read the source again after a failure, less and less often; otherwise do nothing."""
+        if self._error is not None and self._clock.monotonic_ns() >= self._retry_ns:
+            self.refresh()
+
     def status(self) -> dict[str, Any]:
         """Return the feed's state; `value` is None before the first value."""
         now_ns = self._clock.time_ns()
@@ -127,6 +139,7 @@ class TimedFeed:
             values = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
             self._known = values
         self._ledger.put_state(self.kind.state, values.to_document())
+        self._backoff.succeeded()
         if self._error is not None:
             self._error = None
             title = f"{self.kind.title}: its source works again"
@@ -150,6 +163,7 @@ class TimedFeed:
     def _failed(self, reason: str) -> None:
         is_new = self._error is None
         self._error = reason
+        self._retry_ns = self._clock.monotonic_ns() + int(self._backoff.failed() * NS_PER_S)
         if not is_new:
             return
         kind = self.kind

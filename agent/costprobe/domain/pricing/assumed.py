@@ -132,6 +132,7 @@ class AssumedPrices:
             found = catalogue.gpu_range([gpu.model], cloud) or catalogue.gpu_range([gpu.model])
             if found is not None:
                 return _assumed(found, gpu.model, 1, self.instance)
+        for gpu in models:
             bought = _bought(catalogue, gpu)
             if bought is not None:
                 return bought

@@ -8,6 +8,7 @@ from typing import Any
 
 from costprobe.core.bounded import UnusableInputError, bounded_json
 from costprobe.core.units import MONTH_H
+from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
 from costprobe.domain.pricing.catalogue.offer import ALL_REGIONS, parse_offers
 
 # A higher price of an instance per hour is an error of its unit.
@@ -15,6 +16,24 @@ LARGEST_PER_H = Decimal(10_000)
 _NANO = Decimal("1e-9")
 # Units of Google's SKUs, and their hours.
 _GCP_UNITS = {"h": 1, "GiBy.h": 1, "GiBy.mo": MONTH_H}
+
+
+def aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
+    """Return the prices in USD of an instance with Linux on demand, in AWS's price map of a region.
+
+    Source: the JSON that AWS's page "Amazon EC2 On-Demand Pricing" reads.
+
+    Raises:
+        ValueError: It is no such map.
+    """
+    offers = _values(_values_of(_object(text), "regions").get(AWS_LOCATIONS[region]))
+    if not offers:
+        raise ValueError(f"has no list of {region}")
+    return [
+        _price(offer.get("price"))
+        for offer in offers
+        if offer.get("Instance Type") == instance and offer.get("Operating System") == "Linux"
+    ]
 
 
 def azure_prices(

@@ -11,14 +11,16 @@ from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Name, matching
 from costprobe.core.records import NS_PER_S
+from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.rate import Quote
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
 
-PriceApi = Literal["azure", "gcp", "catalogue"]
+PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
 # Keys that an API requires, beside those that it may have.
 _REQUIRED: dict[str, tuple[str, ...]] = {
+    "aws": ("instance", "region"),
     "azure": ("instance", "region"),
     "gcp": ("skus", "key_file"),
     "catalogue": ("instance", "region"),
@@ -37,18 +39,20 @@ class FeedPlan(Plan, SourceConfig):
     api: PriceApi | None = Field(
         None,
         description=(
-            "Price list to read: azure (retail prices), gcp (Cloud Billing Catalog), or catalogue (a"
-            " table as of `costprobe price update`, at `url` or `file`)."
+            "Price list to read: aws (on demand, Linux), azure (retail prices), gcp (Cloud Billing"
+            " Catalog), or catalogue (a table as of `costprobe price update`, at `url` or `file`)."
         ),
         examples=["azure"],
     )
     instance: Annotated[str, Field(max_length=100), _IS_NAME] | None = Field(
         None,
-        description="Instance type in the price list (azure, catalogue).",
+        description="Instance type in the price list (aws, azure, catalogue).",
         examples=["Standard_NC24ads_A100_v4"],
     )
     region: Annotated[str, Field(max_length=40), _IS_NAME] | None = Field(
-        None, description="Region in the price list (azure, catalogue).", examples=["westeurope"]
+        None,
+        description="Region in the price list (aws, azure, catalogue).",
+        examples=["westeurope"],
     )
     skus: dict[str, Annotated[Decimal, Field(gt=0, le=100_000)]] = Field(
         default_factory=dict,
@@ -74,6 +78,8 @@ class FeedPlan(Plan, SourceConfig):
             if self.sources != 1:
                 raise ValueError("give one of file, command, url and api")
             return self
+        if self.api == "aws":
+            self._check_aws()
         missing = [key for key in _REQUIRED[self.api] if not getattr(self, key)]
         if missing:
             raise ValueError(f'api = "{self.api}" needs {" and ".join(missing)}; add them')
@@ -82,6 +88,17 @@ class FeedPlan(Plan, SourceConfig):
         if self.api != "catalogue" and (self.file is not None or self.command is not None):
             raise ValueError(f'api = "{self.api}" is its own source; remove file and command')
         return self
+
+    def _check_aws(self) -> None:
+        if self.plan == "spot":
+            raise ValueError(
+                'api = "aws" has no spot prices; use command with'
+                " `aws ec2 describe-spot-price-history`"
+            )
+        if self.currency != "USD":
+            raise ValueError('api = "aws" has prices in USD; remove currency')
+        if self.region is not None and self.region not in AWS_LOCATIONS:
+            raise ValueError(f"{self.region} is no region of AWS, such as us-east-1")
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
         """Return the last known price; None before the first."""
