@@ -1,4 +1,4 @@
-"""Coverage of the 80 % interval of `forecast --horizon` on seeded daily loads.
+"""Coverage of the 80 % interval of `costprobe forecast` on seeded daily loads.
 
 Each load has a weekly pattern and noise of 10 %, and grows, drifts or stays by its kind; some have
 bursts, unknown days, idle weekends, or a step. The days of the last week of a forecast are compared

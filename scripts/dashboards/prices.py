@@ -81,7 +81,7 @@ def _prices(board: dashboard.Dashboard) -> None:
             units={"coverage": "percentunit"},
             hide=("Time",),
             span=12,
-            about="As `costprobe forecast`: coverage is the share of the period so far that rows cover.",
+            about="As `costprobe budget`: coverage is the share of the period so far that rows cover.",
         )
     )
     board.with_panel(listing("Price changes", changes.rows, span=12))

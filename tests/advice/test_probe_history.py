@@ -52,6 +52,24 @@ def test_disturbed_runs_other_modes_and_older_software_are_excluded():
     assert probe_histories(probes[1:3], [], {}) == []
 
 
+def test_a_sweep_alone_is_enough():
+    """A probe that the daemon does not run on a device is taken at the cheapest batch."""
+    sweeps = [
+        sweep(1, 4, 5.0, fingerprint="old", cheapest=True),
+        sweep(9, 4, 6.0, cheapest=False),
+        sweep(9, 16, 18.0, cheapest=True),
+    ]
+    (found,) = probe_histories([], sweeps, {})
+    assert (found.subject, found.present.batch, found.present.is_enough) == (
+        "ranker on gpu0",
+        16,
+        True,
+    )
+    assert [(one.batch, one.latency_p50_ms) for one in found.others] == [(4, 6.0)]
+    disturbed = [run(5, 8, contended=True)]
+    assert probe_histories(disturbed, sweeps, {}) == [found]
+
+
 def test_power_of_a_batch():
     # 800 a second at 2 J, 0.5 J of them above idle: 1,600 W busy, 1,200 W idle.
     measured = figures(8, 10.0, energy_j=2.0, above_idle_j=0.5)

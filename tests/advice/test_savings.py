@@ -70,7 +70,9 @@ def test_what_was_not_measured_is_asked_for():
     )
     found = answer(past)
     assert not found.supplies
-    assert "costprobe probe ranker --device cpu: 5 runs" in found.needs
+    assert (
+        "a measurement of ranker on cpu; run: costprobe probe ranker --device cpu --sweep"
+    ) in found.needs
     assert "a price of gpu0 in [[price]]" in answer(history(device(), prices={})).needs
     short = answer(history(device(days=6)))
     assert short.now is None

@@ -99,13 +99,17 @@ def test_nights_are_released_without_a_schedule():
 
 
 def test_a_start_is_asked_for_only_where_there_are_gaps():
-    need = "cold_start of chat in [[service]]: without it, scale to zero is not compared"
+    need = (
+        "the time of a cold start, to compare scale to zero; set cold_start of chat in [[service]]"
+    )
     assert need in answer(served(ten_minutes_an_hour, None)).needs
     assert not any("cold_start" in text for text in answer(served(lambda _: 6, None)).needs)
     past = served(
         ten_minutes_an_hour, None, models={"chat": "ranker"}, probes=[probe(figures(1, 10.0))]
     )
-    assert f"costprobe probe ranker --cold-start, or {need}" in answer(past).needs
+    assert (
+        f"{need}, or run: costprobe probe ranker --device gpu0 --cold-start" in answer(past).needs
+    )
     measured = served(
         ten_minutes_an_hour,
         None,

@@ -40,7 +40,8 @@ ARGUMENTS = {
     "price history": (),
     "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
-    "forecast": ("--method", "robust"),
+    "budget": ("--method", "robust"),
+    "forecast": (),
     "report": ("--since", "3d"),
     "explain": ("--since", "3d"),
     "annotate": ("deployed v42", "--probe", "ranker", "--at", "20m"),
@@ -199,11 +200,11 @@ SHAPES = (
     '{"alerts": [7], "silenced": 7, "sinks": 7, "state": "running"}',
 )
 READING = (
-    "status", "top", "trend", "export", "price history", "savings", "compare", "forecast",
+    "status", "top", "trend", "export", "price history", "savings", "compare", "budget", "forecast",
     "report", "alerts", "alerts history", "replay", "sink status", "sink rejected", "store check",
     "doctor",
 )  # fmt: skip
-READING_STATES = ("status", "top", "alerts", "sink status", "price show", "forecast")
+READING_STATES = ("status", "top", "alerts", "sink status", "price show", "budget")
 
 
 def misshapen(host, folder, sql, document):

@@ -170,7 +170,7 @@ def test_errors_of_options(costprobe, tmp_path):
 
 def test_insufficient_data_is_asked_for(costprobe, tmp_path):
     assert "needed: 7 days of utilization; there are " in costprobe("--since", "3d")
-    assert "no workload matches" in costprobe("--service", "chat", code=1)
+    assert "unknown service 'chat'" in costprobe("--service", "chat", code=2)
     assert "no device row since" in command_on(filled(tmp_path, []), tmp_path)(code=1)
 
 
@@ -197,7 +197,7 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
         'devices = ["gpu0"]\n'
     )
     rows = list(served(now_ns, 28))
-    need = "needed: cold_start of chat in [[service]]"
+    need = "set cold_start of chat in [[service]]"
     store = filled(tmp_path, rows)
     assert need in command_on(store, tmp_path, config)()
     run = command_on(store, tmp_path, config + 'cold_start = "45s"\n')

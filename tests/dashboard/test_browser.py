@@ -156,7 +156,7 @@ def test_budgets_equal_those_of_the_forecast_command(open_tab, today):
 
 
 def forecast(store):
-    return json.loads(called(store.path.parent / "costprobe.toml", "forecast", "--json").stdout)
+    return json.loads(called(store.path.parent / "costprobe.toml", "budget", "--json").stdout)
 
 
 def test_charts_have_marks_and_a_text_alternative(open_tab):

@@ -143,7 +143,7 @@ def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
 
 def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     (budget,) = found["budgets"]
-    (forecast,) = json.loads(costprobe("forecast", "--json"))
+    (forecast,) = json.loads(costprobe("budget", "--json"))
     assert (budget["budget"], budget["amount"]) == ("gpus", "50.0")
     assert float(budget["spent"]) == pytest.approx(forecast["spent"], abs=0.5)
     # 3.60 an hour for a day.

@@ -68,6 +68,7 @@ COMMANDS = [
     ["sink", "rejected", "--json"],
     ["sink", "retry"],
     ["store", "check"],
+    ["budget"],
     ["forecast"],
     ["trend", "--json"],
     ["probe", "chat", "--json"],

@@ -10,7 +10,7 @@ from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
 from costprobe.domain.advice.history import ExpectedLoad, History
-from costprobe.domain.advice.probe_history import LEAST_RUNS, BatchFigures, ProbeHistory
+from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
 from costprobe.domain.advice.supply import Placement, Watts
 from costprobe.domain.advice.units import unit_of
 from costprobe.domain.advice.workload import (
@@ -151,8 +151,7 @@ def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWor
     if own is None:
         return MeasuredWorkload(workload, [now], bound_ms, [_probe_advice(workload)])
     if not own.present.is_enough:
-        missing = f"costprobe probe {own.probe} --device {own.device}: {LEAST_RUNS} runs"
-        return MeasuredWorkload(workload, [now], bound_ms, [missing])
+        return MeasuredWorkload(workload, [now], bound_ms, [_sweep_advice(own, own.device)])
     faster = [
         _placed(history, own, figures, own, now)
         for figures in _permitted(own, own.others, own)
@@ -206,13 +205,21 @@ def _elsewhere(
             continue
         probes = [p for p in history.probes if p.model == own.model and p.device == name]
         if not any(p.present.is_enough for p in probes):
-            missing.append(f"costprobe probe {own.probe} --device {name}: {LEAST_RUNS} runs")
+            missing.append(_sweep_advice(own, name))
         for other in probes:
             candidates = _permitted(own, (other.present, *other.others), other)
             if candidates:
                 best = max(candidates, key=lambda figures: figures.throughput_per_s)
                 placements.append(_placed(history, other, best, own, None))
     return placements, missing
+
+
+def _sweep_advice(own: ProbeHistory, device: str) -> str:
+    """Return what to measure: a sweep is stored, and one is enough."""
+    return (
+        f"a measurement of {own.probe} on {device}; run: costprobe probe {own.probe}"
+        f" --device {device} --sweep"
+    )
 
 
 def _probe_advice(workload: WorkloadHistory) -> str:

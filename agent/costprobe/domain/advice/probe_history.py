@@ -118,9 +118,9 @@ def probe_histories(
     for row in sweeps:
         curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
     histories = []
-    for key, rows in sorted(runs.items()):
+    for key in sorted(runs.keys() | curves.keys()):
         configured = known.get(key[0], Known(key[0], None))
-        history = _history(key, rows, curves.get(key, []), configured)
+        history = _history(key, runs.get(key, []), curves.get(key, []), configured)
         if history is not None:
             histories.append(history)
     return histories
@@ -129,11 +129,13 @@ def probe_histories(
 def _history(
     key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
 ) -> ProbeHistory | None:
-    usable = sifted(rows).rows
+    # On a device where only a sweep ran, the probe would run at the sweep's cheapest batch.
+    measured_runs = sifted(rows).rows
+    usable = measured_runs or _cheapest(curve)
     if not usable:
         return None
     batches: dict[int, list[Point]] = {}
-    for row in usable:
+    for row in measured_runs:
         batches.setdefault(int(row.tags["batch"]), []).append(row)
     figures: dict[int, BatchFigures] = {}
     # Of several numbers of threads the one with the highest throughput is taken last.
@@ -155,6 +157,14 @@ def _history(
 def _take(figures: dict[int, BatchFigures], new: BatchFigures | None) -> None:
     if new is not None:
         figures[new.batch] = new
+
+
+def _cheapest(curve: Sequence[Point]) -> list[Point]:
+    return [
+        row
+        for row in curve
+        if row.fields.get("cheapest") is True and row.tags.get("batch", "").isdigit()
+    ]
 
 
 def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:

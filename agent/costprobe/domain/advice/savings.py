@@ -261,9 +261,13 @@ def _start_needed(
         return []
     if idle_share(workload.hours) < LEAST_SHARE:
         return []
-    stated = f"cold_start of {' and '.join(workload.services)} in [[service]]"
-    probe = f"costprobe probe {workload.probe} --cold-start, or " if workload.probe else ""
-    return [f"{probe}{stated}: without it, scale to zero is not compared"]
+    of = f" of {' and '.join(workload.services)}" if workload.services else ""
+    ways = [f"set cold_start{of} in [[service]]"]
+    if workload.probe:
+        ways.append(
+            f"run: costprobe probe {workload.probe} --device {workload.devices[0]} --cold-start"
+        )
+    return [f"the time of a cold start, to compare scale to zero; {', or '.join(ways)}"]
 
 
 def _watts_needed(placement: Placement) -> str:

@@ -9,7 +9,8 @@ import click
 
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.known_names import check_names
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import (
     STORED_DEVICES,
     STORED_PROBES,
@@ -42,10 +43,14 @@ def command(
     Without --service, --probe and --device it concerns everything on the host. The same text at the
     same time is stored once.
     """
+    settings = LoadedConfig(config)
+    if any(subject.values()):
+        with reader_of(settings) as reader:
+            check_names(reader, settings.config, subject)
     request = {"do": "annotate", "text": text, "author": getpass.getuser(), **subject}
     if at_ns is not None:
         request["at"] = iso(at_ns)
-    added = ask(LoadedConfig(config), request)
+    added = ask(settings, request)
     if as_json:
         echo(json.dumps(added))
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
@@ -18,6 +19,7 @@ from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOu
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
@@ -107,7 +109,11 @@ def command(  # noqa: PLR0913 - an option each
     """
     settings = LoadedConfig(config)
     tags = {**({"device": device} if device else {}), **dict(labels)}
-    candidates = _candidates(settings, since_ns, tags, only)
+    with reader_of(settings) as reader:
+        check_names(reader, settings.config, {**tags, "currency": currency})
+        for name in only:
+            check_names(reader, settings.config, {"model": name})
+        candidates = _candidates(reader, settings.config, since_ns, tags, only)
     if not candidates:
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
@@ -126,18 +132,21 @@ def command(  # noqa: PLR0913 - an option each
 
 
 def _candidates(
-    settings: LoadedConfig, since_ns: int, tags: Mapping[str, str], only: Sequence[str]
+    reader: StoreReader,
+    config: Config,
+    since_ns: int,
+    tags: Mapping[str, str],
+    only: Sequence[str],
 ) -> list[Candidate]:
-    probe_qualities, service_qualities = _qualities(settings.config)
-    with reader_of(settings) as reader:
-        # Aggregated rows are excluded, because they are not samples.
-        probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
-        rows = [row for row in probes if not only or row.tags.get("probe") in only]
-        costs = [
-            row
-            for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
-            if not only or row.tags.get("service", row.tags.get("probe")) in only
-        ]
+    probe_qualities, service_qualities = _qualities(config)
+    # Aggregated rows are excluded, because they are not samples.
+    probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
+    rows = [row for row in probes if not only or row.tags.get("probe") in only]
+    costs = [
+        row
+        for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
+        if not only or row.tags.get("service", row.tags.get("probe")) in only
+    ]
     return [
         *probe_candidates(rows, costs, probe_qualities),
         *service_candidates(costs, service_qualities),

@@ -24,6 +24,7 @@ from costprobe.domain.alerting.period_change import PeriodChange
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.detection.causes import Cause, Share, action_of
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import (
     STORED_DEVICES,
@@ -91,7 +92,9 @@ def command(
     now_ns = time.time_ns()
     periods = _periods(since_ns, between, later, now_ns)
     tags = {name: value for name, value in selected.items() if value}
-    with reader_of(LoadedConfig(config)) as reader:
+    settings = LoadedConfig(config)
+    with reader_of(settings) as reader:
+        check_names(reader, settings.config, tags)
         explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)

@@ -1,110 +1,56 @@
-"""`costprobe forecast`: spend and forecast of each budget, or the growth of load."""
+"""`costprobe forecast`: the growth of load, what it costs, and when capacity ends."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
-from zoneinfo import ZoneInfo
+from collections.abc import Sequence
 
 import click
 
-from costprobe.app.budgeting.budget_status import budget_overviews
-from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.advice.daily_load import day_of
 from costprobe.domain.advice.growth import growth
-from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
-from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
-from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import SpendBook
-from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import BUDGETS
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.name_completion import STORED_LOADS
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines
 
-PLOT_ROWS = 14
-MAX_PLOT_COLUMNS = 120
-MAX_PLOTS = 8
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
 # Load of a longer time ago says little of the trend.
 HISTORY_DAYS = 365
-_PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXCEEDED", "note"))
 
 
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe forecast  # all budgets",
-        "costprobe forecast gpus --method robust  # one budget, without a seasonal model",
-        "costprobe forecast --horizon 90d  # growth of load, its cost, and when capacity ends",
+        "costprobe forecast  # the next 90 days of every service and device",
+        "costprobe forecast chat --horizon 30d  # one service, the next 30 days",
     ),
 )
-@click.argument("names", nargs=-1, shell_complete=BUDGETS)
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "harmonic", "robust"]),
-    default="auto",
-    show_default=True,
-    help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
-)
+@click.argument("names", nargs=-1, shell_complete=STORED_LOADS)
 @click.option(
     "--horizon",
     "horizon_s",
     type=Timespan(),
-    help="Forecast the load of services and devices for this time instead, up to 365d.",
+    default="90d",
+    show_default=True,
+    help="How far to look ahead, from 1d to 365d.",
 )
-@click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(
-    config: str | None,
-    *,
-    names: Sequence[str],
-    method: str,
-    horizon_s: float | None,
-    plot: bool,
-    as_json: bool,
-) -> None:
-    """Show spend and forecast of each budget for its period.
+def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_json: bool) -> None:
+    """Show the growth of the load of each service, and of each device without one, or of NAMES.
 
-    With --horizon show the growth of the load of each service, and of each device without one: a
-    damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000 more requests,
-    and the date when capacity ends.
+    A damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000 more
+    requests, and the date when capacity ends. `costprobe budget` forecasts the spend of budgets.
     """
     settings = LoadedConfig(config)
-    if horizon_s is not None:
-        _show_growth(settings, names, horizon_s, as_json=as_json)
-        return
-    budgets = _wanted(settings.config.budget, names)
-    with reader_of(settings) as reader:
-        try:
-            overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
-        except (MissingLibraryError, UnfitError) as error:
-            raise click.ClickException(str(error)) from error
-    outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
-    if as_json:
-        echo(json.dumps([document for *_, document in outlooks]))
-        return
-    echo_lines(_table([document for *_, document in outlooks]))
-    for *_, document in outlooks:
-        echo_lines(_remarks(document), _PAINTED)
-    for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
-        echo_coloured(_plot(status, book).split("\n"))
-
-
-def _show_growth(
-    settings: LoadedConfig, names: Sequence[str], horizon_s: float, *, as_json: bool
-) -> None:
     horizon_days = round(horizon_s / DAY_S)
     if not 1 <= horizon_days <= MAX_HORIZON_DAYS:
         raise bad_input(f"--horizon: write a time from 1d to {MAX_HORIZON_DAYS}d, such as 90d")
@@ -116,9 +62,7 @@ def _show_growth(
     known = {name for one in found for name in ([one.service] if one.service else one.devices)}
     for name in names:
         if name not in known:
-            raise bad_input(
-                f"unknown service or device {name!r}; write one of {', '.join(sorted(known))}"
-            )
+            raise unknown_name("service or device", name, known)
     if names:
         found = [one for one in found if one.service in names or set(one.devices) & set(names)]
     if not found:
@@ -128,113 +72,3 @@ def _show_growth(
         echo(json.dumps([growth_document(one, first) for one in found]))
     else:
         echo_lines(growth_lines(found, horizon_days))
-
-
-def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
-    if not budgets:
-        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
-    by_name = {budget.name: budget for budget in budgets}
-    for name in names:
-        if name not in by_name:
-            raise bad_input(f"unknown budget {name!r}; write one of {', '.join(by_name)}")
-    return [budget for budget in budgets if not names or budget.name in names]
-
-
-def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        (
-            "budget",
-            "scope",
-            "period",
-            "planned",
-            "spent",
-            "forecast",
-            "80 % interval",
-            "elapsed",
-            "coverage",
-        )
-    ]
-    for document in documents:
-        currency = document["currency"]
-        expected = document["forecast"]
-        ends = [document["forecast_low"], document["forecast_high"]]
-        rows.append(
-            (
-                document["budget"],
-                document["scope"],
-                document["period"],
-                money(document["amount"], currency),
-                money(document["spent"], currency),
-                "-" if expected is None else money(expected, currency),
-                "-" if expected is None else " to ".join(money(end, currency) for end in ends),
-                f"{document['elapsed_share']:.0%}",
-                f"{document['coverage']:.0%}",
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - text columns
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _remarks(document: Mapping[str, Any]) -> list[str]:
-    """Return lines about data coverage and gaps."""
-    name = document["budget"]
-    lines = []
-    if document["method"]:
-        lines.append(f"{name}: {document['method']}, from {document['history_h']} h")
-    if document["note"]:
-        lines.append(f"{name}: {document['note']}")
-    if document["verdict"]:
-        lines.append(f"{name}: {document['verdict'].upper()}")
-    return lines + [f"{name}: not included: {words}" for words in document["missing"]]
-
-
-def _plot(status: BudgetStatus, book: SpendBook) -> str:
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    period, budget = status.period, status.budget
-    times_s, spent = _cumulative_spend(status, book)
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
-    ends_s = period.end_ns / NS_PER_S
-    plotext.plot(times_s, spent, label="spent", marker="braille")
-    for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):
-        if value is not None:
-            line = ([times_s[-1], ends_s], [status.spent, value])
-            plotext.plot(*line, label=label, marker="braille")
-    plotext.plot(
-        [period.start_ns / NS_PER_S, ends_s], [status.amount] * 2, label="planned", marker="dot"
-    )
-    length_ns = period.end_ns - period.start_ns
-    ticks = [period.start_ns + length_ns * quarter // 4 for quarter in range(5)]
-    zone = ZoneInfo(budget.timezone)
-    words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
-    plotext.xticks([tick / NS_PER_S for tick in ticks], words)
-    plotext.title(one_line(f"{budget.name} ({budget.currency}, {budget.timezone})"))
-    return str(plotext.uncolorize(plotext.build()))
-
-
-def _cumulative_spend(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
-    """Return the cumulative spend at each hour of the period up to now; UTC in s."""
-    start_ns = status.period.start_ns
-    payers = [
-        payer
-        for payer in payers_of(status.budget, book.payers)
-        if payer.currency == status.budget.currency
-    ]
-    times_s, spent, total = [start_ns / NS_PER_S], [0.0], 0.0
-    while start_ns < status.time_ns:
-        until_ns = min(book.start_ns(book.hour_of(start_ns) + 1), status.time_ns)
-        span = TimeSpan(start_ns, until_ns)
-        total += sum(book.between(payer, span).cost for payer in payers)
-        times_s.append(until_ns / NS_PER_S)
-        spent.append(total)
-        start_ns = until_ns
-    return times_s, spent

@@ -61,7 +61,8 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "savings": _entry(
         "savings", "Money", "Compare what each workload costs a month on every supply."
     ),
-    "forecast": _entry("forecast", "Money", "Show spend and forecast of each budget."),
+    "budget": _entry("budget", "Money", "Show spend and forecast of each budget."),
+    "forecast": _entry("forecast", "Money", "Forecast load, its cost, and when capacity ends."),
     "price": _entry("price", "Money", "Show prices in force, and stored changes."),
     "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
     "explain": _entry("explain", "Alerts", "Explain a change of cost between two periods."),

@@ -32,6 +32,7 @@ from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_lines
@@ -272,8 +273,7 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
         return configured[name]
     if name in BUILT_IN_MODELS:
         return ProbeConfig.model_validate({"name": name, "kind": name})
-    names = ", ".join(dict.fromkeys([*configured, *BUILT_IN_MODELS]))
-    raise bad_input(f"unknown probe {name!r}; write one of: {names}")
+    raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
 
 
 def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
@@ -285,5 +285,4 @@ def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> Pro
     for device in devices:
         if name in (device.name, device.uuid):
             return ProbeTarget((device,))
-    names = ", ".join(device.name for device in devices) or "none"
-    raise bad_input(f"unknown device {name!r}; write one of: {names}")
+    raise unknown_name("device", name, [device.name for device in devices])

@@ -14,6 +14,7 @@ import click
 
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.plan_files import plans_of
@@ -88,6 +89,9 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     settings = LoadedConfig(config)
     plans = plans_of(plans_file) if plans_file else []
     with reader_of(settings) as reader:
+        labels = {tag for series in reader.series() for tag in series.tags}
+        if label and labels and label not in labels:
+            raise unknown_name("label", label, labels)
         history = history_of(settings, reader, since_ns, plans)
         book = price_book(settings, [device.device for device in history.devices.values()])
         budgets = [

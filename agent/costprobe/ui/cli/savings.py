@@ -13,6 +13,7 @@ from costprobe.core.units import counted
 from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
 from costprobe.ui.cli.support.output import echo, echo_lines
@@ -49,7 +50,7 @@ SHOWN = 3
 )
 @click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only workloads of this service.")
-@click.option("--model", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
+@click.option("--probe", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
 @click.option(
     "--plans",
     "file",
@@ -75,7 +76,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     *,
     since_ns: int,
     service: str | None,
-    model: str | None,
+    probe: str | None,
     file: Path | None,
     reservations: Sequence[str],
     owned: Sequence[str],
@@ -92,6 +93,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     settings = LoadedConfig(config)
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
+        check_names(reader, settings.config, {"service": service, "probe": probe})
         devices = devices_in(reader, since_ns)
         assumed = host_prices(settings)
         for text in reservations:
@@ -107,10 +109,10 @@ def command(  # noqa: PLR0913 - one argument for each option
         answer
         for answer in savings(history)
         if (service is None or service in answer.workload.services)
-        and (model is None or model == answer.workload.probe)
+        and (probe is None or probe == answer.workload.probe)
     ]
     if not answers:
-        raise click.ClickException("no workload matches --service and --model")
+        raise click.ClickException("no workload matches --service and --probe")
     if as_json:
         echo(json.dumps([document(answer) for answer in answers]))
     else:

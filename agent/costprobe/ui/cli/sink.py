@@ -15,6 +15,7 @@ from costprobe.adapters.system.safe_write import write_new
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.control_client import ask, present_states
 from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_lines
@@ -121,8 +122,7 @@ def _entry(sink: SinkStatus) -> dict[str, Any]:
 def _rejected(reader: StoreReader, name: str | None) -> list[dict[str, Any]]:
     names = [sink.sink for sink in reader.sinks()]
     if name is not None and name not in names:
-        fix = f"write one of {', '.join(names)}" if names else "add a [[sink]]"
-        raise bad_input(f"unknown sink {name!r}; {fix}")
+        raise unknown_name("sink", name, names)
     return [
         {"time": iso(time_ns), "sink": sink, "line": refused.line, "reason": refused.reason}
         for sink in names

@@ -15,6 +15,7 @@ from costprobe.core.records import Point
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted
 from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.text import local
 
@@ -194,6 +195,7 @@ def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> Sw
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
+        check_names(reader, settings.config, {"device": device})
         rows = list(reader.points("sweep", 0, END_OF_TIME_NS, tags))
     if not rows:
         raise click.ClickException(

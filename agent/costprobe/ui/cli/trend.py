@@ -25,6 +25,7 @@ from costprobe.domain.costing.budgets.periods import HOUR_NS
 from costprobe.domain.costing.serving.served import MEASURES
 from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import (
@@ -102,7 +103,9 @@ def command(  # noqa: PLR0913 - an option each
     measurement, field = _measurement_and_field(field)
     tags = {**{name: value for name, value in selected.items() if value}, **dict(labels)}
     now_ns = time.time_ns()
-    with reader_of(LoadedConfig(config)) as reader:
+    settings = LoadedConfig(config)
+    with reader_of(settings) as reader:
+        check_names(reader, settings.config, {**selected, **dict(labels), "basis": None})
         all_series = reader.values(
             measurement,
             field,

@@ -1,4 +1,4 @@
-"""Budgets on the dashboard: the figures of `costprobe forecast`, cached for all clients."""
+"""Budgets on the dashboard: the figures of `costprobe budget`, cached for all clients."""
 
 from __future__ import annotations
 

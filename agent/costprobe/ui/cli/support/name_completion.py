@@ -86,6 +86,7 @@ def _fields(path: str | None) -> Iterator[str]:
 STORED_DEVICES = _complete_names(_of_tag("device"))
 STORED_PROBES = _complete_names(_of_tag("probe"))
 STORED_SERVICES = _complete_names(_of_tag("service"))
+STORED_LOADS = _complete_names(_names_of_any(_of_tag("service"), _of_tag("device")))
 STORED_MODELS = _complete_names(_names_of_any(_of_tag("probe"), _of_tag("service")))
 PROBES = _complete_names(_probes)
 BUDGETS = _complete_names(_of_config("budget"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
 from costprobe.app.configuration import Config
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import bad_input
 
 
@@ -29,7 +30,7 @@ def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | Influx
             if not isinstance(sink, InfluxV1Config | InfluxV2Config):
                 raise bad_input(f"sink {sink.name} is not an InfluxDB (api = {sink.api!r})")
             return sink
-    raise bad_input(f"unknown sink {name!r}; write one of {names}")
+    raise unknown_name("sink", name or "", [sink.name for sink in config.sink])
 
 
 def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:

@@ -1,0 +1,183 @@
+"""`costprobe budget`: spend and forecast of each budget."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
+from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
+from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
+from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.cli.support.colour import Role
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.name_completion import BUDGETS
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+
+PLOT_ROWS = 14
+MAX_PLOT_COLUMNS = 120
+MAX_PLOTS = 8
+_PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXCEEDED", "note"))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe budget  # all budgets",
+        "costprobe budget gpus --method robust  # one budget, without a seasonal model",
+    ),
+)
+@click.argument("names", nargs=-1, shell_complete=BUDGETS)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "harmonic", "robust"]),
+    default="auto",
+    show_default=True,
+    help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
+)
+@click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
+) -> None:
+    """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
+    settings = LoadedConfig(config)
+    budgets = _wanted(settings.config.budget, names)
+    with reader_of(settings) as reader:
+        try:
+            overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
+        except (MissingLibraryError, UnfitError) as error:
+            raise click.ClickException(str(error)) from error
+    outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
+    if as_json:
+        echo(json.dumps([document for *_, document in outlooks]))
+        return
+    echo_lines(_table([document for *_, document in outlooks]))
+    for *_, document in outlooks:
+        echo_lines(_remarks(document), _PAINTED)
+    for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
+        echo_coloured(_plot(status, book).split("\n"))
+
+
+def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
+    if not budgets:
+        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
+    by_name = {budget.name: budget for budget in budgets}
+    for name in names:
+        if name not in by_name:
+            raise unknown_name("budget", name, by_name)
+    return [budget for budget in budgets if not names or budget.name in names]
+
+
+def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows: list[tuple[str, ...]] = [
+        (
+            "budget",
+            "scope",
+            "period",
+            "planned",
+            "spent",
+            "forecast",
+            "80 % interval",
+            "elapsed",
+            "coverage",
+        )
+    ]
+    for document in documents:
+        currency = document["currency"]
+        expected = document["forecast"]
+        ends = [document["forecast_low"], document["forecast_high"]]
+        rows.append(
+            (
+                document["budget"],
+                document["scope"],
+                document["period"],
+                money(document["amount"], currency),
+                money(document["spent"], currency),
+                "-" if expected is None else money(expected, currency),
+                "-" if expected is None else " to ".join(money(end, currency) for end in ends),
+                f"{document['elapsed_share']:.0%}",
+                f"{document['coverage']:.0%}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - text columns
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _remarks(document: Mapping[str, Any]) -> list[str]:
+    """Return lines about data coverage and gaps."""
+    name = document["budget"]
+    lines = []
+    if document["method"]:
+        lines.append(f"{name}: {document['method']}, from {document['history_h']} h")
+    if document["note"]:
+        lines.append(f"{name}: {document['note']}")
+    if document["verdict"]:
+        lines.append(f"{name}: {document['verdict'].upper()}")
+    return lines + [f"{name}: not included: {words}" for words in document["missing"]]
+
+
+def _plot(status: BudgetStatus, book: SpendBook) -> str:
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    period, budget = status.period, status.budget
+    times_s, spent = _cumulative_spend(status, book)
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    ends_s = period.end_ns / NS_PER_S
+    plotext.plot(times_s, spent, label="spent", marker="braille")
+    for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):
+        if value is not None:
+            line = ([times_s[-1], ends_s], [status.spent, value])
+            plotext.plot(*line, label=label, marker="braille")
+    plotext.plot(
+        [period.start_ns / NS_PER_S, ends_s], [status.amount] * 2, label="planned", marker="dot"
+    )
+    length_ns = period.end_ns - period.start_ns
+    ticks = [period.start_ns + length_ns * quarter // 4 for quarter in range(5)]
+    zone = ZoneInfo(budget.timezone)
+    words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
+    plotext.xticks([tick / NS_PER_S for tick in ticks], words)
+    plotext.title(one_line(f"{budget.name} ({budget.currency}, {budget.timezone})"))
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def _cumulative_spend(status: BudgetStatus, book: SpendBook) -> tuple[list[float], list[float]]:
+    """Return the cumulative spend at each hour of the period up to now; UTC in s."""
+    start_ns = status.period.start_ns
+    payers = [
+        payer
+        for payer in payers_of(status.budget, book.payers)
+        if payer.currency == status.budget.currency
+    ]
+    times_s, spent, total = [start_ns / NS_PER_S], [0.0], 0.0
+    while start_ns < status.time_ns:
+        until_ns = min(book.start_ns(book.hour_of(start_ns) + 1), status.time_ns)
+        span = TimeSpan(start_ns, until_ns)
+        total += sum(book.between(payer, span).cost for payer in payers)
+        times_s.append(until_ns / NS_PER_S)
+        spent.append(total)
+        start_ns = until_ns
+    return times_s, spent
