@@ -44,7 +44,7 @@ def fill(path: Path, days: float, until_ns: int) -> None:
     connection.close()
 
 
-def _insert_series(connection: sqlite3.Connection, point: Point) -> int:
+def insert_series(connection: sqlite3.Connection, point: Point) -> int:
     key = series_key(point.measurement, point.tags)
     tags = json.dumps(written_tags(point.tags))
     sql = "INSERT INTO series (measurement, key, tags) VALUES (?, ?, ?)"
@@ -58,7 +58,7 @@ def _write_costs(
     connection: sqlite3.Connection, rng: random.Random, days: float, end_s: int
 ) -> None:
     pool = [probe_rows(rng, "gpu0", 0)[1] for _ in range(POOL_ROWS)]
-    series_id = _insert_series(connection, pool[0])
+    series_id = insert_series(connection, pool[0])
     texts = [field_set(point.fields) for point in pool]
     connection.executemany(
         "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
@@ -74,7 +74,7 @@ def _write_device(
 ) -> None:
     layouts = Layouts(connection)
     minutes = [[device_row(rng, name, 10, 0) for _ in range(6)] for _ in range(POOL_ROWS)]
-    series_id = _insert_series(connection, minutes[0][0])
+    series_id = insert_series(connection, minutes[0][0])
     encoded_rows = []
     for rows in minutes:
         cells = aggregate("device", [row.fields for row in rows])

@@ -252,6 +252,8 @@ MEASUREMENTS: Mapping[str, Words] = {
         {
             "change_pct": "Change of the series, in percent.",
             "level_pct": "Level relative to its first baseline, in percent; near 0: it has returned.",
+            "cost_per_month": "Change of spend in a month at the present rate, in `currency`.",
+            "currency": "ISO 4217 code of `cost_per_month`.",
             "since_ns": "Estimated start of the change, UTC in ns since 1970.",
             "title": "One line; of an annotation its text.",
             "detail": "Decomposition and correlated signals; of an annotation its author.",

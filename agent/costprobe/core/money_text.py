@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Final
 
 # The cost of one inference is written as that of so many.
@@ -32,6 +34,36 @@ def money(amount: float | Decimal, currency: str) -> str:
 def per_thousand(per_inference: float, currency: str) -> str:
     """Format the cost of one inference as that of 1,000: "$0.0398 per 1,000"."""
     return f"{money(per_inference * PER_THOUSAND, currency)} per 1,000"
+
+
+# Numbers of units that a unit price may be written for, and the words for them.
+SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
+_READABLE_MIN: Final = 0.1
+
+
+def price_scale(price: float) -> int:
+    """Return the number of units, 1, 1,000 or a million, that a unit price is written for.
+
+    The price then reads between 0.01 and 1,000, also after it changed by ten times. Choose it once for a
+    series, from its first price, so that its scale stays the same.
+
+    Args:
+        price: Currency per unit.
+    """
+    return next((scale for scale in SCALES if abs(price) * scale >= _READABLE_MIN), 1_000_000)
+
+
+def unit_price(price: float, currency: str, scale: int, unit: str) -> str:
+    """Format a unit price at a scale: "$0.245 per million inferences", "$0.42 per inference".
+
+    Args:
+        price: Currency per unit.
+        currency: ISO 4217 code.
+        scale: From `price_scale`.
+        unit: The unit in the singular: "inference".
+    """
+    words = f"{SCALES[scale]} {unit}s" if scale > 1 else unit
+    return f"{money(price * scale, currency)} per {words}"
 
 
 # Fields of `cost` and `sweep` that are amounts for one inference or request.

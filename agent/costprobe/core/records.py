@@ -243,6 +243,8 @@ class Event:
         change_pct: Relative change in percent.
         level_pct: Current level relative to the first baseline, in percent; near 0 after a reversal.
         since_ns: Start of the change, UTC in ns; earlier than its detection.
+        cost_per_month: Change of spend in a month at the present rate, in `currency`.
+        currency: ISO 4217 code of it.
     """
 
     kind: EventKind
@@ -259,6 +261,8 @@ class Event:
     change_pct: float | None = None
     level_pct: float | None = None
     since_ns: int | None = None
+    cost_per_month: float | None = None
+    currency: str = ""
 
     @property
     def text(self) -> str:

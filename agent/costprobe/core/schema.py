@@ -106,9 +106,9 @@ SCHEMA: dict[str, Measurement] = {
     "event": Measurement(
         tags=("kind", "device", "probe", "service", "served_model", "metric", "budget"),
         fields=_typed(
-            floats="change_pct level_pct",
+            floats="change_pct level_pct cost_per_month",
             ints="since_ns",
-            strings="severity title detail before after cause",
+            strings="severity title detail before after cause currency",
         ),
     ),
     "alert": Measurement(

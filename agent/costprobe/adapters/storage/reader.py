@@ -83,15 +83,17 @@ class StoreReader:
     ) -> list[StoredSeries]:
         """Return the series of a measurement, or all, in the order of their keys."""
         tag_items = written_tags(tags or {}).items()
-        rows = self._fetch("SELECT id, measurement, key, tags FROM series ORDER BY key")
+        of_name, names = (
+            ("", ()) if measurement is None else (" WHERE measurement = ?", (measurement,))
+        )
+        rows = self._fetch(
+            f"SELECT id, measurement, key, tags FROM series{of_name} ORDER BY key",  # noqa: S608 - literals
+            *names,
+        )
         selected = (
             StoredSeries(number, name, key, self._tags(text)) for number, name, key, text in rows
         )
-        return [
-            series
-            for series in selected
-            if measurement in (None, series.measurement) and tag_items <= series.tags.items()
-        ]
+        return [series for series in selected if tag_items <= series.tags.items()]
 
     def points(
         self,

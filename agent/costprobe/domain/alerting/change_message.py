@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypedDict
 
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
@@ -94,6 +94,20 @@ class ChangeMessage:
 
     headline: str
     reason: str
+
+
+class MonthlyMoney(TypedDict, total=False):
+    """The money of a change as fields of its event."""
+
+    cost_per_month: float
+    currency: str
+
+
+def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
+    """Return what a change costs in a month, as fields of its event; empty if it is unknown."""
+    if paid is None or paid.per_month is None:
+        return {}
+    return {"cost_per_month": paid.per_month, "currency": paid.currency}
 
 
 def change_message(change: ChangeFacts, verb: str = "is") -> ChangeMessage:

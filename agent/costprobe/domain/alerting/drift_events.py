@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from costprobe.core.money_text import per_thousand
 from costprobe.core.records import Event, FieldValue, Point, Severity
-from costprobe.domain.alerting.change_message import ChangeFacts, change_message
+from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
 from costprobe.domain.alerting.drift_causes import WORDS, Key
 from costprobe.domain.detection.causes import THROTTLED_PCT
 from costprobe.domain.detection.findings import Finding
@@ -53,6 +53,7 @@ def drift_event(
         change_pct=finding.change_pct,
         level_pct=math.expm1(log_shift) * 100,
         since_ns=since_ns,
+        **money_a_month(change.money),
     )
 
 
@@ -80,6 +81,7 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
         cause="" if cause == "unknown" else cause,
         metric=metric,
         level_pct=math.expm1(log_shift) * 100,
+        **money_a_month(change.money),
     )
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.records import NS_PER_S, Event, Severity
-from costprobe.domain.alerting.change_message import ChangeFacts, change_message
+from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
 from costprobe.domain.alerting.production_text import UNCHANGED, explanation, money_of
 from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
 from costprobe.domain.detection.causes import Cause, Explanation
@@ -80,6 +80,7 @@ def production_event(
         change_pct=facts.change_pct,
         level_pct=math.expm1(log_shift) * 100,
         since_ns=facts.since_ns,
+        **money_a_month(facts.money),
     )
 
 

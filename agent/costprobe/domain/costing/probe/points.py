@@ -198,6 +198,8 @@ def event_point(event: Event, tags: Mapping[str, str]) -> Point:
         "change_pct": event.change_pct,
         "level_pct": event.level_pct,
         "since_ns": event.since_ns,
+        "cost_per_month": event.cost_per_month,
+        "currency": event.currency or None,
     }
     metric = {"metric": event.metric} if event.metric else {}
     own_tags = {"kind": event.kind, "device": event.device, **event.subject, **metric}

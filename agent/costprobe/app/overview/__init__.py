@@ -1,0 +1,1 @@
+"""What an inference costs now, whether and why that changes, and where the money goes."""
