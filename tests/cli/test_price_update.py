@@ -75,8 +75,8 @@ def test_newer_table_is_installed_and_earlier_instants_keep_their_prices(
     (installed,) = (tmp_path / "state/catalogue").iterdir()
     assert stat.S_IMODE(installed.stat().st_mode) == 0o644
     folder = CatalogueFolder(tmp_path / "state/catalogue")
-    assert len(folder.at(time.time_ns()).offers) == 1
-    assert len(folder.at(before_ns - 10**9).offers) == len(packaged().offers)
+    assert len(list(folder.at(time.time_ns()).offers)) == 1
+    assert folder.at(before_ns - 10**9).version < TODAY
     assert json.loads(costprobe("list", "--json"))["version"] == TODAY.isoformat()
     assert "is not newer than" in costprobe("update", "--from", str(file), code=2)
 

@@ -1,13 +1,18 @@
 """The catalogue of list prices: its sanity, the names of drivers, and the prices it leads to."""
 
+import gc
+from dataclasses import replace
 from decimal import Decimal
+from functools import cache
+from pathlib import Path
 
 import pytest
-from costprobe.adapters.catalogue.files import packaged
+from costprobe.adapters.catalogue import files
+from costprobe.adapters.catalogue.files import CatalogueFolder, packaged
 from costprobe.core.records import Device
 from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.catalogue.offer import OFFER_COLUMNS, parse_offers
+from costprobe.domain.pricing.catalogue.offer import OFFER_COLUMNS, Offer, parse_offers
 from costprobe.domain.pricing.instance import Instance
 
 HEAD = "# costprobe price catalogue, version 2026-11-23\n" + ",".join(OFFER_COLUMNS) + "\n"
@@ -53,12 +58,19 @@ def gpu(model, memory_gb=None):
     return Device("gpu0", "gpu", "u", model, None if memory_gb is None else memory_gb << 30)
 
 
+@cache
+def parsed():
+    """Return the packaged catalogue for many questions."""
+    return replace(packaged(), offers=tuple(packaged().offers))
+
+
 def rate_of(device, instance=None, sharing=1):
-    return AssumedPrices(lambda _: packaged(), 4, instance).rate(device, sharing, 0)
+    return AssumedPrices(lambda _: parsed(), 4, instance).rate(device, sharing, 0)
 
 
 def test_packaged_tables_are_sane():
     # Ranges, dates and duplicates are checked when they are parsed.
+    parse_offers(Path(files.__file__).with_name("prices.csv").read_text())
     catalogue = packaged()
     models = {gpu.model for gpu in catalogue.gpus.gpus}
     named = {offer.gpu_model for offer in catalogue.offers} | {
@@ -73,6 +85,18 @@ def test_packaged_tables_are_sane():
     assert {"aws", "azure", "gcp", "oci", "lambda", "runpod", "coreweave"} <= {
         offer.cloud for offer in catalogue.offers
     }
+
+
+def test_known_prices_keep_no_parsed_table_in_memory(tmp_path):
+    (tmp_path / "prices-5.csv").write_text(
+        Path(files.__file__).with_name("prices.csv").read_text().replace("version 20", "version 21")
+    )
+    packaged.cache_clear()
+    before = sum(type(kept) is Offer for kept in gc.get_objects())
+    assumed = AssumedPrices(CatalogueFolder(tmp_path).at, 4)
+    first = assumed.rate(gpu("NVIDIA H100 80GB HBM3"), 1, 10**10)
+    assert assumed.rate(gpu("NVIDIA H100 80GB HBM3"), 1, 10**10) is first
+    assert sum(type(kept) is Offer for kept in gc.get_objects()) == before
 
 
 def test_price_of_one_gpu_is_within_a_factor_of_three_of_its_neighbours_in_one_cloud():

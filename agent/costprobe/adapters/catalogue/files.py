@@ -14,7 +14,12 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.regular_file import read_regular
 from costprobe.domain.pricing.catalogue.catalogue import Catalogue
 from costprobe.domain.pricing.catalogue.gpu_names import GpuNames, parse_gpus
-from costprobe.domain.pricing.catalogue.offer import parse_offers, parse_purchases
+from costprobe.domain.pricing.catalogue.offer import (
+    PackedOffers,
+    parse_offers,
+    parse_purchases,
+    version_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +33,10 @@ _PATTERN: Final = "prices-*.csv"
 @cache
 def packaged() -> Catalogue:
     """Return the catalogue of this version of costprobe."""
-    version, offers = parse_offers(_read(_PACKAGED / "prices.csv"))
+    table = _read(_PACKAGED / "prices.csv")
     purchases = parse_purchases(_read(_PACKAGED / "purchases.csv"))
     gpus = GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
-    return Catalogue(version, offers, purchases, gpus)
+    return Catalogue(version_of(table), PackedOffers(table), purchases, gpus)
 
 
 def parsed(text: str) -> Catalogue:
@@ -49,7 +54,7 @@ def parsed(text: str) -> Catalogue:
     unknown = sorted({offer.gpu_model for offer in offers} - known)
     if unknown:
         raise ValueError(f"gpu_model {unknown[0]!r} is no name of a GPU that NVML reports")
-    return Catalogue(version, offers, base.purchases, base.gpus)
+    return Catalogue(version, PackedOffers(text), base.purchases, base.gpus)
 
 
 class CatalogueFolder:

@@ -48,8 +48,9 @@ class AssumedPrices:
         self._catalogue = catalogue
         self._logical_cpus = logical_cpus
         self._instance = instance
-        # A question for each reading of each device; a catalogue has some thousand offers.
-        self._known: dict[tuple[Device, int, date], Rate | None] = {}
+        # A question for each reading of each device; a catalogue has some thousand offers, which
+        # are parsed once for all devices of a kind.
+        self._known: dict[tuple[str, str, int | None, int, date], Rate | None] = {}
 
     @property
     def instance(self) -> Instance | None:
@@ -77,7 +78,7 @@ class AssumedPrices:
             The rate; None for the CPUs of an instance with accelerators, which bear its price.
         """
         catalogue = self._catalogue(time_ns)
-        key = (device, sharing, catalogue.version)
+        key = (device.kind, device.model, device.memory_bytes, sharing, catalogue.version)
         if key not in self._known:
             self._known[key] = self._new_rate(catalogue, device, sharing)
         return self._known[key]

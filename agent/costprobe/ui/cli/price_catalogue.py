@@ -128,7 +128,7 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
         raise bad_input(f"--from: {outside_text(str(error))}; nothing is installed") from error
     except OSError as error:
         raise bad_input(f"{error.filename}: cannot be written ({error.strerror})") from error
-    offers = len(catalogue.offers)
+    offers = sum(1 for _ in catalogue.offers)
     if as_json:
         version = catalogue.version.isoformat()
         echo(json.dumps({"version": version, "prices": offers, "sha256": found}))

@@ -42,13 +42,13 @@ class Catalogue:
 
     Attributes:
         version: Its date.
-        offers: Instances.
+        offers: Instances; packed, they are parsed at each pass.
         purchases: GPUs to buy.
         gpus: GPU models by the names of drivers.
     """
 
     version: date
-    offers: Sequence[Offer]
+    offers: Iterable[Offer]
     purchases: Sequence[Purchase]
     gpus: GpuNames
 

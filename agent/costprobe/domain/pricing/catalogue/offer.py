@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -127,6 +129,39 @@ class Purchase:
     source: str
 
 
+class PackedOffers:
+    """The offers of a checked table, parsed anew at each pass.
+
+    Parsed they take 2 MB, packed 0.03 MB, and a daemon reads them only for a device that it has not
+    yet seen.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._packed = zlib.compress(table.encode())
+
+    def __iter__(self) -> Iterator[Offer]:
+        table = zlib.decompress(self._packed).decode()
+        return (_offer(row) for row in rows_of(table, OFFER_COLUMNS))
+
+
+def version_of(table: str) -> date:
+    """Return the version of a table of offers.
+
+    Raises:
+        ValueError: The first line states none.
+    """
+    found = _VERSION.match(table)
+    if found is None:
+        raise ValueError('its first line is not "# costprobe price catalogue, version YYYY-MM-DD"')
+    try:
+        return date.fromisoformat(found[1])
+    except ValueError:
+        raise ValueError(f"its version {found[1]} is not a date") from None
+
+
 def parse_offers(text: str) -> tuple[date, tuple[Offer, ...]]:
     """Parse and check a table of offers.
 
@@ -137,13 +172,7 @@ def parse_offers(text: str) -> tuple[date, tuple[Offer, ...]]:
         ValueError: No version, another schema, a value out of range, or two rows of the same
             instance and region; the message states the line.
     """
-    found = _VERSION.match(text)
-    if found is None:
-        raise ValueError('its first line is not "# costprobe price catalogue, version YYYY-MM-DD"')
-    try:
-        version = date.fromisoformat(found[1])
-    except ValueError:
-        raise ValueError(f"its version {found[1]} is not a date") from None
+    version = version_of(text)
     offers: dict[tuple[str, str, str], Offer] = {}
     for row in rows_of(text, OFFER_COLUMNS):
         offer = _offer(row)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 MAX_ROWS = 20_000
 MAX_CELL_CHARS = 400
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _MONTH = re.compile(r"20\d\d(-(0[1-9]|1[0-2]))?(-(0[1-9]|[12]\d|3[01]))?")
 
 
@@ -32,8 +31,7 @@ class Row(NamedTuple):
             raise self.error(column, f"more than {MAX_CELL_CHARS} or unprintable characters")
         if required and not value:
             raise self.error(column, "is empty")
-        # Most texts of a table repeat, and the daemon keeps all of them.
-        return sys.intern(value)
+        return value
 
     def number(self, column: str, least: Decimal, largest: Decimal) -> Decimal | None:
         """Return a number; None for an empty cell.
@@ -78,9 +76,10 @@ def rows_of(text: str, columns: Sequence[str]) -> Iterator[Row]:
     Raises:
         ValueError: Another header, too many rows, or a row with too few or too many cells.
     """
-    # Comments become empty lines, which the parser skips, so that the numbers of lines stay right.
-    lines = ("" if line.startswith("#") else line for line in text.splitlines())
-    reader = csv.reader(io.StringIO("\n".join(lines)), strict=True)
+    # One line at a time: a list of all would cost the daemon memory. Comments become empty lines,
+    # which the parser skips, so that the numbers of lines stay right.
+    lines = (found[0] for found in _LINE.finditer(text))
+    reader = csv.reader(("\n" if line.startswith("#") else line for line in lines), strict=True)
     try:
         table = ((reader.line_num, cells) for cells in reader if cells)
         _, header = next(table, (0, []))
