@@ -193,6 +193,18 @@ def test_driver_that_is_loaded_later_is_found(start_child, fake_nvml):
     assert [m for m in child.messages if m["type"] == "fault"] == []
 
 
+def test_processors_are_sampled_until_a_gpu_is_found(start_child, fake_nvml):
+    fake = fake_nvml()
+    absent = fake.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+    child = start_child(fake.env(), quarantine_first_s=0.2, cpu="auto")
+    child.wait_for("reading", device="cpu")
+    absent.clear()
+    child.wait_for("reading", device="gpu0")
+    seen = len(child.messages)
+    child.wait_for("reading", device="gpu0", since=seen)
+    assert not [m for m in child.messages[seen:] if m.get("device") == "cpu"]
+
+
 def test_driver_that_denies_access_is_a_fault(start_child, fake_nvml):
     fake = fake_nvml()
     fake.fail("nvmlInitWithFlags", NO_PERMISSION)

@@ -17,6 +17,7 @@ from costprobe.core.records import Energy
 from fakes.sensing import sensor_settings
 
 S = 10**9
+DRIVER_NOT_LOADED = 9
 QUICK = {
     "every_s": 0.05,
     "aggregate_s": 0.25,
@@ -236,6 +237,29 @@ def test_killed_child_is_replaced(watch, fake_nvml):
     assert watched.wait_for_event("is running again").severity == "info"
     watched.wait_for_reading("gpu1")
     assert watched.supervisor.restarts == 1
+
+
+def test_processors_are_no_device_any_more_once_a_gpu_is_found(watch, fake_nvml):
+    for ends_child in (False, True):
+        fake = fake_nvml(gpus=1)
+        absent = fake.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+        # The child that found none searches again, or is replaced by one that finds the GPU.
+        settings = {"cpu": "auto", "quarantine_first_s": 60.0 if ends_child else 0.2}
+        watched = watch(fake, **settings)
+        assert [device.name for device in watched.supervisor.wait_for_devices(10)] == ["cpu"]
+        watched.wait_for_reading("cpu")
+        absent.clear()
+        if ends_child:
+            os.kill(watched.status["pid"], signal.SIGKILL)
+        event = watched.wait_for_event("the CPUs are not measured any more")
+        assert (event.severity, event.device, event.cause) == ("info", "cpu", "removed")
+        assert [device.name for device in watched.supervisor.devices()] == ["gpu0"]
+        watched.wait_for_reading("gpu0")
+        assert set(watched.status["devices"]) == {"gpu0"}
+        # Its row may be on its way when the GPU is found, but no other follows.
+        seen = len(watched.readings)
+        watched.wait_for_reading("gpu0")
+        assert {reading.device for reading in watched.readings[seen:]} == {"gpu0"}
 
 
 def test_lost_gpu_and_its_recovery_are_reported(watch, fake_nvml):

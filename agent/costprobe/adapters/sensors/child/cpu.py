@@ -153,14 +153,16 @@ def _read(path: Path) -> str:
 
 
 def cpu_sensors(context: SensorContext) -> list[Sensor]:
-    """The sensor of the host's processors; with `cpu = "auto"` only where no other was found."""
+    """The sensor of the host's processors; with `cpu = "auto"` only until another is found."""
     settings = context.settings
     is_alone = context.is_complete and not context.found
     if not (is_alone if settings.cpu == "auto" else settings.cpu):
         return []
     root = Path(settings.sysfs_root)
     idle_w, max_w = settings.cpu_idle_w, settings.cpu_max_w
-    return [CpuSensor(root, context.clock, context.report, idle_w, max_w)]
+    sensor = CpuSensor(root, context.clock, context.report, idle_w, max_w)
+    sensor.is_fallback = settings.cpu == "auto"
+    return [sensor]
 
 
 class CpuSensor(Sensor):

@@ -32,6 +32,7 @@ class Sensor(ABC):
         call: The driver's function or the file that was accessed last, for the report of a hang.
         parent: Name of the board that a slice is a part of; empty for any other device.
         energy_scope: What its power and energy cover, both the same.
+        is_fallback: The device is sampled only until another is found.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,6 +40,7 @@ class Sensor(ABC):
         self.call = ""
         self.parent = ""
         self.energy_scope: EnergyScope = "device"
+        self.is_fallback = False
 
     @abstractmethod
     def discover(self) -> Device:

@@ -45,7 +45,12 @@ class WorkerPool:
         self._slices: dict[str, set[str]] = {}
 
     def start(self, sensors: Sequence[Sensor]) -> None:
-        """Start a worker for each device that has none."""
+        """Start a worker for each device that has none, and end those that these replace."""
+        if not all(sensor.is_fallback for sensor in sensors):
+            for name, worker in [*self._workers.items()]:
+                if worker.sensor.is_fallback:
+                    del self._workers[name]
+                    worker.offer({"cmd": "end"})
         for sensor in sensors:
             if sensor.name not in self._workers:
                 worker = DeviceWorker(

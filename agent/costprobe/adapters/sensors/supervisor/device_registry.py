@@ -71,17 +71,29 @@ class DeviceRegistry:
             previous = {name for name, device in self._devices.items() if device.parent == board}
             removed = sorted((previous | self._slices.get(board, set())) - set(names))
             self._slices[board] = set(names)
-            states: tuple[dict[str, Any], ...] = (
-                self._devices,
-                self._retry_ns,
-                self._hangs,
-                self._ages_s,
-                self._ratios,
-            )
-            for name in removed:
-                for state in states:
-                    state.pop(name, None)
+            self._forget(removed)
             return removed
+
+    def drop_fallback(self) -> list[str]:
+        """Forget the CPUs where they are a device only without a GPU; return those that are gone."""
+        if self._settings.cpu != "auto":
+            return []
+        with self._lock:
+            removed = [name for name, device in self._devices.items() if device.is_host]
+            self._forget(removed)
+            return removed
+
+    def _forget(self, names: Collection[str]) -> None:
+        states: tuple[dict[str, Any], ...] = (
+            self._devices,
+            self._retry_ns,
+            self._hangs,
+            self._ages_s,
+            self._ratios,
+        )
+        for name in names:
+            for state in states:
+                state.pop(name, None)
 
     def set_ages(self, ages_s: Message) -> None:
         """Set the age of each device's last sample in s."""

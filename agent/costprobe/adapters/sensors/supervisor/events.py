@@ -112,6 +112,13 @@ def of_removal(device: str, time_ns: int) -> Event:
     return Event("fault", "info", title, time_ns, device=device, cause=REMOVED)
 
 
+def of_replacement(device: str, time_ns: int) -> Event:
+    """The event for the CPUs, which are a device only until a GPU is found."""
+    title = f"{device}: a GPU was found, and the CPUs are not measured any more"
+    detail = "cpu = true in [telemetry] measures both"
+    return Event("fault", "info", title, time_ns, device=device, detail=detail, cause=REMOVED)
+
+
 class FaultLog:
     """Suppresses repetitions of a fault that persists, or recurs at every start of the child.
 

@@ -135,10 +135,15 @@ class MessageHandler:
             self.report(events.of_selftest(device, ratio, now_ns, suspect=suspect))
 
     def _add_device(self, message: Message) -> None:
-        if self.registry.add(message):
-            name = str(message["name"])
+        is_back = self.registry.add(message)
+        name = str(message["name"])
+        if is_back:
             title = f"{name}: {message['model']} responds again"
             self.report(events.of_recovery(title, name, self._clock.time_ns()))
+        device = self.registry.get(name)
+        if device is not None and not device.is_host:
+            for cpu in self.registry.drop_fallback():
+                self.report(events.of_replacement(cpu, self._clock.time_ns()))
 
     def _keep_slices(self, board: str, names: Sequence[str]) -> None:
         for name in self.registry.keep_slices(board, names):
