@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.ui.cli.main import COMMANDS, main
 from costprobe.ui.cli.support.examples import examples_of
 from fakes.command import called, leaves
@@ -242,6 +243,15 @@ def test_stored_documents_of_another_shape_end_commands_with_one_line(host, tmp_
             check(name, config, shape)
     assert not problems, "\n".join(problems)
     assert refused >= {"status", "top", "alerts", "sink status", "trend", "export", "report"}
+
+
+def test_a_bug_is_not_taken_for_a_damaged_store(host, monkeypatch):
+    def bug(*_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(StoreReader, "rejected", bug)
+    with pytest.raises(KeyError, match="a bug"):
+        called(host.config, "sink", "rejected", "influxdb")
 
 
 def test_every_help_text_ends_with_its_examples():

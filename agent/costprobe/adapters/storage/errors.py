@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from costprobe.core.bounded import UnusableInputError
+from costprobe.core.bounded import SHAPE_ERRORS, UnusableInputError
 from costprobe.core.outside_error import OutsideError
 
 Fault = Literal[
@@ -106,17 +106,25 @@ def translated(operation: str, path: Path) -> Iterator[None]:
         raise StoreError(operation, path, "corrupt", f"a document in it: {error}") from error
 
 
-def shape_error(path: Path, error: Exception) -> StoreError:
-    """Return the error for a stored document of another shape than its reader expects.
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Translate what the use of a document raises if it has another shape than expected.
+
+    Only the use of documents belongs in it: the errors are those of a bug, too.
 
     Args:
         path: The store's file.
-        error: One of SHAPE_ERRORS, raised where the document was used.
+
+    Raises:
+        StoreError: Of the kind `shape`.
     """
-    *_, place = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(place.filename).name}:{place.lineno}"
-    reason = f"a document in it has an unexpected shape: {type(error).__name__}: {error}, {where}"
-    return StoreError("read", path, "shape", reason)
+    try:
+        yield
+    except SHAPE_ERRORS as error:
+        *_, place = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        wrong = f"a document in it has an unexpected shape: {type(error).__name__}: {error}"
+        raise StoreError("read", path, "shape", f"{wrong}, {where}") from error
 
 
 def _fault_of(error: sqlite3.Error, path: Path) -> Fault:

@@ -327,7 +327,10 @@ class StoreReader:
         """Return the field names of a layout, which never change."""
         if layout_id not in self._layouts:
             ((text,),) = self._fetch("SELECT names FROM layouts WHERE id = ?", layout_id)
-            self._layouts[layout_id] = self._parsed(text)
+            names = self._parsed(text)
+            if not isinstance(names, list):
+                raise StoreError("read", self.path, "shape", "the names of fields are no list")
+            self._layouts[layout_id] = names
         return self._layouts[layout_id]
 
     def _merged(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.storage.errors import decoding
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.silence import silence_line
@@ -50,13 +51,16 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     """List the incidents that are pending or firing now, from the daemon or else the store."""
     if ctx.invoked_subcommand is not None:
         return
-    document = _current(LoadedConfig(ctx.obj))
+    settings = LoadedConfig(ctx.obj)
+    with decoding(settings.store_path):
+        document = _current(settings)
+        lines, status = _lines(document), _exit_code(document)
     if as_json:
         echo(json.dumps(document))
     else:
-        echo_coloured(_lines(document))
+        echo_coloured(lines)
     if exit_code:
-        sys.exit(_exit_code(document))
+        sys.exit(status)
 
 
 def _current(settings: LoadedConfig) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from click.shell_completion import CompletionItem
 
 from costprobe import __version__
 from costprobe.adapters.system.core_dumps import forbid_core_dumps
-from costprobe.core.bounded import SHAPE_ERRORS
+from costprobe.core.outside_error import OutsideError
 from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.colour import colour_of
 from costprobe.ui.cli.support.examples import ExampleGroup
-from costprobe.ui.cli.support.place import READ_STORE, bad_input
+from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 
 # Key of the context: the user whose rights the command has instead of root's.
@@ -165,12 +165,8 @@ class LazyGroup(ExampleGroup):
             explain(str(error), ctx.meta.get(STORE_USER))
             prefix = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{prefix}{error.strerror or error}") from error
-        except SHAPE_ERRORS as error:
-            if READ_STORE not in ctx.meta:
-                raise
-            from costprobe.adapters.storage.errors import shape_error  # noqa: PLC0415 - see above
-
-            raise bad_input(one_line(str(shape_error(ctx.meta[READ_STORE], error)))) from error
+        except OutsideError as error:
+            raise bad_input(one_line(str(error))) from error
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

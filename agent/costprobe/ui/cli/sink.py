@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.outbox.outbox import SinkStatus
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.system.safe_write import write_new
@@ -36,10 +37,11 @@ def status(config: str | None, *, as_json: bool) -> None:
     """Show backlog, progress and last error of each sink."""
     settings = LoadedConfig(config)
     with reader_of(settings) as reader:
-        states = present_states(settings, reader.states(), time.time_ns())
-        status, _ = states.get("status", ({}, 0))
-        now = status.get("sinks", {})
-        entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in reader.sinks()]
+        states, sinks = reader.states(), reader.sinks()
+        with decoding(reader.path):
+            status, _ = present_states(settings, states, time.time_ns()).get("status", ({}, 0))
+            now = status.get("sinks", {})
+            entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in sinks]
     if as_json:
         echo(json.dumps(entries))
     elif not entries:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.storage.errors import decoding
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -44,15 +45,17 @@ _PAINTED: tuple[tuple[str, Role], ...] = (
 def command(config: str | None, *, as_json: bool) -> None:
     """Show the daemon's status, or its last one; exit code 3 if it is not running."""
     place = Place(config)
-    stored, current = _stored(place), current_status(place)
-    # If the store cannot be written, the stored status is old; the daemon returns the current one.
-    status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
-    if status is None:
-        raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
+    with decoding(place.store_path):
+        stored, current = _stored(place), current_status(place)
+        # If the store cannot be written, the stored status is old; the daemon returns the current one.
+        status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
+        if status is None:
+            raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
+        lines = [] if as_json else lines_of(status)
     if as_json:
         echo(json.dumps(status))
     else:
-        echo_lines(lines_of(status), _PAINTED)
+        echo_lines(lines, _PAINTED)
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 

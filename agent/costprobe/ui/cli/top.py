@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.ui.cli.support.colour import is_coloured
 from costprobe.ui.cli.support.control_client import present_states
@@ -82,7 +83,8 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
 
 def _snapshot(settings: LoadedConfig, reader: StoreReader) -> dict[str, Any]:
     now_ns = time.time_ns()
-    return snapshot(reader, present_states(settings, reader.states(), now_ns), now_ns)
+    with decoding(reader.path):
+        return snapshot(reader, present_states(settings, reader.states(), now_ns), now_ns)
 
 
 def _quits(wait_s: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any, NamedTuple
@@ -15,9 +15,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from costprobe.adapters.storage.errors import StoreError, shape_error
+from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.core.bounded import SHAPE_ERRORS
 from costprobe.core.clock import Clock
 from costprobe.ui.dashboard.budgets import DashboardBudgets
 from costprobe.ui.dashboard.guard import Guard
@@ -76,13 +75,13 @@ def dashboard(
         return planned.document(reader)
 
     def document() -> dict[str, Any]:
-        with _reader(store) as reader:
+        with closing(StoreReader.open(store)) as reader:
             return now_document(reader, clock.time_ns())
 
     def route(path: str, answer: Answer) -> Route:
         def endpoint(request: Request) -> Response:
             pairs = request.query_params.multi_items()
-            with _read_slot(reads), _reader(store) as reader:
+            with _read_slot(reads), closing(StoreReader.open(store)) as reader:
                 answered = answer(reader, pairs, clock.time_ns())
             return JSONResponse(answered, headers={"cache-control": "no-store"})
 
@@ -159,24 +158,6 @@ class _Static(StaticFiles):
 
 async def _page(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
     return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
-
-
-@contextmanager
-def _reader(store: Path) -> Iterator[StoreReader]:
-    """Open the store for one response, so that a replaced file is used by the next.
-
-    Raises:
-        StoreError: It cannot be read, or a document in it cannot be used.
-    """
-    reader = StoreReader.open(store)
-    try:
-        yield reader
-    except ParameterError:
-        raise
-    except SHAPE_ERRORS as error:
-        raise shape_error(store, error) from error
-    finally:
-        reader.close()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.watching.faults import disk_of, present_faults
 from costprobe.core.host import OWN_TAGS
@@ -35,21 +36,25 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
     states = reader.states()
     status, status_ns = states.get("status", (None, 0))
     alerts, alerts_ns = states.get("alerts", ({}, 0))
+    with decoding(reader.path):
+        of_documents = {
+            "daemon": _daemon(status, status_ns, now_ns),
+            "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
+            "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
+            "faults": _faults(status, status_ns, now_ns, reader),
+        }
     probes = _newest(reader.last("probe", now_ns), _OF_PROBE, now_ns)
     costs = _newest(reader.last("cost", now_ns), _OF_COST, now_ns)
     devices = _newest(reader.last("device", now_ns), _OF_DEVICE, now_ns)
     left_out = sum(max(0, len(rows) - ENTRIES_MAX) for rows in (probes, costs, devices))
     return {
         "time_ms": now_ns // NS_PER_MS,
-        "daemon": _daemon(status, status_ns, now_ns),
         "costs": [_row(row, now_ns) for row in costs[:ENTRIES_MAX]],
         "probes": [_row(row, now_ns) for row in probes[:ENTRIES_MAX]],
         "devices": [_row(row, now_ns) for row in devices[:ENTRIES_MAX]],
         "left_out": left_out,
         "labels": _labels([*costs, *probes]),
-        "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
-        "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
-        "faults": _faults(status, status_ns, now_ns, reader),
+        **of_documents,
     }
 
 

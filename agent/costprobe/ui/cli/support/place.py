@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # the import takes longer than the commands that need no stor
     from costprobe.adapters.storage.reader import StoreReader
 
 BAD_INPUT = 2
-# Key of click's context: the path of the store that the command has read.
-READ_STORE = "costprobe.read_store"
 
 
 class HasStore(Protocol):
@@ -134,9 +132,6 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
         if error.fault == "denied" and place.path == SYSTEM_PATH:
             raise access_denied(place.store_path) from error
         raise click.ClickException(str(error)) from error
-    context = click.get_current_context(silent=True)
-    if context is not None:
-        context.meta[READ_STORE] = place.store_path
     try:
         yield reader
     except StoreError as error:
