@@ -17,6 +17,12 @@ BASE_TIME_S = 0.0012
 BASE_BATCH = 16
 BASE_TOKENS = (512.0, 128.0)
 BASE_TEMP_C = 64.0
+# The usual power limit over the power under load, and the share of the time counted as throttled where a
+# limit holds the clock.
+LIMIT_ABOVE = 1.1
+LIMITED_SHARE = 0.6
+# Part of the dynamic power that the lowest clock needs.
+LEAST_DYNAMIC = 0.2
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ class ScriptedHost:
         cap: Limit of the SM clock as a share of the base clock.
         memory_cap: The same of the memory's clock.
         throttled_thermal: Share of the time throttled by temperature.
-        throttled_power: Share of the time throttled by the power limit.
+        throttled_power: Share of the time throttled by power for another reason than a lower limit.
+        power_limit: Power limit as a share of the usual one, which is above the power.
         slowdown: Further factor on the time per inference.
         power_factor: Further factor on the power.
         temp_c: Temperature under load.
@@ -98,6 +105,7 @@ class ScriptedHost:
     memory_cap: float = 1.0
     throttled_thermal: float = 0.0
     throttled_power: float = 0.0
+    power_limit: float = 1.0
     slowdown: float = 1.0
     power_factor: float = 1.0
     temp_c: float = BASE_TEMP_C
@@ -117,7 +125,22 @@ class ScriptedHost:
     def clock_mhz(self, device: Physics) -> float:
         """Return the mean SM clock."""
         throttled = min(1.0, self.throttled_thermal + self.throttled_power)
-        return BASE_CLOCK_MHZ * self.cap * (1 - throttled * device.throttle_depth)
+        clock = self.cap * (1 - throttled * device.throttle_depth)
+        return BASE_CLOCK_MHZ * min(clock, self._limited(device))
+
+    def power_limit_w(self, device: Physics) -> int:
+        """Return the power limit in force."""
+        return round(LIMIT_ABOVE * (device.idle_w + device.dynamic_w) * self.power_limit)
+
+    def power_throttled(self, device: Physics) -> float:
+        """Return the share of the time that the driver counts as throttled by power."""
+        is_limited = BASE_CLOCK_MHZ * self._limited(device) <= self.clock_mhz(device)
+        return LIMITED_SHARE if is_limited else self.throttled_power
+
+    def _limited(self, device: Physics) -> float:
+        """Return the clock at which the power is the limit, as a share of the base clock."""
+        dynamic = self.power_limit_w(device) / self.power_factor - device.idle_w
+        return math.pow(max(LEAST_DYNAMIC, dynamic / device.dynamic_w), 1 / device.voltage)
 
     def memory_mhz(self) -> int:
         """Return the clock of the memory."""
@@ -170,6 +193,11 @@ def _thermal(host: ScriptedHost, size: float) -> None:
 
 def _power(host: ScriptedHost, size: float) -> None:
     host.throttled_power += 0.5 * size
+
+
+def _limit(host: ScriptedHost, size: float) -> None:
+    host.power_limit *= 1 - (0.12 + 0.33 * size) * (size > 0)
+    host.temp_c -= 6 * size
 
 
 def _clock(host: ScriptedHost, size: float) -> None:
@@ -252,6 +280,7 @@ SCRIPTS: Mapping[str, Script] = {
     "cooling": _cooling,
     "thermal throttling": _thermal,
     "power limit": _power,
+    "lower power limit": _limit,
     "clock": _clock,
     "neighbour": _neighbour,
     "software: driver": _software("driver", slower=0.15),

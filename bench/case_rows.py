@@ -45,7 +45,7 @@ def _rows_of_run(
     thermal_pct, power_pct = (
         min(100.0, 100 * scripted + abs(rng.gauss(0, sigma)))
         for scripted, sigma in zip(
-            (host.throttled_thermal, host.throttled_power), noise, strict=False
+            (host.throttled_thermal, host.power_throttled(device)), noise, strict=False
         )
     )
     is_slowed = rng.random() < host.neighbour
@@ -63,6 +63,7 @@ def _rows_of_run(
         "throttled_power_pct": power_pct,
         "sm_clock_mhz": host.clock_mhz(device) * (1 + rng.gauss(0, device.clock_noise)),
         "mem_clock_mhz": float(host.memory_mhz()),
+        "power_limit_w": float(host.power_limit_w(device)),
         "temp_max_c": round(temp_c),
         "mem_used_pct": host.mem_used_pct,
         "contended": is_contended,

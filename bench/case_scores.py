@@ -16,8 +16,8 @@ EARLY_H = 1.0
 MAX_INTERMITTENT = 4
 # Families with a goal of their own.
 QUIET, NO_SIGNAL, INTERMITTENT = "quiet", "no signal", "intermittent"
-# The same heat, with and without a temperature that has risen already.
-SAME = {"thermal throttling": "cooling"}
+# The same heat, with and without a temperature that has risen already; the same limit, lowered or reached.
+SAME = {"thermal throttling": "cooling", "lower power limit": "power limit"}
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,16 @@ from scripted_case import RUNS_PER_H, ScriptedCase, ScriptedChange
 
 SUDDEN = tuple(name for name in SCRIPTS if name not in (*HARMLESS, "prompt lengths"))
 GRADUAL = ("cooling", "thermal throttling", "power limit", "clock", "unknown")
-PHYSICAL = ("cooling", "thermal throttling", "power limit", "clock", "neighbour")
+PHYSICAL = ("cooling", "thermal throttling", "lower power limit", "clock", "neighbour")
 DEPLOYED = ("software: driver", "software: model", "batch", "annotation", "unknown")
 # What a cause is called if fields are missing.
 MISSING = (
     ("cooling", {"throttled_thermal_pct", "throttled_power_pct"}, "cooling"),
     ("cooling", {"temp_max_c"}, "thermal throttling"),
     ("power limit", {"throttled_power_pct", "throttled_thermal_pct"}, "clock"),
+    ("lower power limit", {"throttled_power_pct", "throttled_thermal_pct"}, "power limit"),
+    ("lower power limit", {"sm_clock_mhz", "throttled_power_pct"}, "power limit"),
+    ("lower power limit", {"power_limit_w"}, "power limit"),
     ("clock", {"sm_clock_mhz", "throttled_power_pct"}, "unknown"),
     ("neighbour", {"contended"}, "unknown"),
     ("cooling", {"sm_clock_mhz"}, "cooling"),

@@ -85,6 +85,7 @@ def device_row(rng: random.Random, name: str, every_s: int, time_ns: int) -> Poi
             "temp_c": float(rng.randrange(40, 80)),
             "sm_clock_mhz": rng.uniform(1200, 1980),
             "mem_clock_mhz": 2619.0,
+            "power_limit_w": 700.0,
             "throttle_power_s": throttled_s,
             "throttle_thermal_s": 0.0,
             "ecc_uncorrected": 0,

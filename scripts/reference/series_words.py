@@ -94,6 +94,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "temp_c": "Highest temperature; for a GPU read at the end, and at every sample during a probe.",
             "sm_clock_mhz": "Mean SM clock.",
             "mem_clock_mhz": "Mean memory clock; read like `temp_c`.",
+            "power_limit_w": "Power limit in force, the lowest of all (`nvidia-smi -q -d POWER`), at the end of the"
+            " interval.",
             "throttle_power_s": "Time throttled by a power limit.",
             "throttle_thermal_s": "Time throttled by temperature.",
             "processes": "Number of processes on the device at the end of the interval.",
@@ -125,6 +127,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "throttled_thermal_pct": "Part of it caused by temperature.",
             "sm_clock_mhz": "Mean SM clock in the window.",
             "mem_clock_mhz": "Mean memory clock in the window.",
+            "power_limit_w": "Power limit in force in the window, the lowest of all.",
             "temp_max_c": "Highest temperature in the window.",
             "mem_used_pct": "Mean used share of the device's memory, in percent.",
             "threads": "Intra-op threads, on a CPU.",

@@ -178,6 +178,29 @@ def test_throttling_that_the_readings_of_the_clock_missed_has_its_effect():
     assert shares(found) == {"power limit": pytest.approx(1, abs=0.1)}
 
 
+def test_lowered_power_limit_has_the_change_only_where_it_throttles():
+    before = {"power_limit_w": 700.0, "throttled_thermal_pct": None}
+    lower = {**before, "power_limit_w": 450.0}
+    slower = {"sm_clock_mhz": 1440.0}
+    unknown_clock = {"sm_clock_mhz": None, "throttled_power_pct": None}
+    wrong = {}
+    for name, was, now, expected in (
+        ("throttles", before, {**lower, **slower, "throttled_power_pct": 5.0}, "power limit"),
+        ("above the power", before, {**lower, **slower}, "clock"),
+        (
+            "no counter",
+            {**before, "throttled_power_pct": None},
+            {**lower, **slower, "throttled_power_pct": None},
+            "power limit",
+        ),
+        ("no clock", {**before, **unknown_clock}, {**lower, **unknown_clock}, "power limit"),
+    ):
+        found = explained(runs(60, **was), runs(12, 60, 1.3, **now))
+        if found.name != expected or shares(found)[expected] < 0.9:
+            wrong[name] = found
+    assert wrong == {}
+
+
 def test_neighbour_without_effect_leaves_the_change_to_the_update():
     """The run without a neighbour is as slow as those with one."""
     before = runs(60, contended=lambda index: index % 9 == 0)

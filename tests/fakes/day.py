@@ -73,6 +73,7 @@ def _devices(rng, tags, time_ns):
             "temp_c": rng.uniform(40, 87),
             "sm_clock_mhz": rng.uniform(1200, 1980),
             "mem_clock_mhz": 2619.0,
+            "power_limit_w": 700.0,
             "throttle_power_s": rng.uniform(0, 3),
             "throttle_thermal_s": rng.uniform(0, 1),
             "ecc_uncorrected": 0,

@@ -285,6 +285,7 @@ class FakeNvml:
                 temp_c=35,
                 sm_clock_mhz=1980,
                 mem_clock_mhz=2619,
+                power_limit_mw=700_000,
                 persistence_mode=1,
             )
             gpu.set_power(60.0, at_ns=now_ns - 3600 * 10**9)

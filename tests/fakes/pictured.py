@@ -155,6 +155,7 @@ def _devices(rng):
                     "temp_c": 38 + 26 * demand + 22 * hot + rng.gauss(0, 0.3),
                     "sm_clock_mhz": 1980.0 - 161 * hot,
                     "mem_clock_mhz": 2619.0,
+                    "power_limit_w": 700.0,
                     "throttle_thermal_s": 0.11 * length_s * hot,
                     "throttle_power_s": 0.0,
                     "mem_used_bytes": (52 if device == "gpu0" else 71) << 30,

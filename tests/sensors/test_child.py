@@ -43,7 +43,7 @@ def test_reading_has_every_metric(start_child, fake_nvml):
     fake = fake_nvml()
     gpu = fake.gpus[0]
     gpu.set(util_pct=87, mem_util_pct=41, mem_used_bytes=7 << 30, temp_c=71, ecc_uncorrected=3)
-    gpu.set(sm_clock_mhz=1755, mem_clock_mhz=2500)
+    gpu.set(sm_clock_mhz=1755, mem_clock_mhz=2500, power_limit_mw=500_000)
     gpu.set_power(300.0, at_ns=time.monotonic_ns() - 2 * 10**9)
     gpu.set_processes([1234, 99], mps_pids=[99, 5])
     gpu.throttle(power_share=0.5, thermal_share=0.25)
@@ -63,6 +63,7 @@ def test_reading_has_every_metric(start_child, fake_nvml):
         "temp_c": 71.0,
         "sm_clock_mhz": 1755.0,
         "mem_clock_mhz": 2500.0,
+        "power_limit_w": 500.0,
         "ecc_uncorrected": 3,
         "processes": 3,
     }

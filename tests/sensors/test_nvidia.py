@@ -189,6 +189,7 @@ def test_one_failing_call_leaves_the_other_metrics_and_recovers(simulated):
 SLOW_FUNCTIONS = {
     "nvmlDeviceGetMemoryInfo_v2": {"mem_used_bytes": None, "mem_total_bytes": None},
     "nvmlDeviceGetTemperatureV": {"temp_c": None},
+    "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_w": None},
     "nvmlDeviceGetViolationStatus": {"throttle_power_s": None, "throttle_thermal_s": None},
     "nvmlDeviceGetTotalEccErrors": {"ecc_uncorrected": None},
     "nvmlDeviceGetComputeRunningProcesses_v3": {"pids": (12,)},

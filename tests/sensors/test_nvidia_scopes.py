@@ -104,11 +104,12 @@ def test_missing_values_of_the_driver_are_no_measurements(tmp_path):
     fake = FakeNvml(tmp_path, simulated_utc_ns=NOON_NS)
     missing = {"util_pct": 2**32 - 1, "mem_util_pct": 101, "temp_c": -1, "sm_clock_mhz": 2**32 - 1}
     fake.gpus[0].set(**missing, mem_clock_mhz=2**32 - 1, ecc_uncorrected=2**64 - 1)
+    fake.gpus[0].set(power_limit_mw=2**32 - 1)
     fake.gpus[0].set(mem_used_bytes=2**64 - 1)
     with fake.in_this_process():
         (sensor,) = nvidia_sensors(context_of(fake))
         sensor.discover()
         sample = sensor.sample()
-    names = (*missing, "mem_clock_mhz", "ecc_uncorrected", "mem_used_bytes")
+    names = (*missing, "mem_clock_mhz", "power_limit_w", "ecc_uncorrected", "mem_used_bytes")
     assert {name: getattr(sample, name) for name in names} == dict.fromkeys(names)
     assert sample.power_w == 60.0

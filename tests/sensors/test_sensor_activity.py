@@ -177,7 +177,7 @@ def test_mean_clock_is_within_the_range_of_the_samples(points, start_s, length_s
 
 
 def test_conditions_are_fields_of_the_probe_series():
-    fields = Activity(False, 1.0, 1.0, 0.0, 1980.0, 2619.0, 55.0, 12.5, 0).fields()
+    fields = Activity(False, 1.0, 1.0, 0.0, 1980.0, 2619.0, 700.0, 55.0, 12.5, 0).fields()
     assert fields.keys() <= SCHEMA["probe"].fields.keys()
     point = make_point("probe", {"device": "gpu0"}, fields, 1)
     assert point.fields == fields

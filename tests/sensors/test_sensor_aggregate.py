@@ -54,6 +54,7 @@ def test_fields_are_aggregated_as_the_series_defines_them():
             throttle_thermal_s=1.0,
             ecc_uncorrected=0,
             pids=(),
+            power_limit_w=700.0,
             **common,
         )
     )
@@ -70,6 +71,7 @@ def test_fields_are_aggregated_as_the_series_defines_them():
             throttle_thermal_s=1.0,
             ecc_uncorrected=2,
             pids=(4, 5),
+            power_limit_w=500.0,
             **common,
         )
     )
@@ -87,6 +89,7 @@ def test_fields_are_aggregated_as_the_series_defines_them():
         "temp_c": 60.0,
         "sm_clock_mhz": 1500.0,
         "mem_clock_mhz": 2600.0,
+        "power_limit_w": 500.0,
         "throttle_power_s": 0.25,
         "throttle_thermal_s": 0.0,
         "ecc_uncorrected": 2,

@@ -46,7 +46,7 @@ def test_devices_round_trip(device):
 
 
 @pytest.mark.parametrize(
-    "activity", [UNKNOWN, Activity(True, 13.0, 2.0, 11.0, 1815.0, 2619.0, 87.0, 62.5, 3)]
+    "activity", [UNKNOWN, Activity(True, 13.0, 2.0, 11.0, 1815.0, 2619.0, 500.0, 87.0, 62.5, 3)]
 )
 def test_activity_round_trips(activity):
     assert parse_activity(decode(encode(activity_message(4, activity)))) == activity

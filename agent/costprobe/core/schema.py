@@ -30,7 +30,7 @@ SCHEMA: dict[str, Measurement] = {
         tags=("device", "kind", "uuid", "model", "currency"),
         fields=_typed(
             floats="power_w power_max_w energy_j util_pct mem_util_pct temp_c sm_clock_mhz"
-            " mem_clock_mhz throttle_power_s throttle_thermal_s price_rate_per_h cost"
+            " mem_clock_mhz power_limit_w throttle_power_s throttle_thermal_s price_rate_per_h cost"
             " dram_energy_j carbon_g carbon_energy_j",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
             strings="energy_method energy_scope carbon_method",
@@ -52,7 +52,7 @@ SCHEMA: dict[str, Measurement] = {
             floats="latency_p50_ms latency_p90_ms latency_p99_ms latency_mean_ms latency_cv"
             " throughput_per_s h2d_ms energy_per_inference_j"
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
-            " throttled_thermal_pct sm_clock_mhz mem_clock_mhz temp_max_c mem_used_pct"
+            " throttled_thermal_pct sm_clock_mhz mem_clock_mhz power_limit_w temp_max_c mem_used_pct"
             " latency_rel_err cpu_others_pct cpu_steal_pct cpu_wait_pct"
             " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
             " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out cached_tokens",

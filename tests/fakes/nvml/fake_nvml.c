@@ -58,6 +58,7 @@ struct gpu {
     int64_t temp_c;
     uint64_t sm_clock_mhz;
     uint64_t mem_clock_mhz;
+    uint64_t power_limit_mw;
     uint64_t event_reasons;
     int64_t throttle_since_ns;
     uint64_t throttle_base_ns[2];
@@ -421,6 +422,12 @@ int nvmlDeviceGetClockInfo(void *handle, unsigned int type, unsigned int *clock_
     ENTER_BOARD("nvmlDeviceGetClockInfo", handle)
     if (type != 1 && type != 2) return NOT_SUPPORTED;
     *clock_mhz = (unsigned int)(type == 1 ? gpu->sm_clock_mhz : gpu->mem_clock_mhz);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned int *limit_mw) {
+    ENTER_BOARD("nvmlDeviceGetEnforcedPowerLimit", handle)
+    *limit_mw = (unsigned int)gpu->power_limit_mw;
     return SUCCESS;
 }
 

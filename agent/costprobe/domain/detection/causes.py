@@ -21,6 +21,7 @@ THROTTLED_PCT = 1.0
 TEMPERATURE_C = 3.0
 HOTTER_C = 8.0
 CLOCK_SHARE = 0.01
+LIMIT_SHARE = 0.01
 CONTENDED_SHARE = 0.2
 MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
@@ -167,10 +168,17 @@ def _heat(compared: Comparison) -> Cause | None:
 
 
 def _power_limit(compared: Comparison) -> Cause | None:
-    moved = compared.move("throttled_power_pct", THROTTLED_PCT)
-    if moved is None:
-        return None
-    return Cause("power limit", _share_text("power throttling", moved), ("throttled_power_pct",))
+    texts, signals = [], []
+    before = compared.before.power_limit_w
+    limit_w = compared.move("power_limit_w", LIMIT_SHARE * before.mean if before else 0.0, -1)
+    if limit_w is not None:
+        texts.append(f"power limit {limit_w[0]:.0f} → {limit_w[1]:.0f} W")
+        signals.append("power_limit_w")
+    throttled = compared.move("throttled_power_pct", THROTTLED_PCT)
+    if throttled is not None:
+        texts.append(_share_text("power throttling", throttled))
+        signals.append("throttled_power_pct")
+    return Cause("power limit", ", ".join(texts), tuple(signals)) if texts else None
 
 
 def _clock(compared: Comparison) -> Cause | None:
@@ -246,7 +254,8 @@ _ACTIONS: Mapping[str, str] = {
     "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",
     "cooling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
     "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
-    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`)",
+    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`); restore the limit"
+    " with `nvidia-smi -pl WATTS`",
     "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
     "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
     "prompt lengths": "compare the probe's prompts with those before",

@@ -44,6 +44,7 @@ class Conditions:
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         mem_used_share: Share of the device's memory in use.
         mem_clock_mhz: Clock of the memory.
+        power_limit_w: Power limit in force.
         tokens_in: Input tokens of a request.
         tokens_out: Output tokens of a request.
     """
@@ -58,6 +59,7 @@ class Conditions:
     ecc_uncorrected: int | None = None
     mem_used_share: SignalSample | None = None
     mem_clock_mhz: SignalSample | None = None
+    power_limit_w: SignalSample | None = None
     tokens_in: SignalSample | None = None
     tokens_out: SignalSample | None = None
 

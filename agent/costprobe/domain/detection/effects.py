@@ -56,6 +56,9 @@ POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
 # Time over throttled share of the time, where the clock is unknown or hardly fell.
 LEAST_CLOCK_OF_THROTTLING = 0.1
 TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
+# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
+# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
+TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
 # Time per inference over 1/batch: the fixed part of a pass.
 TIME_OF_BATCH: Effect = (
     Component(0.2, 0.1, 0.08),
@@ -147,8 +150,16 @@ def _of_clock(levels: Levels) -> ExpectedEffect | None:
     throttled = sum(levels.rise(counter) or 0.0 for counter in counters) / 100
     if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
         # A few readings of the clock may miss what the counters of the driver do not.
-        time = scaled(TIME_OF_THROTTLING, throttled)
-        return ExpectedEffect(time, UNMEASURED_POWER, "physics") if throttled else None
+        if throttled:
+            return ExpectedEffect(
+                scaled(TIME_OF_THROTTLING, throttled), UNMEASURED_POWER, "physics"
+            )
+        lower = levels.log_fall("power_limit_w")
+        return (
+            ExpectedEffect(scaled(TIME_OF_LIMIT, lower), UNMEASURED_POWER, "physics")
+            if lower
+            else None
+        )
     # Power that follows the clock shows that its variation is real, also where time hardly does.
     is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
     slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)

@@ -137,6 +137,7 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         contended_share=_sample(_values(runs, "contended")),
         ecc_uncorrected=int(max(ecc)) if ecc else None,
         mem_clock_mhz=_sample(_values(runs, "mem_clock_mhz")),
+        power_limit_w=_sample(_values(runs, "power_limit_w")),
         tokens_in=_sample(_values(runs, "tokens_in")),
         tokens_out=_sample(_values(runs, "tokens_out")),
         mem_used_share=mem_used_pct

@@ -27,6 +27,8 @@ CLOCK = "clock"
 # Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
 # a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
 THROTTLING_REACH = 4.0
+# Smallest change of the power limit, in log units.
+LEAST_LIMIT = 0.01
 # Below this share together the causes do not explain the change.
 EXPLAINED = 0.5
 # Quantile of the normal distribution of an interval of 90 %.
@@ -76,20 +78,11 @@ def _chained(
     causes: Sequence[Cause], levels: Levels
 ) -> tuple[Sequence[Cause], Mapping[str, float]]:
     """Return the causes without a clock that another one limits, and each one's part of the clock's effect."""
-    times = {
-        cause.name: abs(levels.rise(THROTTLING[cause.name]) or 0.0) / 100
-        for cause in causes
-        if cause.name in THROTTLING
-    }
-    if not times:
+    names = [cause.name for cause in causes if cause.name in THROTTLING]
+    if not names:
         return causes, {}
-    means = levels.means("sm_clock_mhz")
-    fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
-    total = sum(times.values())
-    # Without a counter there is one reason: the temperature.
-    reached = THROTTLING_REACH * total / fall if total and fall else 1.0
-    covered = min(1.0, reached)
-    parts = {name: covered * (time / total if total else 1.0) for name, time in times.items()}
+    parts = _parts_of_clock(names, levels)
+    covered = round(sum(parts.values()), 9)
     clock = next((cause for cause in causes if cause.name == CLOCK), None)
     if clock is None:
         return causes, parts
@@ -101,6 +94,24 @@ def _chained(
         for cause in causes
         if cause is not clock
     ], parts
+
+
+def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]:
+    """Return the part of the clock's effect that each cause has which lowers it; 1 together at most."""
+    rises = {name: levels.rise(THROTTLING[name]) for name in names}
+    times = {name: abs(rise) / 100 for name, rise in rises.items() if rise is not None}
+    uncounted = [name for name in names if name not in times]
+    total = sum(times.values())
+    means = levels.means("sm_clock_mhz")
+    fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
+    covered = min(1.0, THROTTLING_REACH * total / fall if fall else 1.0) if total else 0.0
+    is_limited = abs(levels.log_fall("power_limit_w") or 0.0) > LEAST_LIMIT
+    if is_limited and times.get("power limit"):
+        # The limit itself moved, and held the clock.
+        covered = 1.0
+    parts = {name: covered * time / total if total else 0.0 for name, time in times.items()}
+    # Without a counter there is one reason for what the others leave.
+    return {**parts, **{name: (1 - covered) / len(uncounted) for name in uncounted}}
 
 
 def _shares(levels: Levels, effects: Sequence[ExpectedEffect]) -> list[Share] | None:

@@ -123,6 +123,7 @@ class Aggregator:
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
             "temp_c": max(_present(columns["temp_c"]), default=None),
+            "power_limit_w": last.power_limit_w,
             "throttle_power_s": _counted("throttle_power_s", base, self._full),
             "throttle_thermal_s": _counted("throttle_thermal_s", base, self._full),
             "ecc_uncorrected": last.ecc_uncorrected,

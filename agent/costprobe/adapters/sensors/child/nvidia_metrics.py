@@ -86,6 +86,12 @@ def _mem_clock(call: Call, handle: object) -> Values:
     return {"mem_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_MEM)}
 
 
+def _power_limit(call: Call, handle: object) -> Values:
+    # The lowest of all limits in force, in mW (nvml.h): that of the operator, and of the board.
+    milliwatts = known(call("nvmlDeviceGetEnforcedPowerLimit", handle))
+    return {"power_limit_w": None if not milliwatts else milliwatts / 1000}
+
+
 def _violated_s(call: Call, handle: object, policy: int) -> float | None:
     # nvmlViolationTime_t.violationTime is in ns (nvml.h), cumulative since the driver was loaded.
     status = call("nvmlDeviceGetViolationStatus", handle, policy)
@@ -132,6 +138,7 @@ WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
     "temperature": (_temperature_v, _temperature),
     "sm_clock": (_sm_clock,),
     "mem_clock": (_mem_clock,),
+    "power_limit": (_power_limit,),
     "throttle": (_violations, _event_reasons, _throttle_reasons),
     "ecc": (_ecc,),
     "compute_processes": _process_ways("compute_pids", "Compute"),

@@ -31,6 +31,7 @@ class Activity:
         throttled_thermal_pct: Share of the time throttled by temperature, in percent.
         sm_clock_mhz: Mean clock of the compute units over the window's time, in MHz.
         mem_clock_mhz: The same of the memory.
+        power_limit_w: Mean power limit in force in W.
         temp_max_c: Highest temperature in degrees Celsius.
         mem_used_pct: Mean share of the device's memory in use, in percent.
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
@@ -44,6 +45,7 @@ class Activity:
     throttled_thermal_pct: float | None = None
     sm_clock_mhz: float | None = None
     mem_clock_mhz: float | None = None
+    power_limit_w: float | None = None
     temp_max_c: float | None = None
     mem_used_pct: float | None = None
     ecc_uncorrected: int | None = None
@@ -80,6 +82,7 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
         contended=any(found("contended")) if found("contended") else None,
         sm_clock_mhz=min(found("sm_clock_mhz"), default=None),
         mem_clock_mhz=min(found("mem_clock_mhz"), default=None),
+        power_limit_w=min(found("power_limit_w"), default=None),
         ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
     )
 
@@ -164,6 +167,7 @@ class ActivityLog:
             throttled_thermal_pct=_advance_pct(thermal),
             sm_clock_mhz=_mean_over(_series(loaded, "sm_clock_mhz"), start_ns, end_ns),
             mem_clock_mhz=_mean_over(_series(loaded, "mem_clock_mhz"), start_ns, end_ns),
+            power_limit_w=_mean_over(_series(near, "power_limit_w"), start_ns, end_ns),
             temp_max_c=max(temps_c, default=None),
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,

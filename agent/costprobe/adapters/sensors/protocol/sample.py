@@ -37,6 +37,7 @@ class Sample(NamedTuple):
         temp_c: Temperature in degrees Celsius.
         sm_clock_mhz: Clock of the compute units in MHz.
         mem_clock_mhz: Clock of the memory in MHz.
+        power_limit_w: Power limit in force in W, the lowest of all.
         throttle_power_s: Seconds throttled by a power limit, counted since some instant.
         throttle_thermal_s: Seconds throttled by temperature, counted since some instant.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
@@ -57,6 +58,7 @@ class Sample(NamedTuple):
     temp_c: float | None = None
     sm_clock_mhz: float | None = None
     mem_clock_mhz: float | None = None
+    power_limit_w: float | None = None
     throttle_power_s: float | None = None
     throttle_thermal_s: float | None = None
     ecc_uncorrected: int | None = None

@@ -35,13 +35,13 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         ),
         "max": frozenset({"power_max_w", "processes"}),
         # Counters since boot, and settings.
-        "last": frozenset({"ecc_uncorrected", "mem_total_bytes"}),
+        "last": frozenset({"ecc_uncorrected", "mem_total_bytes", "power_limit_w"}),
     },
     "probe": {
         # Tokens are means of a request here.
         "sum": frozenset({"samples", "outliers", "requests", "errors"}),
         "max": frozenset({"temp_max_c"}),
-        "last": frozenset({"ecc_uncorrected", "threads"}),
+        "last": frozenset({"ecc_uncorrected", "threads", "power_limit_w"}),
     },
     "cost": {
         "sum": frozenset({*SERVING_SUMS, "window_s"}),

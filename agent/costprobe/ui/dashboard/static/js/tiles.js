@@ -164,6 +164,7 @@ function deviceCard(device) {
   add("utilization", "util_pct", "%");
   add("SM clock", "sm_clock_mhz", "MHz", 4);
   add("memory clock", "mem_clock_mhz", "MHz", 5);
+  add("power limit", "power_limit_w", "W");
   add("temperature", "temp_c", "°C");
   for (const [name, key] of [["thermal", "throttle_thermal_s"], ["power", "throttle_power_s"]]) {
     if (!Number.isFinite(fields[key])) continue;
