@@ -148,7 +148,8 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
         slow = 0.995 * slow + rng.gauss(0, service.slow_noise * 0.1)
         expected = service.demand(time_s) * math.exp(of_day + of_hour) * WINDOW_S
         one = _work(service, _mean_request(service, *service.mix(time_s)))
-        capacity = SATURATED * WINDOW_S * service.devices_at(time_s) / (one * per_token_s)
+        slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
+        capacity = SATURATED * WINDOW_S * service.devices_at(time_s) / (one * per_token_s * slower)
         expected = min(expected, capacity)
         requests = float(max(0, round(rng.gauss(expected, math.sqrt(expected)))))
         served = _served(service, requests, time_s)

@@ -1,12 +1,15 @@
 """Changes of production: efficiency, demand and mix of services, on seeded demand."""
 
 import json
+import math
 from dataclasses import replace
 from itertools import groupby
 
 import pytest
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.alerting.production_causes import demand_causes
+from costprobe.domain.costing.comparison.production_change import ProductionChange
 from costprobe.domain.detection.settings import DetectionConfig
 from fakes.demand import demand
 
@@ -74,6 +77,7 @@ def test_collapse_of_demand_is_reported_as_demand():
 def test_unchanged_probe_is_stated_as_control():
     start_s = 6.4 * DAY_S
     recipe = demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.35)
+    deployed_ns = int((demand.START_S + start_s) * NS_PER_S)
     asked = []
 
     def history(measurement, device, probe, span_ns, limit):
@@ -81,8 +85,8 @@ def test_unchanged_probe_is_stated_as_control():
         if measurement == "event":
             tags = {"kind": "annotation", "service": "chat"}
             return [
-                Point("event", tags, {"title": "deployed v42"}, span_ns[1] - 1),
-                Point("event", {**tags, "service": "other"}, {"title": "v7"}, span_ns[1] - 1),
+                Point("event", tags, {"title": "deployed v42"}, deployed_ns),
+                Point("event", {**tags, "service": "other"}, {"title": "v7"}, deployed_ns),
             ]
         return [Point("probe", {}, {"throughput_per_s": 100.0}, span_ns[0] + 1)]
 
@@ -90,10 +94,67 @@ def test_unchanged_probe_is_stated_as_control():
     tags = {"device": "gpu0", "probe": "encoder"}
     monitor.update([Point("probe", tags, {"latency_p50_ms": 10.0}, demand.START_S * NS_PER_S)])
     event = events_of(demand.rows(recipe), monitor)[0]
-    assert set(asked) == {("probe", "gpu0", "encoder"), ("event", "", "")}
-    assert "cause: efficiency; annotation: deployed v42. To do" in event.detail
+    assert {("probe", "gpu0", "encoder"), ("event", "", ""), ("device", "gpu0", "")} <= set(asked)
     assert "probe unchanged" in event.detail
-    assert "the device itself is as before" in event.detail
+    assert "cause: efficiency; annotation " in event.detail
+    assert ": deployed v42 (coincides, " in event.detail
+    assert "v7" not in event.detail
+    assert event.cause == "annotation"
+
+
+def test_lower_power_limit_of_the_devices_is_the_cause():
+    start_s = 6.4 * DAY_S
+    lowered_ns = int((demand.START_S + start_s) * NS_PER_S)
+    recipe = demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.35, is_quiet=True)
+
+    def history(measurement, device, probe, span_ns, limit):
+        if measurement != "device":
+            return []
+        step_ns = 10 * NS_PER_S
+        last_ns = span_ns[1] // step_ns * step_ns
+        return [device_row(at_ns) for at_ns in range(last_ns - 11 * step_ns, last_ns, step_ns)]
+
+    def device_row(at_ns):
+        is_lower = at_ns > lowered_ns
+        fields = {
+            "util_pct": 80.0,
+            "power_limit_w": 450.0 if is_lower else 700.0,
+            "sm_clock_mhz": 1440.0 if is_lower else 1980.0,
+            "throttle_power_s": 6.0 if is_lower else 0.0,
+            "throttle_thermal_s": 0.0,
+            "temp_c": 55.0 if is_lower else 64.0,
+        }
+        return Point("device", {"device": "gpu0"}, fields, at_ns)
+
+    event = events_of(demand.rows(recipe), DriftMonitor(DetectionConfig(), history))[0]
+    assert (event.metric, event.cause) == ("serving_time", "power limit")
+    assert "power limit 700 → 450 W, power throttling 60 % of the time" in event.detail
+    assert "`nvidia-smi -pl WATTS`" in event.detail
+
+
+def test_change_in_two_small_steps_is_reported_with_its_beginning():
+    start_s = 6.2 * DAY_S
+
+    def rows():
+        for row in demand.rows(demand.DemandRecipe(5, days=7, server="additive", is_quiet=True)):
+            since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
+            slower = 1.0 if since_s <= 0 else 1.045 if since_s < 6 * 3600 else 1.09
+            busy_s = row.fields["device_busy_s"] * slower
+            yield Point("cost", row.tags, {**row.fields, "device_busy_s": busy_s}, row.time_ns)
+
+    (event,) = [event for event in events_of(rows()) if event.metric == "serving_time"]
+    assert event.change_pct == pytest.approx(9, abs=2)
+    assert abs(event.since_ns / NS_PER_S - demand.START_S - start_s) < 3 * 3600
+
+
+def test_replicas_and_traffic_have_exact_shares_of_a_change_of_demand():
+    change = ProductionChange("token", 1.0, 2.0, {"idle time": math.log(2)}, 0.8, 1.6)
+    shares = {cause.name: cause.share.mean for cause in demand_causes(change)}
+    assert shares == {
+        "replicas": pytest.approx(math.log(1.6) / math.log(2)),
+        "traffic": pytest.approx(math.log(1 / 0.8) / math.log(2)),
+    }
+    assert next(iter(shares)) == "replicas"
 
 
 def test_state_survives_a_restart():

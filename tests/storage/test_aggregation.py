@@ -55,6 +55,8 @@ def test_counters_settings_and_texts_keep_their_newest_value():
         f"cost.rolling_{w}{x}" for w in ("1h", "24h", "7d") for x in ("", "_iqr", "_coverage")
     }
     assert fields_of_kind("last") == windows | {
+        "device.power_limit_w",
+        "probe.power_limit_w",
         "device.ecc_uncorrected",
         "device.mem_total_bytes",
         "device.energy_method",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +11,7 @@ from costprobe.core.records import NS_PER_S, Event, Severity
 from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
 from costprobe.domain.alerting.production_text import UNCHANGED, explanation, money_of
 from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
-from costprobe.domain.detection.causes import Cause, Explanation
+from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, action_of
 from costprobe.domain.detection.production_detector import ProductionFinding
 from costprobe.domain.detection.settings import ServingMetric
 
@@ -39,7 +39,7 @@ def production_event(
     finding: ProductionFinding,
     log_shift: float,
     change: ProductionChange | None,
-    annotations: Sequence[Cause] = (),
+    explained: Explanation,
 ) -> Event:
     """Return the event of a change.
 
@@ -48,9 +48,10 @@ def production_event(
         finding: The change.
         log_shift: Its distance from the last settled level, in log units.
         change: Decomposition of the cost between two periods; None where one is not covered.
-        annotations: Annotations before it, as candidates of its cause.
+        explained: Its causes; "unknown" without one that explains half of it.
     """
     driver = CAUSES[finding.metric]
+    name = driver if explained.name == UNKNOWN else explained.name
     split = (
         ""
         if change is None
@@ -62,10 +63,10 @@ def production_event(
         since_ns=round(finding.since_s * NS_PER_S),
         now_ns=round(finding.time_s * NS_PER_S),
         is_worse=finding.change > 0,
-        explanation=Explanation(driver, (Cause(driver, ""), *annotations)),
+        explanation=Explanation(driver, (Cause(driver, ""), *explained.causes)),
         money=None if change is None else money_of(change, driver),
         split=split,
-        action=_advice(finding, change),
+        action=_advice(finding, change) if name == driver else action_of(name),
     )
     message = change_message(facts)
     return Event(
@@ -75,7 +76,7 @@ def production_event(
         time_ns=facts.now_ns,
         detail=message.reason,
         subject=_subject(key),
-        cause=driver,
+        cause=name,
         metric=finding.metric,
         change_pct=facts.change_pct,
         level_pct=math.expm1(log_shift) * 100,

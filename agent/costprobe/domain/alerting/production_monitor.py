@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.domain.alerting.drift_causes import RowHistory
+from costprobe.domain.alerting.production_causes import demand_causes, efficiency_explanation
 from costprobe.domain.alerting.production_events import production_event, reversal_event
 from costprobe.domain.costing.comparison.production_change import (
     ProductionChange,
     production_change,
 )
-from costprobe.domain.detection.causes import Cause
+from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation
 from costprobe.domain.detection.event_causes import service_annotations_of
 from costprobe.domain.detection.production_detector import (
     Periods,
@@ -47,11 +48,16 @@ Probes = Callable[[], Collection[tuple[str, str]]]
 
 @dataclass(slots=True)
 class _Shift:
-    """The shift of one monitored series since its last settled level, and as reported, in log units."""
+    """The shift of one monitored series since its last settled level, and as reported, in log units.
+
+    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
+    the first at `since_s`.
+    """
 
     log_shift: float = 0.0
     reported: float = 0.0
-    reported_ns: int = 0
+    moved_ns: int = 0
+    since_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -111,7 +117,8 @@ class ProductionMonitor:
         for monitored in self._services.values():
             monitored.detector.clock_was_stepped(step)
             for shift in monitored.shifts.values():
-                shift.reported_ns = step.of_ns(shift.reported_ns)
+                shift.moved_ns = step.of_ns(shift.moved_ns)
+                shift.since_s = step.of_s(shift.since_s)
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -134,7 +141,7 @@ class ProductionMonitor:
                 "window_s": self._settings.serving_window_s,
                 "state": monitored.detector.document(),
                 "shifts": {
-                    metric: [shift.log_shift, shift.reported, shift.reported_ns]
+                    metric: [shift.log_shift, shift.reported, shift.moved_ns, shift.since_s]
                     for metric, shift in monitored.shifts.items()
                 },
             }
@@ -156,9 +163,9 @@ class ProductionMonitor:
                     continue
                 monitored = self._monitored()
                 monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported, reported_ns) in document["shifts"].items():
+                for metric, (log_shift, reported, moved_ns, *since_s) in document["shifts"].items():
                     monitored.shifts[metric] = _Shift(
-                        float(log_shift), float(reported), int(reported_ns)
+                        float(log_shift), float(reported), int(moved_ns), *map(float, since_s)
                     )
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 problems.append(
@@ -192,10 +199,13 @@ class ProductionMonitor:
         """Return the event of a shift or of its reversal; None for one that changes a known shift little."""
         time_ns = round(finding.time_s * NS_PER_S)
         shift = monitored.shifts.setdefault(finding.metric, _Shift())
-        if time_ns - shift.reported_ns > SETTLED_NS:
+        if time_ns - shift.moved_ns > SETTLED_NS:
             shift.log_shift = 0.0
             shift.reported = 0.0
+        shift.moved_ns = time_ns
         before = shift.reported
+        if shift.log_shift == before:
+            shift.since_s = finding.since_s
         shift.log_shift += finding.change
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
@@ -205,14 +215,30 @@ class ProductionMonitor:
             return event
         if abs(shift.log_shift - before) < max(least * SHIFT_SHARE, abs(before) / 3):
             return None
-        shift.reported, shift.reported_ns = shift.log_shift, time_ns
+        finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
+        shift.reported = shift.log_shift
         periods = monitored.detector.periods(finding.since_s, finding.time_s)
         change = None if periods is None else self._change(monitored.detector, periods, probes)
         if finding.metric == "demand" and change is not None and change.driver == "efficiency":
             # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
             return None
-        annotations = self._annotations(key[0], finding)
-        return production_event(key, finding, shift.log_shift, change, annotations)
+        explained = self._explanation(key[0], monitored.detector, finding, change)
+        return production_event(key, finding, shift.log_shift, change, explained)
+
+    def _explanation(
+        self,
+        service: str,
+        detector: ProductionDetector,
+        finding: ProductionFinding,
+        change: ProductionChange | None,
+    ) -> Explanation:
+        """Return the causes of a change; of demand and mix without the conditions of the devices."""
+        if finding.metric in detector.efforts:
+            devices = detector.devices
+            return efficiency_explanation(detector, finding, service, devices, self._history)
+        parts = demand_causes(change) if change and finding.metric == "demand" else []
+        name = "replicas" if parts and parts[0].name == "replicas" else UNKNOWN
+        return Explanation(name, (*parts, *self._annotations(service, finding)))
 
     def _annotations(self, service: str, finding: ProductionFinding) -> Sequence[Cause]:
         """Return the annotations before a change; its start is known to a window."""

@@ -260,6 +260,7 @@ _ACTIONS: Mapping[str, str] = {
     "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
     "prompt lengths": "compare the probe's prompts with those before",
     "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
+    "replicas": "hold fewer devices, or accept the new level if the capacity is intended",
     "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
 }
 

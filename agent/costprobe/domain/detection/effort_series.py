@@ -7,16 +7,18 @@ import math
 from array import array
 from collections import deque
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from costprobe.domain.detection.detector import Detector
-from costprobe.domain.detection.findings import DetectorSettings
+from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.load_model import LoadModel, LoadSample
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
 TRAINING = 48
 FIT_EVERY = 24
 MAX_SAMPLES = 480
+MAX_SHIFTS = 8
 _SAMPLE_NUMBERS = 6
 
 
@@ -35,6 +37,8 @@ class EffortSeries:
         self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
         self._since_fit = 0
         self._offset = 0.0
+        # Start (UTC in s) and size of the last shifts, which are not in the samples.
+        self._shifts: deque[tuple[float, float]] = deque(maxlen=MAX_SHIFTS)
 
     def update(self, sample: LoadSample) -> list[tuple[float, float]]:
         """Add a sample; return start (UTC in s) and size of the shifts that it completes."""
@@ -49,6 +53,7 @@ class EffortSeries:
         shifts = self._detect(sample)
         for since_s, change in shifts:
             self._offset += change
+            self._shifts.append((since_s, change))
             self._samples = deque(
                 (
                     _moved(known, -change) if known.time_s > since_s else known
@@ -60,6 +65,17 @@ class EffortSeries:
         if self._since_fit >= FIT_EVERY:
             self._fit()
         return shifts
+
+    def history(self, count: int) -> dict[float, float]:
+        """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
+        if self.model is None:
+            return {}
+        shifts = list(self._shifts)
+        return {
+            known.time_s: self.model.rest(known)
+            + sum(change for since_s, change in shifts if known.time_s > since_s)
+            for known in list(self._samples)[-count:]
+        }
 
     def document(self) -> dict[str, Any]:
         """Return the state as JSON."""
@@ -73,6 +89,7 @@ class EffortSeries:
             "samples": base64.b64encode(numbers.tobytes()).decode(),
             "since_fit": self._since_fit,
             "offset": self._offset,
+            "shifts": list(self._shifts),
             "is_trained": self.model is not None,
         }
 
@@ -97,6 +114,8 @@ class EffortSeries:
         ]
         self.detector, self._samples = detector, deque(samples, maxlen=MAX_SAMPLES)
         self._offset = float(document["offset"])
+        shifts = [(float(since_s), float(change)) for since_s, change in document["shifts"]]
+        self._shifts = deque(shifts, maxlen=MAX_SHIFTS)
         if document["is_trained"] and samples:
             self._fit()
         self._since_fit = int(document["since_fit"])
@@ -110,10 +129,16 @@ class EffortSeries:
             return []
         value = math.exp(self.model.surprise(sample))
         return [
-            (finding.since_s, finding.change)
+            (finding.since_s, self._size(finding, sample, self.model))
             for finding in self.detector.update(sample.time_s, value)
             if finding.kind == "drift"
         ]
+
+    def _size(self, finding: Finding, sample: LoadSample, model: LoadModel) -> float:
+        """Return the expected size of a shift, which was detected by the least that it may be."""
+        since = [known for known in self._samples if known.time_s > finding.since_s]
+        slack = median(model.slack(known) for known in (*since, sample))
+        return finding.change + math.copysign(slack, finding.change)
 
 
 def _moved(sample: LoadSample, change: float) -> LoadSample:

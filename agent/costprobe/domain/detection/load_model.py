@@ -93,17 +93,24 @@ class LoadModel:
             weights = [max(0.0, 1 - (value / (BIWEIGHT * scale)) ** 2) ** 2 for value in residuals]
 
     def surprise(self, sample: LoadSample) -> float:
-        """Return the effort less what load and mix explain, in log units.
+        """Return the effort less what load and mix explain, in log units, as small as it may be.
 
         Beyond the observed loads and mixes it is reduced by what the slope there may be wrong by.
         """
-        expected, slack = self._of_load(sample.load)
-        for value, (low, high) in zip(sample.mix, self._mixes, strict=True):
-            slack += UNKNOWN_MIX * max(0.0, low - value, value - high)
-        rest = sample.effort - expected - self._of_mix(sample.mix)
-        if sample.is_capped and rest < 0:
-            return 0.0
-        return math.copysign(max(0.0, abs(rest) - slack), rest)
+        rest = self.rest(sample)
+        return math.copysign(max(0.0, abs(rest) - self.slack(sample)), rest)
+
+    def rest(self, sample: LoadSample) -> float:
+        """Return the effort less what load and mix are expected to explain, in log units."""
+        rest = sample.effort - self._of_load(sample.load)[0] - self._of_mix(sample.mix)
+        return 0.0 if sample.is_capped and rest < 0 else rest
+
+    def slack(self, sample: LoadSample) -> float:
+        """Return what the model may be wrong by beyond the observed loads and mixes, in log units."""
+        return self._of_load(sample.load)[1] + sum(
+            UNKNOWN_MIX * max(0.0, low - value, value - high)
+            for value, (low, high) in zip(sample.mix, self._mixes, strict=True)
+        )
 
     def effect_of_load(self, before: float, after: float) -> float:
         """Return the change of effort that a change of load explains, in log units.

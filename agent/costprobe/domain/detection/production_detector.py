@@ -103,6 +103,7 @@ class ProductionDetector:
     """
 
     def __init__(self, settings: DetectorSettings, block_s: float) -> None:
+        self.block_s = block_s
         self._builder = BlockBuilder(block_s)
         self.efforts: dict[ServingMetric, EffortSeries] = {
             "serving_time": EffortSeries(settings, TIME_SLOPE),
@@ -148,6 +149,11 @@ class ProductionDetector:
         for profile in self._profiles.values():
             profile.clock_was_stepped(step)
         self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices of the last block."""
+        return self._blocks[-1].sums.devices if self._blocks else ()
 
     @property
     def ended_ns(self) -> int:
