@@ -251,7 +251,7 @@ def test_config_init_reports_an_unwritable_path(costprobe, tmp_path):
 
 
 def test_unknown_probe_or_device_error_lists_the_known(costprobe):
-    assert "transformer, cnn" in costprobe("probe", "nope", code=2)
+    assert "cnn, transformer" in costprobe("probe", "nope", code=2)
     assert "unknown device 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
 
 

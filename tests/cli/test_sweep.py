@@ -1,6 +1,7 @@
 """A sweep over batches, measured by the real probe on this machine's processors."""
 
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -11,7 +12,8 @@ from costprobe.domain.costing.probe.account import Prices, ProbeState, account_r
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
-from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, curve_of, rows_of, shown
+from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, curve_of, rows_of
+from costprobe.ui.cli.views.sweep_lines import shown
 from fakes.command import called
 
 
@@ -73,7 +75,7 @@ def test_on_a_cpu_threads_and_batch_are_compared_and_noisy_points_are_marked():
     assert (curve.cheapest.batch, curve.cheapest.threads) == (8, 1)
     text = "\n".join(shown(curve))
     assert "batch 8 on 1 thread costs least" in text
-    assert text.count("noisy: measured beside other work") == 2
+    assert re.findall(r"^ *~ (\d+) ", text, re.MULTILINE) == ["8", "16"]
     rows = rows_of(curve)
     assert [row.tags["threads"] for row in rows] == ["1", "1", "2", "2", "2"]
     all_noisy = replace(curve, points=points[3:])
@@ -146,7 +148,7 @@ def test_sweep_is_measured_shown_and_stored(config):
     assert measured["cheapest_batch"] in (1, 2)
     text = costprobe(config, "probe", "ranker", "--sweep", "--stored")
     assert f"batch {measured['cheapest_batch']} on 1 thread costs least within 10000 ms" in text
-    assert "<- cheapest" in text
+    assert "* cheapest" in text
     assert "p50 ms (left)" in text
     stored = json.loads(printed(config, "probe", "ranker", "--sweep", "--stored", "--json"))
     assert stored == measured

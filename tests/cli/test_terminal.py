@@ -105,7 +105,7 @@ def test_colour_setting():
 def test_live_view_fits_any_width(config):
     """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        view = TopView(snapshot(reader, reader.states(), time.time_ns()), is_live=False)
+        view = TopView(snapshot(reader, reader.states(), time.time_ns()))
     for columns in (24, 40, 60, 80, 120, 200):
         console = Console(file=StringIO(), width=columns, color_system=None)
         console.print(view)

@@ -15,8 +15,8 @@ def iso(time_ns: int) -> str:
 
 
 def local(time_ns: int) -> str:
-    """Format UTC ns as local time of this host."""
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Format UTC ns as local time of this host, with the name of its zone."""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def ago(duration_s: float) -> str:

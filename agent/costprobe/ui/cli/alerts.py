@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import NOTIFIERS
-from costprobe.ui.cli.support.output import echo, echo_coloured
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.incidents import incidents_of
 from costprobe.ui.text import ago, local
@@ -56,7 +55,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
         document = _current(settings)
         lines, status = _lines(document), _exit_code(document)
     if as_json:
-        echo(json.dumps(document))
+        echo_json(document)
     else:
         echo_coloured(lines)
     if exit_code:
@@ -103,7 +102,10 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     with reader_of(LoadedConfig(config)) as reader:
         incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
     for incident in incidents:
-        echo(json.dumps(incident) if as_json else _history_line(incident))
+        if as_json:
+            echo_json(incident)
+        else:
+            echo(_history_line(incident))
     if not incidents and not as_json:
         echo("no incident in that time")
 
@@ -125,7 +127,7 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
             {"notifier": name, "sent": not reason, "error": reason or None}
             for name, reason in answers.items()
         ]
-        echo(json.dumps(results))
+        echo_json(results)
     for name, reason in () if as_json else answers.items():
         echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)

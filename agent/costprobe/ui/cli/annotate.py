@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 
 import click
 
@@ -16,7 +15,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_PROBES,
     STORED_SERVICES,
 )
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import iso, local
 
@@ -52,6 +51,6 @@ def command(
         request["at"] = iso(at_ns)
     added = ask(settings, request)
     if as_json:
-        echo(json.dumps(added))
+        echo_json(added)
         return
     echo(f"annotated at {local(added['time_ns'])}: {added['text']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,11 @@ from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import SpendBook
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -64,7 +64,7 @@ def command(
             raise click.ClickException(str(error)) from error
     outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
     if as_json:
-        echo(json.dumps([document for *_, document in outlooks]))
+        echo_json([document for *_, document in outlooks])
         return
     echo_lines(_table([document for *_, document in outlooks]))
     for *_, document in outlooks:
@@ -114,14 +114,7 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{document['coverage']:.0%}",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 3 else cell.rjust(width)  # noqa: PLR2004 - text columns
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return table_lines(rows, text_columns=3)
 
 
 def _remarks(document: Mapping[str, Any]) -> list[str]:

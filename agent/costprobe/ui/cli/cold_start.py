@@ -11,6 +11,7 @@ from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.domain.costing.comparison.compare import summarized
 from costprobe.domain.costing.probe.cold_start import ModelStart, PageCache, start_point
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
 
 # Starts with each state of the page cache; both are stored in one request to the daemon.
@@ -71,13 +72,10 @@ class StartReport:
         )
         rows = [(*heads, "read MiB")]
         rows += [_cells(cache, starts) for cache, starts in self._by_cache.items() if starts]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [
             f"{self.probe} on {self.device}, {local(self.time_ns)}: median ± interquartile range"
         ]
-        for row in rows:
-            cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-            lines.append("  ".join(cells))
+        lines += table_lines(rows)
         if self.starts.not_cold:
             missing = len(self.starts.warm) - len(self.starts.cold)
             starts = counted(missing, "start")

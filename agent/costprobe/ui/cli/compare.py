@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +18,12 @@ from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOu
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.text import local, per_million_tokens
@@ -33,7 +33,7 @@ _BASIS_WORDS = {
     "probe": "probe basis: one inference on an otherwise idle device",
     "serving": "serving basis: the whole cost of the devices, idle time included",
 }
-_HEADS = ("", "model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
+_HEADS = ("model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
 
 
 class Finite(click.ParamType[float]):
@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913 - an option each
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
     if as_json:
-        echo(json.dumps(_document(groups, left_out)))
+        echo_json(_document(groups, left_out))
         return
     limits = _question(p99_ms, quality)
     draws = sys.stdout.isatty() if plot is None else plot
@@ -225,8 +225,7 @@ def _table(group: Group) -> list[str]:
         cost, currency = candidate.cost_per_inference, candidate.currency
         rows.append(
             (
-                "*" if placed.dominated_by is None else "",
-                candidate.name,
+                f"{'*' if placed.dominated_by is None else ' '} {candidate.name}",
                 "-" if cost is None else money(cost.value * PER_THOUSAND, currency),
                 "-" if cost is None else money(cost.iqr * PER_THOUSAND, currency),
                 *(
@@ -242,14 +241,7 @@ def _table(group: Group) -> list[str]:
                 str(candidate.samples),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column <= 1 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return table_lines(rows)
 
 
 def _figure(summary: Summary | None) -> str:

@@ -20,7 +20,7 @@ from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.price_books import host_detector
 from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
@@ -49,7 +49,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     )
     text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":
-        echo_lines([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
+        echo_file([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
         return
     act_as_owner_of(path)
     try:
@@ -63,7 +63,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
             f"{path}: cannot be written ({error.strerror}); name another path"
         ) from error
     if as_json:
-        echo(json.dumps({"path": str(path), "text": text}))
+        echo_json({"path": str(path), "text": text})
         return
     echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
 
@@ -79,7 +79,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         settings = LoadedConfig(config)
     except BadInputError as error:
         if as_json and isinstance(error.__cause__, ConfigError):
-            echo(json.dumps(_error_document(error.__cause__)))
+            echo_json(_error_document(error.__cause__))
         raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init")
@@ -87,11 +87,11 @@ def check(config: str | None, *, as_json: bool) -> None:
     if problems:
         refused = ConfigError(settings.path, problems)
         if as_json:
-            echo(json.dumps(_error_document(refused)))
+            echo_json(_error_document(refused))
         raise bad_input(str(refused))
     checked = _valid_document(settings, [*notes, *device_notes(settings.config)])
     if as_json:
-        echo(json.dumps(checked))
+        echo_json(checked)
         return
     alerting = f"{counted(checked['rules'], 'rule')}, {counted(checked['notifiers'], 'notifier')}"
     counts = f"{counted(checked['probes'], 'probe')}, {counted(checked['prices'], 'price plan')}, {alerting}"
@@ -141,7 +141,7 @@ def show(config: str | None, *, as_json: bool) -> None:
     if as_json:
         path = None if settings.path is None else str(settings.path)
         document = {"path": path, "store": str(settings.store_path), "config": tables}
-        echo(json.dumps(document))
+        echo_json(document)
         return
     echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
-    echo_lines(tomli_w.dumps(tables).splitlines())
+    echo_file(tomli_w.dumps(tables).splitlines())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import socket
 import sys
@@ -21,7 +20,7 @@ from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.ui.cli.support.bundle import BundleFile, Host, gathered, sources
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 
 FILE_MODE: Final = 0o600
 KIB: Final = 1 << 10
@@ -73,7 +72,7 @@ def bundle(
     except OSError as error:
         raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
     if as_json:
-        echo(json.dumps(_document(None if only_list else target, members)))
+        echo_json(_document(None if only_list else target, members))
     elif not only_list and not to_stdout:
         echo(f"{target}: written, readable by you only; check it before you send it")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
 from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.serving_checks import service_checks
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
@@ -46,7 +45,7 @@ def command(config: str | None, *, as_json: bool) -> None:
             echo_coloured([f"{mark}  {one_line(f'{check.name}: {check.detail}')}"])
             echo_lines([f"          fix: {check.fix}"] if check.fix else [])
     if as_json:
-        echo(json.dumps([check._asdict() for check in checks]))
+        echo_json([check._asdict() for check in checks])
     sys.exit(any(check.state == "bad" for check in checks))
 
 

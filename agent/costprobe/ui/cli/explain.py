@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_PROBES,
     STORED_SERVICES,
 )
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
@@ -99,7 +98,7 @@ def command(
         found = list(explaining.series(tags))
         events = explaining.events(tags)
     if as_json:
-        echo(json.dumps(_document(periods, found, events)))
+        echo_json(_document(periods, found, events))
     else:
         echo_lines(_lines(periods, found, events))
 

@@ -51,8 +51,9 @@ PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}
     "--measurement",
     "measurements",
     type=click.Choice(list(SCHEMA)),
+    metavar="NAME",
     multiple=True,
-    help="Only this measurement; may be repeated.",
+    help=f"Only this measurement; may be repeated. One of {', '.join(SCHEMA)}.",
 )
 @click.option(
     "--period",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_LOADS
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines
@@ -69,6 +68,6 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
         raise click.ClickException("no load is stored; is the daemon running?")
     if as_json:
         first = day_of(now_ns // NS_PER_S, history.zone)
-        echo(json.dumps([growth_document(one, first) for one in found]))
+        echo_json([growth_document(one, first) for one in found])
     else:
         echo_lines(growth_lines(found, horizon_days))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ from costprobe.core.regular_file import read_regular
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
 from costprobe.ui.grafana.boards import EDITIONS, INFLUXDB, boards
 from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sources_file
@@ -180,6 +179,6 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
 def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
     """Print the remaining steps."""
     if as_json:
-        echo(json.dumps({"files": [str(path) for path in files], "next": list(words)}))
+        echo_json({"files": [str(path) for path in files], "next": list(words)})
     else:
         echo_lines(words)

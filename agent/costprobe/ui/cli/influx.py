@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from costprobe.core.units import parse_duration_s
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
@@ -115,7 +114,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     needs_token = isinstance(sink, InfluxV2Config) and path is None
     notes = ["no token for the sink; set its file with --secret-file"] if needs_token else []
     if as_json:
-        echo(json.dumps(_document(sink, steps, notes, apply=apply)))
+        echo_json(_document(sink, steps, notes, apply=apply))
     else:
         _print_steps(steps, notes, apply=apply)
 
@@ -149,7 +148,7 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
         if not as_json:
             echo(f"{path}: written")
     if as_json:
-        echo(json.dumps({"files": [str(folder / f"{task}.flux") for task in texts]}))
+        echo_json({"files": [str(folder / f"{task}.flux") for task in texts]})
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.service_files import CONFIG, DASHBOARD, FILES, SERVICE, VENV
 from costprobe.ui.cli.support.service_host import (
     HOST,
@@ -75,7 +74,7 @@ def command(
         ) from error
     if as_json:
         document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
-        echo(json.dumps(document))
+        echo_json(document)
         return
     echo(f"installed; the configuration is {root / CONFIG}")
 

@@ -20,11 +20,14 @@ from costprobe.core.outside_error import OutsideError
 from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.colour import colour_of
 from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 
 # Key of the context: the user whose rights the command has instead of root's.
 STORE_USER = "costprobe.store_user"
+# Click writes it before an error's message.
+_ERROR = "Error: "
 
 
 class CommandEntry(NamedTuple):
@@ -157,7 +160,10 @@ class LazyGroup(ExampleGroup):
         except click.ClickException as error:
             explain(error.message, ctx.meta.get(STORE_USER))
             # A message may quote a server, a module or the store.
-            vars(error)["message"] = "\n".join(map(one_line, error.message.split("\n")))
+            columns = terminal_columns(err=True)
+            shown = [one_line(line) for line in f"{_ERROR}{error.message}".split("\n")]
+            fitted = "\n".join(part for line in shown for part in wrapped(line, columns))
+            vars(error)["message"] = fitted.removeprefix(_ERROR)
             raise
         except OSError as error:
             if error.errno == errno.EPIPE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -24,7 +23,7 @@ from costprobe.ui.cli.price_export import export
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.lines import range_words
@@ -69,7 +68,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
         for device in devices
     ]
     if as_json:
-        echo(json.dumps({"time": iso(time_ns), "devices": prices}))
+        echo_json({"time": iso(time_ns), "devices": prices})
         return
     echo_lines(line for entry in prices for line in _lines(entry))
 
@@ -86,7 +85,7 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
         rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
     if as_json:
         entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]
-        echo(json.dumps(entries))
+        echo_json(entries)
     elif not rows:
         echo(f"no price change since {local(since_ns)}")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,9 @@ from costprobe.domain.pricing.catalogue.catalogue import Catalogue
 from costprobe.domain.pricing.catalogue.offer import Offer, Purchase
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 
 _HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
 _FIRST_NUMBER = _HEADER.index("on demand")
@@ -73,7 +73,7 @@ def listing(
         or (not is_bought and gpu and purchase.gpu_model in chosen)
     ]
     if as_json:
-        echo(json.dumps(_document(catalogue, offers, purchases)))
+        echo_json(_document(catalogue, offers, purchases))
     elif not offers and not purchases:
         raise click.ClickException("the catalogue has no such price")
     else:
@@ -131,7 +131,7 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
     offers = sum(1 for _ in catalogue.offers)
     if as_json:
         version = catalogue.version.isoformat()
-        echo(json.dumps({"version": version, "prices": offers, "sha256": found}))
+        echo_json({"version": version, "prices": offers, "sha256": found})
         return
     echo(f"installed the catalogue of {catalogue.version}: {counted(offers, 'offer')}")
     echo("a running daemon uses it after a reload: systemctl reload costprobe")
@@ -169,7 +169,7 @@ def _lines(
 ) -> Iterator[str]:
     yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}"
     if offers:
-        yield from _table([_HEADER, *map(_cells, offers)])
+        yield from table_lines([_HEADER, *map(_cells, offers)], _FIRST_NUMBER)
     doubtful = {offer.doubt for offer in offers if offer.doubt}
     if doubtful:
         yield "* in doubt; --json has the reason and the source of each row"
@@ -201,14 +201,3 @@ def _cells(offer: Offer) -> tuple[str, ...]:
         *("" if price is None else f"{price:.6g} {offer.currency}" for price in prices),
         (offer.as_of or "undated") + ("*" if offer.doubt else ""),
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows in columns, numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if column < _FIRST_NUMBER else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()

@@ -12,7 +12,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.serving.token_prices import TokenPrice, token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_file
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.gateway_prices import PRICE_FILES, ModelPrice
 from costprobe.ui.text import iso
@@ -85,7 +85,7 @@ def export(
             " `costprobe status` for the services' counters"
         )
     _check_names(prices)
-    echo_lines(PRICE_FILES[program](prices, provider, iso(until_ns)).splitlines())
+    echo_file(PRICE_FILES[program](prices, provider, iso(until_ns)).splitlines())
     for price in prices:
         words = [
             f"{money(amount, DOLLAR)} {which}"

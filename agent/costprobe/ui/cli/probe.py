@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -35,10 +35,11 @@ from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
-from costprobe.ui.cli.support.output import echo_lines
+from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
+from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
 
@@ -101,12 +102,13 @@ def command(  # noqa: PLR0913 - click passes each option
         raise bad_input("--runs needs --cold-start")
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
-        echo_lines([json.dumps(report.document())] if as_json else report.lines())
+        _show(report.document(), report.lines(), as_json=as_json)
         return
     if not sweep:
         with _bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
-            bench.bar.line(json.dumps(document) if as_json else probe_line(document))
+            bench.bar.clear()
+            _show(document, [probe_line(document)], as_json=as_json)
         return
     if not isinstance(probe, ProbeConfig):
         raise bad_input(f"{probe.name}: a server chooses its own batches; remove --sweep")
@@ -116,7 +118,14 @@ def command(  # noqa: PLR0913 - click passes each option
         with _bench(settings, probe, device) as bench:
             curve = _measured_curve(bench, probe)
         keep(settings, sweeps.rows_of(curve))
-    echo_lines([json.dumps(curve.document())] if as_json else sweeps.shown(curve))
+    _show(curve.document(), shown(curve), as_json=as_json)
+
+
+def _show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON
+    if as_json:
+        echo_json(document)
+    else:
+        echo_lines(lines)
 
 
 def _measured_starts(

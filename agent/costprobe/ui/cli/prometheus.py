@@ -7,7 +7,7 @@ from importlib import resources
 import click
 
 from costprobe.ui.cli.support.examples import ExampleGroup
-from costprobe.ui.cli.support.output import echo_lines
+from costprobe.ui.cli.support.output import echo_file
 
 
 @click.group(cls=ExampleGroup)
@@ -21,4 +21,4 @@ def command() -> None:
 def rules() -> None:
     """Print recording and alerting rules, in the format of Prometheus' rule files."""
     file = resources.files("costprobe.ui.prometheus") / "costprobe.rules.yml"
-    echo_lines(file.read_text(encoding="utf-8").splitlines())
+    echo_file(file.read_text(encoding="utf-8").splitlines())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -29,7 +28,7 @@ from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.replay import COLLECTOR, Replayed, merged, replay
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.overrides import overridden
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.csv_rows import rows_of_csv
@@ -98,7 +97,7 @@ def command(
             stored = _stored(reader, since_ns, until_ns)
             replayed = _replayed(changed, stored, _history_of_store(reader), host)
     if as_json:
-        echo(json.dumps(_document(replayed)))
+        echo_json(_document(replayed))
     else:
         echo_lines(_lines(replayed, with_events=events))
 

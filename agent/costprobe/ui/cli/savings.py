@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_PROBES, STORED_SERVICES
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.plan_files import (
     commitments_of,
     owned_of,
@@ -114,7 +113,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     if not answers:
         raise click.ClickException("no workload matches --service and --probe")
     if as_json:
-        echo(json.dumps([document(answer) for answer in answers]))
+        echo_json([document(answer) for answer in answers])
     else:
         for number, answer in enumerate(answers):
             echo_lines([*([""] if number else []), *_lines(answer)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SILENCES
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.text import ago, local
 
@@ -79,7 +78,7 @@ def command(
     }
     added = ask(LoadedConfig(ctx.obj), request)
     if as_json:
-        echo(json.dumps(added))
+        echo_json(added)
         return
     echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
     echo(f"end it with: costprobe silence end {added['id']}")
@@ -95,7 +94,7 @@ def list_(config: str | None, *, as_json: bool) -> None:
     """List current and future silences."""
     silences = ask(LoadedConfig(config), {"do": "silences"})
     if as_json:
-        echo(json.dumps(silences))
+        echo_json(silences)
         return
     if not silences:
         echo("no silence is active")
@@ -114,7 +113,7 @@ def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
     """End a silence now."""
     ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
     if as_json:
-        echo(json.dumps(ended))
+        echo_json(ended)
         return
     echo(f"silence {ended['id']} has ended: {_matched(ended)}")
 

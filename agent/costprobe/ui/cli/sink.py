@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import SINKS
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.text import ago, iso, local
 
 
@@ -43,7 +42,7 @@ def status(config: str | None, *, as_json: bool) -> None:
             now = status.get("sinks", {})
             entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in sinks]
     if as_json:
-        echo(json.dumps(entries))
+        echo_json(entries)
     elif not entries:
         echo("no sink is configured: the series stay in the store; add a [[sink]]")
     for entry in [] if as_json else entries:
@@ -70,7 +69,7 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     request: dict[str, Any] = {"do": "retry"}
     names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
     if as_json:
-        echo(json.dumps({"sinks": names}))
+        echo_json({"sinks": names})
         return
     echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
 
@@ -103,7 +102,7 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
             raise bad_input(f"{file}: already exists; choose another file") from error
         echo(f"{file}: {counted(len(entries), 'line')}", err=as_json)
     if as_json:
-        echo(json.dumps(entries))
+        echo_json(entries)
     elif not entries and file is None:
         echo("no point was rejected")
     for entry in entries if not as_json and file is None else []:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import Any
@@ -13,7 +12,7 @@ from costprobe.adapters.storage.errors import decoding
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.output import echo, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import lines_of
@@ -53,7 +52,7 @@ def command(config: str | None, *, as_json: bool) -> None:
             raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
         lines = [] if as_json else lines_of(status)
     if as_json:
-        echo(json.dumps(status))
+        echo_json(status)
     else:
         echo_lines(lines, _PAINTED)
     sys.exit(0 if status["running"] else NOT_RUNNING)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.text import iso
 
 MIB = 1 << 20
@@ -48,7 +47,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         with reader_of(settings) as reader:
             waiting = {sink.sink: sink.backlog.points for sink in reader.sinks()}
     if as_json:
-        echo(json.dumps({"path": str(path), **asdict(health), "outbox_points": waiting}))
+        echo_json({"path": str(path), **asdict(health), "outbox_points": waiting})
     else:
         echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
         if not health.problems:
@@ -93,7 +92,7 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        echo(json.dumps({"file": str(file), "size_bytes": size_bytes}))
+        echo_json({"file": str(file), "size_bytes": size_bytes})
         return
     echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
 
@@ -122,7 +121,7 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
             ) from error
         raise click.ClickException(str(error)) from error
     if as_json:
-        echo(json.dumps({"path": str(path), **asdict(done)}))
+        echo_json({"path": str(path), **asdict(done)})
         return
     echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,18 +9,12 @@ from typing import Any
 import click
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
-from costprobe.core.units import counted
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.text import local
 
-MIB = 1 << 20
-PLOT_ROWS = 14
-MAX_PLOT_COLUMNS = 100
 END_OF_TIME_NS = 2**63 - 1
 # A latency with a larger relative standard error is noisy.
 NOISY_REL_ERR = 0.05
@@ -227,98 +220,3 @@ def _point_of(row: Point) -> CurvePoint:
 
 def _in_order(points: Iterable[CurvePoint]) -> tuple[CurvePoint, ...]:
     return tuple(sorted(points, key=lambda point: (point.threads or 0, point.batch)))
-
-
-def shown(curve: SweepCurve) -> list[str]:
-    """Return the curve as a table and a plot, with the cheapest batch size."""
-    heads = (
-        "threads",
-        "batch",
-        "p50 ms",
-        "p90 ms",
-        "inf/s",
-        "J/inf",
-        "method",
-        "per 1,000",
-        "peak MiB",
-    )
-    rows = [heads, *(_cells(point, curve.currency) for point in curve.points)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    marks = {
-        _cells(point, curve.currency)[:2]: _mark(point, curve.cheapest) for point in curve.points
-    }
-    lines = [
-        f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}"
-    ]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells) + marks.get(row[:2], ""))
-    lines.append(_verdict(curve))
-    if len(curve.points) > 1:
-        lines += _plot(curve).split("\n")
-    return lines
-
-
-def _cells(point: CurvePoint, currency: str) -> tuple[str, ...]:
-    energy = "-"
-    if point.energy_per_inference_j is not None:
-        energy = f"{point.energy_per_inference_j:.3g} ±{point.energy_rel_err or 0:.0%}"
-    cost = point.cost_per_inference
-    return (
-        "-" if point.threads is None else str(point.threads),
-        str(point.batch),
-        f"{point.latency_p50_ms:.3f}",
-        "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
-        f"{point.throughput_per_s:,.1f}",
-        energy,
-        point.energy_method or "-",
-        "-" if cost is None else money(cost * PER_THOUSAND, currency),
-        "-" if point.peak_memory_bytes is None else f"{point.peak_memory_bytes / MIB:,.0f}",
-    )
-
-
-def _mark(point: CurvePoint, cheapest: CurvePoint | None) -> str:
-    words = "  <- cheapest" if point == cheapest else ""
-    return f"{words}  noisy: measured beside other work" if point.is_noisy else words
-
-
-def _verdict(curve: SweepCurve) -> str:
-    bound_ms, cheapest = curve.latency_bound_ms, curve.cheapest
-    within = "" if bound_ms is None else f" within {bound_ms:g} ms"
-    if cheapest is None:
-        fastest = curve.points[0]
-        return f"no batch is{within}: batch {fastest.batch} takes {fastest.latency_p50_ms:.3f}"
-    reason = "costs least" if cheapest.cost_per_inference is not None else "has the most throughput"
-    threads = "" if cheapest.threads is None else f" on {counted(cheapest.threads, 'thread')}"
-    return f"batch {cheapest.batch}{threads} {reason}{within}"
-
-
-def _plot(curve: SweepCurve) -> str:
-    """Plot latency and cost, or throughput without a cost, over the batch size.
-
-    On a CPU it is the curve of the number of threads with the cheapest point.
-    """
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    best = curve.cheapest or curve.points[0]
-    points = [point for point in curve.points if point.threads == best.threads]
-    batches = [point.batch for point in points]
-    costs = [point.cost_per_inference for point in points]
-    has_cost = all(cost is not None for cost in costs)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
-    plotext.xscale("log")
-    right = (
-        [(cost or 0.0) * PER_THOUSAND for cost in costs]
-        if has_cost
-        else [point.throughput_per_s for point in points]
-    )
-    label = f"{curve.currency} per 1,000 (right)" if has_cost else "inf/s (right)"
-    latencies = [point.latency_p50_ms for point in points]
-    plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
-    plotext.plot(batches, right, label=label, marker="dot", yside="right")
-    plotext.xticks(batches, [str(batch) for batch in batches])
-    plotext.xlabel("batch")
-    return str(plotext.uncolorize(plotext.build()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 import select
 import sys
 import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -20,8 +20,13 @@ from costprobe.ui.cli.support.colour import is_coloured
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo_json
 from costprobe.ui.cli.views.top_snapshot import snapshot
+
+# More than a key that is held down sends between two updates.
+KEY_BYTES = 256
+# Ctrl-D: the terminal was closed.
+CLOSED = "\x04"
 
 
 @click.command(
@@ -48,12 +53,12 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
     """Show the host's devices, costs and alerts live, until q or Ctrl-C.
 
     Status and alerts are those of the running daemon, or else the last stored ones. A narrow
-    terminal shows the most important columns.
+    terminal shows the most important columns; the arrow keys, space and tab reach all lines.
     """
     from rich.console import Console  # noqa: PLC0415 - only this command pays for it
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from costprobe.ui.cli.views.top_view import TopView  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.views.top_view import ScrolledView, TopView  # noqa: PLC0415 - as above
 
     coloured = is_coloured()
     console = Console(
@@ -63,22 +68,26 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
     settings = LoadedConfig(config)
     with reader_of(settings) as reader:
 
-        def view(*, is_live: bool) -> TopView:
-            return TopView(_snapshot(settings, reader), is_live=is_live)
+        def view() -> TopView:
+            return TopView(_snapshot(settings, reader))
 
         if as_json:
-            echo(json.dumps(_snapshot(settings, reader)))
+            echo_json(_snapshot(settings, reader))
             return
         is_live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
         if once or not is_live:
-            console.print(view(is_live=False))
+            console.print(view())
             return
-        with _keys(), Live(view(is_live=True), console=console, screen=True) as live:
-            try:
-                while not _quits(every_s):
-                    live.update(view(is_live=True), refresh=True)
-            except KeyboardInterrupt:
-                return
+        shown = ScrolledView(view())
+        with (
+            _keys(),
+            suppress(KeyboardInterrupt),
+            Live(shown, console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while shown.press(keys := _pressed(every_s)):
+                if not keys:
+                    shown.view = view()
+                live.refresh()
 
 
 def _snapshot(settings: LoadedConfig, reader: StoreReader) -> dict[str, Any]:
@@ -87,10 +96,13 @@ def _snapshot(settings: LoadedConfig, reader: StoreReader) -> dict[str, Any]:
         return snapshot(reader, present_states(settings, reader.states(), now_ns), now_ns)
 
 
-def _quits(wait_s: float) -> bool:
-    """Wait for a key; return True for q, or if the terminal was closed."""
+def _pressed(wait_s: float) -> str:
+    """Wait for a key and return what the terminal sent; empty after the time."""
     ready, _, _ = select.select([sys.stdin], [], [], wait_s)
-    return bool(ready) and sys.stdin.read(1) in ("q", "Q", "")
+    if not ready:
+        return ""
+    # Not through sys.stdin: its buffer would hide further keys from select().
+    return os.read(sys.stdin.fileno(), KEY_BYTES).decode(errors="replace") or CLOSED
 
 
 @contextmanager

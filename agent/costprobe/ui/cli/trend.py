@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import statistics
 import sys
@@ -34,7 +33,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_PROBES,
     STORED_SERVICES,
 )
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.plots import curves, legend
@@ -122,7 +121,7 @@ def command(  # noqa: PLR0913 - an option each
         ]
         reasons = production_reasons(reader, field, all_series, compared_spans(since_ns, until_ns))
     if as_json:
-        echo(json.dumps(_document(measurement, field, all_series)))
+        echo_json(_document(measurement, field, all_series))
     elif as_csv:
         _write_csv(field, all_series)
     elif not all_series:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.service_files import DASHBOARD, FILES, SERVICE, USER, VENV
 from costprobe.ui.cli.support.service_host import (
     HOST,
@@ -53,7 +52,7 @@ def command(root: Path, *, purge: bool, as_json: bool) -> None:
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
     if as_json:
-        echo(json.dumps({"root": str(root), "steps": printed, "kept": remaining}))
+        echo_json({"root": str(root), "steps": printed, "kept": remaining})
         return
     for line in remaining:
         echo(line)

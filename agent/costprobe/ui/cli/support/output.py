@@ -2,49 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from costprobe.core.printable import one_line
-from costprobe.ui.cli.support.colour import Role, paint, painted
+from costprobe.ui.cli.support.colour import Role, paint
+from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 
 # A colour that click or plotext set.
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 
 
 def echo(text: str, role: Role | None = None, *, err: bool = False) -> None:
-    """Print one line.
+    """Print one line; on a terminal as lines that fit its width.
 
     Args:
         text: The line, without colours; a line break in it becomes a space.
         role: Its colour; None for none.
         err: Whether it goes to standard error.
     """
-    shown = one_line(text)
-    click.echo(shown if role is None else paint(shown, role), err=err)
+    for line in wrapped(one_line(text), terminal_columns(err=err)):
+        click.echo(line if role is None else paint(line, role), err=err)
+
+
+def echo_json(document: Any) -> None:  # noqa: ANN401 - any JSON document
+    """Print a JSON document as one line, on a terminal too."""
+    click.echo(one_line(json.dumps(document)))
+
+
+def echo_file(lines: Iterable[str]) -> None:
+    """Print the lines of a file for another program as they are, on a terminal too."""
+    for line in lines:
+        click.echo(one_line(line))
 
 
 def echo_lines(lines: Iterable[str], words: Iterable[tuple[str, Role]] = ()) -> None:
     """Print lines, each in the colour of the first of some words that it contains.
 
     Args:
-        lines: The lines, without colours; a line break in one becomes a space.
+        lines: The lines, without colours; a line break in one becomes a space. On a terminal they
+            are divided at spaces to fit its width.
         words: The words, the most important first.
     """
     words = tuple(words)
+    columns = terminal_columns()
     for line in lines:
-        click.echo(painted(one_line(line), words))
+        shown = one_line(line)
+        role = next((role for word, role in words if word in shown), None)
+        for part in wrapped(shown, columns):
+            click.echo(part if role is None else paint(part, role))
 
 
 def echo_coloured(lines: Iterable[str]) -> None:
-    """Print lines with the colours of `paint` and of plots.
+    """Print lines with the colours of `paint` and of plots; on a terminal they fit its width.
 
     Args:
         lines: The lines; texts from outside in them have passed `one_line` or `paint`.
     """
+    columns = terminal_columns()
     for line in lines:
         parts = _COLOUR.split(line)
-        click.echo("".join(part if n % 2 else one_line(part) for n, part in enumerate(parts)))
+        shown = "".join(part if n % 2 else one_line(part) for n, part in enumerate(parts))
+        for text in wrapped(shown, columns):
+            click.echo(text)

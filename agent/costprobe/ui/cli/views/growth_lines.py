@@ -12,6 +12,7 @@ from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
 from costprobe.domain.advice.growth import CapacityEnd, Growth
 from costprobe.domain.advice.growth_cost import MarginalCost, Money
 from costprobe.domain.advice.supply import HEADROOM
+from costprobe.ui.cli.support.fitting import table_lines
 
 WHOLE_FROM = 1000
 UNIT_WORDS = {"tokens_out": "output tokens", "device_hours": "device-hours"}
@@ -77,13 +78,7 @@ def growth_lines(found: Sequence[Growth], horizon_days: int) -> Iterator[str]:
     """Yield the growth of services and devices as a table, and a paragraph for each."""
     heads = ("workload", "load a day", f"in {horizon_days} d", "80 % interval", "capacity ends")
     rows = [heads, *(_row(one, horizon_days) for one in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        first, *others = cells
-        yield "  ".join(
-            [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        ).rstrip()
+    yield from table_lines(rows)
     for one in found:
         yield ""
         yield one.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import PER_THOUSAND, money, per_thousand
-from costprobe.ui.text import CHUNKS
+from costprobe.ui.text import CHUNKS, joules
 
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
@@ -72,7 +72,7 @@ def _energy(document: dict[str, Any], unit: str) -> str:
     board = SCOPES.get(energy.get("energy_scope"), "")
     suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
-        f"{per_inference_j:.3g} J/{unit}{board}"
+        f"{joules(per_inference_j)}/{unit}{board}"
         f" ({energy['energy_method'].replace('_', ' ')} ±{energy['energy_rel_err']:.0%}{suspect})"
     )
 

@@ -10,6 +10,7 @@ import click
 
 from costprobe.adapters.probing.outcome import ProbeProgress
 from costprobe.core.printable import one_line
+from costprobe.ui.cli.support.fitting import terminal_columns
 from costprobe.ui.cli.support.output import echo
 
 BAR_WIDTH = 30
@@ -32,7 +33,8 @@ class ProgressBar:
         bar = "#" * full + "-" * (BAR_WIDTH - full)
         with self._lock:
             text = one_line(f"{title} [{bar}] {progress.phase} {progress.note}")
-            click.echo(f"\r\033[K{text}", err=True, nl=False)
+            width = (terminal_columns(err=True) or 80) - 1
+            click.echo(f"\r\033[K{text[:width]}", err=True, nl=False)
             self._shown = True
 
     def clear(self) -> None:
@@ -46,5 +48,5 @@ class ProgressBar:
         """Write a line to stdout, after clearing the bar."""
         self.clear()
         with self._lock:
-            echo(one_line(text))
+            echo(text)
             sys.stdout.flush()

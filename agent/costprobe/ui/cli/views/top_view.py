@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
+from costprobe.core.units import counted
+from costprobe.ui.cli.support.fitting import wrapped
 from costprobe.ui.text import ago
 
 MAX_LINES = 5
@@ -31,65 +35,153 @@ class Column(NamedTuple):
 
 
 class TopView:
-    """A snapshot as a rich renderable that adapts to the size of the terminal.
+    """A snapshot as a rich renderable that adapts to the width of the terminal.
 
     Args:
         found: Result of `costprobe.ui.cli.views.top_snapshot.snapshot`.
-        is_live: Whether the q key quits.
     """
 
-    def __init__(self, snapshot: Mapping[str, Any], *, is_live: bool) -> None:
+    def __init__(self, snapshot: Mapping[str, Any]) -> None:
         self._found = snapshot
-        self._is_live = is_live
+
+    def sections(self, width: int) -> Iterator[list[RenderableType]]:
+        """Yield the sections for a width: head, faults and alerts first, then a table each."""
+        snapshot = self._found
+        yield [_head(snapshot), *_faults_and_alerts(snapshot, width)]
+        for title, columns, rows in (
+            ("Cost per 1,000 inferences", COST, snapshot["costs"]),
+            ("Devices", DEVICE, snapshot["devices"]),
+            ("Budgets", BUDGET, snapshot["budgets"]),
+            ("Sinks", SINK, snapshot["sinks"]),
+        ):
+            if rows:
+                yield [_table(title, columns, rows, width)]
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Yield faults first, because a short terminal shows only the beginning."""
+        """Yield all sections."""
         del console
-        snapshot = self._found
-        yield _head(snapshot)
-        yield from _faults_and_alerts(snapshot)
-        for title, columns, rows in (
-            ("Devices", DEVICE, snapshot["devices"]),
-            ("Cost per 1,000 inferences", COST, snapshot["costs"]),
-            ("Sinks", SINK, snapshot["sinks"]),
-            ("Budgets", BUDGET, snapshot["budgets"]),
-        ):
-            if rows:
-                yield _table(title, columns, rows, options.max_width)
-        if self._is_live:
-            yield Text("q quits", style="dim")
+        for section in self.sections(options.max_width):
+            yield from section
+
+
+class ScrolledView:
+    """The lines of a view that fit the terminal, and a last line with position and keys.
+
+    The first line, which says whether the daemon runs, is always visible.
+
+    Attributes:
+        view: The newest snapshot.
+    """
+
+    def __init__(self, view: TopView) -> None:
+        self.view = view
+        self._first = 0
+        self._page = 1
+        self._last = 0
+        self._starts: list[int] = [0]
+
+    def press(self, keys: str) -> bool:
+        """Move as the keys say, and return False for one that quits; others do nothing.
+
+        Args:
+            keys: What the terminal sent.
+        """
+        for key in _KEY.findall(keys):
+            if key in QUITTING:
+                return False
+            self._scroll(KEYS.get(key, ""))
+        return True
+
+    def _scroll(self, key: str) -> None:
+        first, page = self._first, self._page
+        self._first = {
+            "up": first - 1,
+            "down": first + 1,
+            "page up": first - page,
+            "page down": first + page,
+            "home": 0,
+            "end": self._last,
+            "section": next((start for start in self._starts if start > first), 0),
+        }.get(key, first)
+        # So that keys pressed at once end where single ones do.
+        self._first = min(max(0, self._first), self._last)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the visible lines."""
+        lines: list[list[Segment]] = []
+        starts = []
+        unlimited = options.update(height=None)
+        for section in self.view.sections(options.max_width):
+            starts.append(len(lines))
+            for part in section:
+                lines += console.render_lines(part, unlimited, pad=False)
+        head, body = lines[0], lines[1:]
+        self._page = page = max(1, options.size.height - 2)
+        self._last = last = max(0, len(body) - page)
+        self._first = first = min(self._first, last)
+        # The head is no part of the body; a section at the end cannot be moved to the top.
+        self._starts = [min(last, max(0, start - 1)) for start in starts]
+        for line in [head, *body[first : first + page]]:
+            yield from line
+            yield Segment.line()
+        yield Text(_position(first, page, len(body), options.max_width), style="dim", end="")
+
+
+def _position(first: int, page: int, total: int, width: int) -> str:
+    if total <= page:
+        return "q quit"
+    shown = f"lines {first + 1} to {min(first + page, total)} of {total}"
+    keys = "↑ ↓ scroll  space/b page  tab next section  q quit"
+    return next((text for text in (f"{shown}  {keys}", keys) if len(text) <= width), "q quit")
 
 
 def _head(snapshot: Mapping[str, Any]) -> Text:
     if snapshot["state"] is None:
         return Text("costprobe: no daemon has written a status yet", style="bold")
+    host = _cut(str(snapshot["host"]))
     age = f"seen {ago(snapshot['age_s'])} ago"
     if snapshot["running"]:
-        words = f"costprobe on {snapshot['host']}: {snapshot['state']}, {age}"
+        words = f"costprobe on {host}: {snapshot['state']}, {age}"
         return Text(one_line(words), style="bold")
-    words = f"costprobe on {snapshot['host']}: NOT RUNNING, {age} as {snapshot['state']}"
+    words = f"costprobe on {host}: NOT RUNNING, {age} as {snapshot['state']}"
     return Text(one_line(words), style="bold red")
 
 
-def _faults_and_alerts(snapshot: Mapping[str, Any]) -> Iterator[Text]:
+def _faults_and_alerts(snapshot: Mapping[str, Any], width: int) -> Iterator[Text]:
     faults, alerts = snapshot["faults"], snapshot["alerts"]
     for text in faults[:MAX_LINES]:
-        yield Text(one_line(f"FAULT {text}"), style="bold red")
+        yield from _fitted(f"FAULT  {text}", "bold red", width)
     if len(faults) > MAX_LINES:
-        yield Text(f"and {len(faults) - MAX_LINES} more faults: costprobe status", style="red")
+        more = counted(len(faults) - MAX_LINES, "more fault")
+        yield Text(f"and {more}: costprobe status", style="red")
     shown = [alert for alert in alerts if not alert["silenced"]]
     silenced = len(alerts) - len(shown)
-    words = f"{len(shown)} alerts firing" if shown else "no alert is firing"
+    words = f"{counted(len(shown), 'alert')} firing" if shown else "no alert is firing"
     yield Text(words + (f", {silenced} silenced" if silenced else ""), "" if shown else "green")
     for alert in shown[:MAX_LINES]:
         line = f"{alert['severity']}: {alert['summary']}"
-        yield Text(one_line(line), style=_STYLES.get(alert["severity"], "yellow"))
+        yield from _fitted(line, _STYLES.get(alert["severity"], "yellow"), width)
+    if len(shown) > MAX_LINES:
+        yield Text(f"and {counted(len(shown) - MAX_LINES, 'more alert')}: costprobe alerts")
+
+
+def _fitted(text: str, style: str, width: int) -> Iterator[Text]:
+    for line in wrapped(one_line(text), width):
+        yield Text(line, style=style)
+
+
+def _cut(text: str) -> str:
+    """Return a long name with its beginning and end, which tell similar names apart."""
+    if len(text) <= MAX_CELL:
+        return text
+    half = MAX_CELL // 2
+    return f"{text[: MAX_CELL - half - 1]}…{text[-half:]}"
 
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Table:
-    cells = {column: [one_line(column.cell(row))[:MAX_CELL] for row in rows] for column in columns}
+    cells = {column: [_cut(one_line(column.cell(row))) for row in rows] for column in columns}
     wide = {column: max(map(len, [column.title, *cells[column]])) for column in columns}
     shown_columns = list(columns)
     while (
@@ -159,6 +251,20 @@ def _subject(row: Row) -> str:
 def _price(key: str) -> Callable[[Row], str]:
     return _money(key, PER_THOUSAND)
 
+
+# Keys of the live view, as a terminal sends them.
+KEYS: Mapping[str, str] = {
+    "\x1b[A": "up", "\x1bOA": "up", "k": "up",
+    "\x1b[B": "down", "\x1bOB": "down", "j": "down",
+    "\x1b[5~": "page up", "b": "page up",
+    "\x1b[6~": "page down", " ": "page down",
+    "\x1b[H": "home", "\x1bOH": "home", "g": "home",
+    "\x1b[F": "end", "\x1bOF": "end", "G": "end",
+    "\t": "section",
+}  # fmt: skip
+# The last one is Ctrl-D.
+QUITTING = ("q", "Q", "\x04")
+_KEY = re.compile(r"\x1b[\[O][0-9;]{0,8}[A-Za-z~]|.", re.DOTALL)
 
 # Left-aligned columns.
 _TEXT_COLUMNS = frozenset({"model", "device", "basis", "state", "last error", "period"})
