@@ -15,7 +15,7 @@ SUMMARY = {"value", "iqr", "samples"}
 DECLARED = {
     # Number of things.
     "aggregated", "callback_errors", "changes", "deferred", "dropped", "failures", "hints",
-    "intensities", "late", "left_out", "malformed_lines", "more_changes", "pending_steps", "notifiers",
+    "intensities", "late", "left_out", "without_base", "members", "malformed_lines", "more_changes", "pending_steps", "notifiers",
     "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs",
     "sent", "series", "skipped_for_budget", "skipped_for_neighbour", "symptoms_left_out", "unkillable",
     "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "usable_devices", "base_devices", "devices_max",
@@ -24,7 +24,7 @@ DECLARED = {
     # Positions, identifiers and parameters.
     "acked_seq", "batch", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",
     # The field is named beside them: `trend`, `replay` and alerts.
-    "values", "lows", "highs", "fields", "value", "threshold",
+    "values", "lows", "highs", "base", "fields", "value", "threshold",
     # By currency, and by part of a price.
     "foreign", "parts",
 }  # fmt: skip

@@ -30,7 +30,7 @@ from costprobe.ui.dashboard.history import (
 from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document
 from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
-from costprobe.ui.dashboard.thinning import thinned_trend
+from costprobe.ui.dashboard.trend import trend_answer
 
 STATIC = Path(__file__).parent / "static"
 # Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
@@ -114,7 +114,7 @@ def _now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
 
 def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
     query = trend_query(pairs, now_ns)
-    return trend_document(query, thinned_trend(reader, query))
+    return trend_document(query, trend_answer(reader, query))
 
 
 def _marks(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:

@@ -19,11 +19,13 @@ from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
 from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
-from costprobe.ui.dashboard.thinning import ThinnedAnswer
+from costprobe.ui.dashboard.trend import BASE_DAYS, TrendAnswer
 from costprobe.ui.incidents import incidents_of
 
 MARKS_MAX = 500
 INCIDENTS_MAX = 200
+# Changes of plan and labels of each series, the newest.
+CHANGES_MAX = 20
 ALERT_ROWS_MAX = 20_000
 CURVES_MAX = 40
 SWEEP_ROWS_MAX = 20_000
@@ -38,15 +40,18 @@ LABELS_MAX = 50
 LEAST_REST = 0.001
 
 
-def trend_document(query: TrendQuery, answer: ThinnedAnswer) -> dict[str, Any]:
+def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
     """Return the response of `/api/trend`."""
     return {
         "measurement": query.measurement,
         "field": query.field,
         "since_ms": query.time.since_ns // NS_PER_MS,
         "until_ms": query.time.until_ns // NS_PER_MS,
+        "scale": answer.scale,
+        "base_d": BASE_DAYS,
         "sampled": answer.is_sampled,
         "left_out": answer.left_out,
+        "without_base": answer.without_base,
         "series": [
             {
                 "tags": series.tags,
@@ -55,6 +60,17 @@ def trend_document(query: TrendQuery, answer: ThinnedAnswer) -> dict[str, Any]:
                 "values": series.values,
                 "lows": series.lows,
                 "highs": series.highs,
+                "base": series.base,
+                "members": series.members,
+                "changes": [
+                    {
+                        "time_ms": change.time_ns // NS_PER_MS,
+                        "tag": change.tag,
+                        "before": change.before,
+                        "after": change.after,
+                    }
+                    for change in series.changes[-CHANGES_MAX:]
+                ],
             }
             for series in answer.series
         ],

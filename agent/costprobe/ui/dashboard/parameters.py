@@ -20,7 +20,9 @@ ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
 VALUE_CHARS_MAX: Final = 200
 # Tags by which a response can be filtered.
 TAGS: Final = ("device", "probe", "service", "basis", "currency")
-# Upper limit of times, so that arithmetic stays within 64 bits.
+# What is drawn as one line, and what its values are; the first is the default.
+GROUPS: Final = ("series", "model", "device")
+SCALES: Final = ("amount", "change", "auto")
 
 
 class ParameterError(ValueError):
@@ -51,6 +53,9 @@ class TrendQuery:
         points: Most points of each series.
         rows: Most rows read, of all series together.
         tags: Tags that a series must have.
+        group: "series", or "model" or "device" for one line for each of them.
+        scale: "amount"; "change" from the baseline in percent; "auto" for amounts of similar size.
+        now_ns: UTC in ns, at which baselines end.
     """
 
     measurement: str
@@ -59,6 +64,9 @@ class TrendQuery:
     points: int = POINTS_DEFAULT
     rows: int = ROWS_DEFAULT
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    group: str = GROUPS[0]
+    scale: str = SCALES[0]
+    now_ns: int = 0
 
 
 def known(pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, str]:
@@ -107,7 +115,8 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
     Raises:
         ParameterError: A parameter is invalid.
     """
-    parameters = known(pairs, ("field", "since", "until", "points", "rows", "label", *TAGS))
+    names = ("field", "since", "until", "points", "rows", "group", "scale", "label", *TAGS)
+    parameters = known(pairs, names)
     measurement, name = _numeric_field(parameters.get("field", "cost_per_inference"))
     return TrendQuery(
         measurement,
@@ -116,7 +125,17 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
         _whole_number(parameters, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
         _whole_number(parameters, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
         {tag: parameters[tag] for tag in TAGS if tag in parameters} | _label(parameters),
+        _one_of(parameters, "group", GROUPS),
+        _one_of(parameters, "scale", SCALES),
+        now_ns,
     )
+
+
+def _one_of(parameters: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    text = parameters.get(name, choices[0])
+    if text not in choices:
+        raise ParameterError(f"{name}: {text[:40]!r} is not one of {', '.join(choices)}")
+    return text
 
 
 def _label(parameters: Mapping[str, str]) -> dict[str, str]:

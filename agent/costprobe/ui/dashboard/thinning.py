@@ -15,27 +15,29 @@ from typing import Final
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.records import Point
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
-from costprobe.ui.dashboard.parameters import TrendQuery
+from costprobe.ui.continued_series import Identity, TagChange, identity_of
+from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 
-SERIES_MAX = 60
 NO_RATIOS: Final[Mapping[int, float]] = MappingProxyType({})
-
-Key = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
 class ThinnedSeries:
-    """A downsampled series.
+    """A downsampled series, or a group of them.
 
     Attributes:
-        tags: Tags of the series.
+        tags: Tags of the series; of a group those that all have in common.
         samples: Number of values before downsampling.
         times_ns: UTC in ns, ascending.
         values: Value, or median of an interval.
-        lows: Minimum of each interval.
-        highs: Maximum of each interval.
+        lows: Minimum of each interval; of a group the least of its series.
+        highs: Maximum of each interval; of a group the greatest of its series.
+        changes: Changes of plan and labels.
+        base: Baseline, in the unit of the field; None if it is unknown or not asked for.
+        members: Number of devices or models in a group; 1 without one.
     """
 
     tags: dict[str, str]
@@ -44,50 +46,9 @@ class ThinnedSeries:
     values: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
     highs: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class ThinnedAnswer:
-    """Result of a trend query.
-
-    Attributes:
-        series: At most SERIES_MAX, the most recently written.
-        left_out: Number of omitted series.
-        is_sampled: True if only a sample of the rows was read.
-    """
-
-    series: list[ThinnedSeries]
-    left_out: int
-    is_sampled: bool
-
-
-def thinned_trend(reader: StoreReader, query: TrendQuery) -> ThinnedAnswer:
-    """Read the history of a field and downsample it to the limits of the query.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
-    all_series = reader.values(
-        query.measurement,
-        query.field,
-        query.time.since_ns,
-        query.time.until_ns,
-        query.tags or None,
-        sample=query.rows,
-    )
-    is_sampled = any(series.is_sampled for series in all_series)
-    ratios = _ratios(reader, query) if _is_long_production(all_series, query) else {}
-    # Prefer the most recently written series.
-    all_series.sort(key=lambda series: series.times_ns[-1], reverse=True)
-    first_series = sorted(all_series[:SERIES_MAX], key=lambda series: sorted(series.tags.items()))
-    return ThinnedAnswer(
-        [
-            thin(series, query, ratios.get(tuple(sorted(series.tags.items())), {}))
-            for series in first_series
-        ],
-        max(0, len(all_series) - SERIES_MAX),
-        is_sampled,
-    )
+    changes: Sequence[TagChange] = ()
+    base: float | None = None
+    members: int = 1
 
 
 def thin(
@@ -109,7 +70,7 @@ def thin(
         thinned.lows = thinned.highs = series.values
         return thinned
     rows = zip(series.times_ns, series.values, strict=True)
-    for interval, group in groupby(rows, lambda row: _interval(row[0], query)):
+    for interval, group in groupby(rows, lambda row: interval_of(row[0], query)):
         together = list(group)
         values = [value for _, value in together]
         value = ratios.get(interval, statistics.median(values))
@@ -121,33 +82,41 @@ def thin(
     return thinned
 
 
-def _interval(time_ns: int, query: TrendQuery) -> int:
+def interval_of(time_ns: int, query: TrendQuery) -> int:
+    """Return the number of the interval of a time: the range has `query.points` of them."""
     length_ns = query.time.until_ns - query.time.since_ns
     return (time_ns - query.time.since_ns) * query.points // length_ns
 
 
-def _is_long_production(all_series: Sequence[SeriesValues], query: TrendQuery) -> bool:
-    return (
-        query.measurement == "cost"
-        and query.field in SERVING_RATIOS
-        and any(
-            series.tags.get("basis") == "serving" and len(series.values) > query.points
-            for series in all_series
-        )
-    )
+def is_production_ratio(query: TrendQuery) -> bool:
+    """Whether the values of services are ratios of sums."""
+    return query.measurement == "cost" and query.field in SERVING_RATIOS
 
 
-def _ratios(reader: StoreReader, query: TrendQuery) -> Mapping[Key, Mapping[int, float]]:
-    """Return the ratio of sums of each interval, by the tags of the series."""
-    ratios: dict[Key, dict[int, float]] = {}
+def interval_ratios(
+    reader: StoreReader, query: TrendQuery, time: TimeRange, intervals: int, rows_max: int
+) -> Mapping[Identity, Mapping[int, float]]:
+    """Return the ratio of sums of each interval of a time range, for each service.
+
+    Args:
+        reader: The store.
+        query: The field and its tags.
+        time: Time range.
+        intervals: Number of intervals in it.
+        rows_max: Most rows to read, of all series together.
+    """
+    length_ns = time.until_ns - time.since_ns
+    rows: dict[Identity, dict[int, list[Point]]] = {}
     tags = {**query.tags, "basis": "serving"}
-    for rows in reader.rows(
-        "cost", query.time.since_ns, query.time.until_ns, tags, sample=query.rows
-    ):
-        for interval, group in groupby(rows, lambda row: _interval(row.time_ns, query)):
-            together = list(group)
-            ratio = ratio_of_sums(together, query.field)
-            if ratio is not None:
-                key = tuple(sorted(together[0].tags.items()))
-                ratios.setdefault(key, {})[interval] = ratio
-    return ratios
+    for found in reader.rows("cost", time.since_ns, time.until_ns, tags, sample=rows_max):
+        for row in found:
+            interval = (row.time_ns - time.since_ns) * intervals // length_ns
+            rows.setdefault(identity_of(row.tags), {}).setdefault(interval, []).append(row)
+    return {
+        identity: {
+            interval: ratio
+            for interval, together in of_intervals.items()
+            if (ratio := ratio_of_sums(together, query.field)) is not None
+        }
+        for identity, of_intervals in rows.items()
+    }

@@ -1,121 +1,151 @@
-// An accessible chart: lines, a slider with a readout for keyboard use, and a table of the values.
+// An accessible chart: lines with a tooltip, a slider that steps through them, and a table of the values.
 
-import { el, show, svg, table } from "./dom.js";
-import { axisMoments, moment, number } from "./format.js";
+import { el, show, table } from "./dom.js";
+import { Legend } from "./legend.js";
+import { drawMarks, MarkStrip } from "./marks.js";
+import { chartOptions, colour } from "./plot_options.js";
+import { Tip } from "./tip.js";
 
-const COLOURS = 8;
-const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const TABLE_ROWS = 400;
 const HEIGHT = 280;
-const LABEL_PX = 30;
+// Most positions of the slider.
+const STEPS = 200;
+// A drag over fewer pixels is a click.
+const DRAG_PX = 8;
+// A sample further from the pointer than this share of the range is not its value.
+const NEAR_SHARE = 0.04;
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const dashOf = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
+const isKnown = (value) => value !== null && value !== undefined;
 
-/** A chart in an element of the page; `draw` may be called repeatedly. */
+/**
+ * A chart in an element of the page; `draw` may be called repeatedly.
+ * options: onZoom(from, to) after a drag, onSelect(names) after a choice of lines, tools: elements above
+ */
 export class Chart {
-  constructor(place, name) {
+  constructor(place, name, { onZoom = null, onSelect = () => {}, tools = [] } = {}) {
     this.place = place;
     this.name = name;
+    this.onZoom = onZoom;
     this.plot = null;
-    this.hidden = new Set();
     this.data = null;
-    this.shown = null;
     this.canvas = el("div", { class: "canvas", role: "img", "aria-label": name });
-    this.legend = el("ul", { class: "legend" });
-    this.readout = el("output", { class: "readout", for: `${place.id}-scrub` });
+    this.frame = el("div", { class: "frame" });
+    this.tip = new Tip(this.frame);
+    this.strip = new MarkStrip(this.tip);
+    this.frame.prepend(this.strip.row, this.canvas);
+    this.tools = el("div", { class: "tools" }, tools);
+    this.legend = new Legend({
+      onToggle: (names) => { this.applyShown(); onSelect(names); },
+      onEmphasis: (index) => this.plot?.setSeries(index === null ? null : index + 1, { focus: index !== null }),
+    });
     this.scrub = el("input", {
       type: "range", id: `${place.id}-scrub`, min: 0, max: 0, step: 1,
       oninput: () => this.moveTo(Number(this.scrub.value)),
     });
+    this.scrub.addEventListener("blur", () => this.tip.hide());
+    this.scrub.addEventListener("keydown", (event) => { if (event.key === "Escape") this.tip.hide(); });
+    this.scrubBox = el("div", { class: "scrub" },
+      el("label", { for: `${place.id}-scrub` }, "Step through"), this.scrub);
     this.rows = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${name}, as a table` });
     this.details = el("details", {}, el("summary", {}, `${name}, as a table`), this.rows);
     this.details.addEventListener("toggle", () => this.fillTable());
-    this.scrubBox = el("div", { class: "scrub" },
-      el("label", { for: `${place.id}-scrub` }, "Step through"), this.scrub);
-    this.empty = el("p", { class: "muted" }, "no data yet");
-    place.replaceChildren(this.empty, this.canvas, this.legend, this.scrubBox, this.readout, this.details);
+    this.message = el("p", { class: "message muted", role: "status" });
+    this.parts = [this.tools, this.frame, this.legend.box, this.scrubBox, this.details];
+    place.replaceChildren(this.message, ...this.parts);
+    this.say("Loading…", false);
     new ResizeObserver(() => this.resize()).observe(place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
 
+  /** A text instead of the chart; its controls are hidden with it. */
+  say(text, isBad) {
+    this.data = null;
+    this.redraw();
+    this.tell(text, isBad);
+    for (const part of this.parts) part.hidden = true;
+    this.place.removeAttribute("aria-busy");
+  }
+
+  /** A text above the chart; "" for none. */
+  tell(text, isBad = false) {
+    if (this.message.textContent !== text) this.message.textContent = text;
+    this.message.className = `message ${isBad ? "bad" : "muted"}`;
+    this.message.hidden = !text;
+  }
+
+  /** Another chart is being loaded: values of the present one are not shown any more. */
+  load(text) {
+    this.tell(text);
+    this.tip.hide();
+    this.place.setAttribute("aria-busy", "true");
+    this.scrub.value = 0;
+    this.scrub.removeAttribute("aria-valuetext");
+    this.scrubBox.hidden = true;
+  }
+
   /**
    * Draws series over a common axis.
-   * data: { xs, series: [{ name, values, lows?, highs?, scale?, write }], marks, summary,
-   *         writeX, labelX?, axes: [{ scale, label, write, side }], time, heads, table, none }
+   * data: { xs, series: [{ name, values, lows?, highs?, scale?, write, last? }], marks, summary, note, lines,
+   *         writeX, labelX?, axes: [{ scale, label, write, side, range }], time, heads, table, none }
+   * lines: names of the shown lines, and `first` of those listed first; without them all.
    */
   draw(data) {
-    this.data = data;
-    const isEmpty = data.series.length === 0;
-    this.empty.hidden = !isEmpty;
-    this.empty.textContent = data.none;
-    for (const part of [this.canvas, this.legend, this.scrubBox, this.readout, this.details]) {
-      part.hidden = isEmpty;
+    if (data.series.length === 0) {
+      this.say(data.none, false);
+      return;
     }
+    this.data = data;
+    for (const part of this.parts) part.hidden = false;
+    this.tools.hidden = this.tools.childElementCount === 0;
+    this.place.removeAttribute("aria-busy");
+    this.tell(data.note ?? "");
     this.canvas.setAttribute("aria-label", `${this.name}: ${data.summary}`);
-    this.scrub.max = Math.max(0, data.xs.length - 1);
-    this.scrub.setAttribute("aria-valuetext", this.at(Number(this.scrub.value)));
-    this.fillLegend();
+    this.scrub.max = Math.min(STEPS, data.xs.length - 1);
+    const names = data.series.map((one) => one.name);
+    this.legend.fill(data.series, data.lines ?? names, data.first ?? names);
+    this.scrub.setAttribute("aria-valuetext", this.at(this.indexOf(Number(this.scrub.value))));
     this.fillTable();
     this.redraw();
-    // The readout keeps its time if it still exists, and is not announced again.
-    if (this.shown && data.xs[this.shown.index] === this.shown.x) this.read(this.shown.index);
   }
 
   redraw() {
+    const { left = -1, top = 0 } = this.plot?.cursor ?? {};
     this.plot?.destroy();
     this.plot = null;
-    if (!this.data || this.data.series.length === 0) return;
+    this.strip.key = "";
+    if (!this.data) return;
     const { xs, series } = this.data;
-    this.plot = new uPlot(this.options(), [xs, ...series.map((one) => one.values)], this.canvas);
+    const bands = series.filter((one) => one.hasBand);
+    const columns = [...series.map((one) => one.values), ...bands.flatMap((one) => [one.lows, one.highs])];
+    const options = chartOptions(this.data, this.legend, { width: this.width(), height: HEIGHT, isZoomable: this.onZoom !== null });
+    options.hooks = {
+      draw: [(plot) => this.mark(plot)],
+      setCursor: [(plot) => this.point(plot)],
+      setSelect: [(plot) => this.zoom(plot)],
+    };
+    this.plot = new uPlot(options, [xs, ...columns], this.canvas);
+    // The tooltip under a resting pointer has the new values.
+    if (left >= 0) this.plot.setCursor({ left, top });
   }
 
-  options() {
-    const { series, axes, time, writeX, logX } = this.data;
-    const grid = { stroke: colour("--grid"), width: 1 };
-    const plain = { stroke: colour("--muted"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
-    const scales = { x: { time, distr: logX ? 3 : 1, log: 2 } };
-    for (const axis of axes) scales[axis.scale] = { range: axis.range };
-    return {
-      width: this.width(), height: HEIGHT, scales, legend: { show: false },
-      cursor: { drag: { x: false, y: false } },
-      axes: [
-        { ...plain, ...(time ? { values: (_, splits, at, space, step) => axisMoments(splits, step) } : this.ownAxis(writeX)) },
-        ...axes.map((axis) => ({
-          ...plain, scale: axis.scale, side: axis.side ?? 3, size: 84, label: axis.label,
-          labelFont: "12px system-ui, sans-serif", labelSize: 18,
-          ...(axis.side === 1 ? { grid: { show: false } } : {}),
-          values: (_, splits) => splits.map((value) => axis.write(value)),
-        })),
-      ],
-      series: [{}, ...series.map((one, index) => ({
-        label: one.name, scale: one.scale ?? "y", show: !this.hidden.has(one.name),
-        stroke: colour(`--s${index % COLOURS}`), dash: dashOf(index), width: 2, spanGaps: true,
-        points: { show: one.values.filter((value) => value !== null).length < 80, size: 6 },
-      }))],
-      hooks: {
-        draw: [(plot) => drawMarks(plot, this.data.marks ?? [])],
-        setCursor: [(plot) => { if (plot.cursor.idx !== null) this.read(plot.cursor.idx); }],
-      },
-    };
+  mark(plot) {
+    const marks = this.data?.marks ?? [];
+    drawMarks(plot, marks, colour);
+    this.strip.row.hidden = marks.length === 0;
+    if (marks.length) this.strip.place(plot, marks);
   }
 
-  /** An axis with a tick at each value, and a number where there is space. */
-  ownAxis(writeX) {
-    const roomy = (plot, splits) => {
-      let right = -Infinity;
-      return splits.map((value) => {
-        const left = plot.valToPos(value, "x");
-        if (left - right < LABEL_PX) return null;
-        right = left;
-        return value;
-      });
-    };
-    return {
-      label: this.data.labelX, labelFont: "12px system-ui, sans-serif", labelSize: 18,
-      splits: () => this.data.xs, filter: roomy,
-      values: (_, splits) => splits.map((value) => (value === null ? "" : writeX(value))),
-    };
+  zoom(plot) {
+    const { left, width } = plot.select;
+    if (width === 0) return;
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    if (width >= DRAG_PX) this.onZoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+  }
+
+  applyShown() {
+    if (!this.plot || !this.data) return;
+    // Colours are given to the lines that are shown.
+    this.redraw();
   }
 
   width() {
@@ -128,49 +158,56 @@ export class Chart {
     }
   }
 
+  /** The index of the data of a position of the slider. */
+  indexOf(position) {
+    const last = this.data.xs.length - 1;
+    return last > STEPS ? Math.round((position / STEPS) * last) : position;
+  }
+
+  /** The shown lines with their values at or near an index, the greatest first. */
+  valuesAt(index) {
+    const { xs, series } = this.data;
+    const reach = (xs.at(-1) - xs[0]) * NEAR_SHARE;
+    return series
+      .filter((one) => this.legend.isShown(one.name))
+      .map((one) => ({ one, ...nearest(one, xs, index, reach) }))
+      .filter(({ value }) => isKnown(value))
+      .sort((a, b) => b.value - a.value);
+  }
+
+  headAt(index) {
+    const { xs, writeX, labelX } = this.data;
+    return `${labelX ?? ""} ${writeX(xs[index])}`.trim();
+  }
+
   at(index) {
-    const { xs, series, writeX, labelX } = this.data;
-    if (xs[index] === undefined) return "";
-    const values = series
-      .filter((one) => !this.hidden.has(one.name) && one.values[index] !== null && one.values[index] !== undefined)
-      .map((one) => `${one.name} ${one.write(one.values[index])}`);
-    return [`${labelX ?? ""} ${writeX(xs[index])}`.trim(), ...values].join(" · ");
+    if (this.data.xs[index] === undefined) return "";
+    const values = this.valuesAt(index).map(({ one, text }) => `${one.name} ${text}`);
+    return [this.headAt(index), ...values].join(" · ");
   }
 
-  read(index) {
-    this.shown = { index, x: this.data.xs[index] };
-    const text = this.at(index);
-    if (this.readout.textContent !== text) this.readout.textContent = text;
-  }
-
-  moveTo(index) {
-    this.read(index);
-    this.scrub.setAttribute("aria-valuetext", this.at(index));
-    if (!this.plot) return;
-    const left = this.plot.valToPos(this.data.xs[index], "x");
-    this.plot.setCursor({ left, top: 10 }, false);
-  }
-
-  fillLegend() {
-    const lines = this.data.series.map((one, index) => el("li", {}, el("button", {
-      type: "button",
-      "aria-pressed": String(!this.hidden.has(one.name)),
-      onclick: (pressed) => this.toggle(one.name, index, pressed.currentTarget),
-    }, svg("svg", { "aria-hidden": "true", viewBox: "0 0 26 8" }, svg("line", {
-      class: `c${index % COLOURS}`, x1: 0, x2: 26, y1: 4, y2: 4, "stroke-width": 3,
-      "stroke-dasharray": dashOf(index).join(" ") || null,
-    })), one.name)));
-    // Buttons of unchanged names are kept, so that they keep the focus.
-    if (this.legend.textContent !== this.data.series.map((one) => one.name).join("")) {
-      this.legend.replaceChildren(...lines);
+  point(plot) {
+    const { idx, left, top } = plot.cursor;
+    if (!isKnown(idx) || left < 0 || this.place.hasAttribute("aria-busy")) {
+      if (!this.tip.box.classList.contains("still")) this.tip.hide();
+      return;
     }
+    const rows = this.valuesAt(idx).map(({ one, text }) => el("tr", {},
+      el("td", {}, this.legend.swatch(one.name)), el("td", {}, one.name), el("td", { class: "n" }, text)));
+    if (rows.length === 0) {
+      this.tip.hide();
+      return;
+    }
+    const box = plot.over;
+    const content = [el("p", { class: "muted" }, this.headAt(idx)), el("table", {}, el("tbody", {}, rows))];
+    this.tip.show(box.offsetLeft + left, box.offsetTop + top, content, false);
   }
 
-  toggle(name, index, button) {
-    if (!this.hidden.delete(name)) this.hidden.add(name);
-    const isShown = !this.hidden.has(name);
-    button.setAttribute("aria-pressed", String(isShown));
-    this.plot?.setSeries(index + 1, { show: isShown });
+  moveTo(position) {
+    if (!this.data) return;
+    const index = this.indexOf(position);
+    this.scrub.setAttribute("aria-valuetext", this.at(index));
+    if (this.plot) this.plot.setCursor({ left: this.plot.valToPos(this.data.xs[index], "x"), top: 10 });
   }
 
   fillTable() {
@@ -182,46 +219,15 @@ export class Chart {
   }
 }
 
-function drawMarks(plot, marks) {
-  const { ctx, bbox } = plot;
-  ctx.save();
-  ctx.lineWidth = devicePixelRatio;
-  ctx.font = `bold ${11 * devicePixelRatio}px system-ui, sans-serif`;
-  for (const mark of marks) {
-    const x = Math.round(plot.valToPos(mark.x, "x", true));
-    if (x < bbox.left || x > bbox.left + bbox.width) continue;
-    ctx.strokeStyle = ctx.fillStyle = colour(`--m-${mark.kind}`) || colour("--muted");
-    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
-    ctx.beginPath();
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
-    ctx.stroke();
-    ctx.fillText(mark.letter, x + 3 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+/** The value of a series at an index or the nearest within a distance, and its text; empty in a gap. */
+function nearest({ values, lows, highs, hasBand, write, brief }, xs, index, reach) {
+  const isNear = (at) => xs[at] !== undefined && Math.abs(xs[at] - xs[index]) <= reach;
+  for (let step = 0; isNear(index - step) || isNear(index + step); step += 1) {
+    const at = [index - step, index + step].find((one) => isNear(one) && values[one] !== undefined);
+    if (at === undefined) continue;
+    if (values[at] === null) return {};
+    const spread = hasBand ? `, ${brief(lows[at])} to ${brief(highs[at])}` : "";
+    return { value: values[at], text: write(values[at]) + spread };
   }
-  ctx.restore();
+  return {};
 }
-
-/** Series of a response of `/api/trend` on a common time axis in seconds. */
-export function aligned(answer, factor) {
-  const times = [...new Set(answer.series.flatMap((one) => one.times_ms))].sort((a, b) => a - b);
-  const place = new Map(times.map((time, index) => [time, index]));
-  const columns = answer.series.map((one) => {
-    const values = new Array(times.length).fill(null);
-    one.times_ms.forEach((time, index) => { values[place.get(time)] = one.values[index] * factor; });
-    return values;
-  });
-  return { xs: times.map((time) => time / 1000), columns };
-}
-
-/** Rows of the table of a trend, newest first. */
-export function trendRows(answer, names, write) {
-  return answer.series
-    .flatMap((one, index) => one.times_ms.map((time, at) => ({ time, at, one, name: names[index] })))
-    .sort((a, b) => b.time - a.time)
-    .map(({ time, at, one, name }) => [
-      moment(time), name, write(one.values[at]),
-      one.lows[at] === one.highs[at] ? "" : `${write(one.lows[at])} to ${write(one.highs[at])}`,
-    ]);
-}
-
-export const plainNumber = (value) => number(value);

@@ -66,13 +66,18 @@ export function moment(ms) {
 const IDENTITY = ["device", "probe", "service", "served_model"];
 const DISTINGUISHING = [...IDENTITY, "batch", "concurrency", "basis", "plan", "currency"];
 
-/** A name for each series from its tags, without those that all have in common. */
+/** A name for each series from its tags, without those that all have in common; names are distinct. */
 export function seriesNames(series) {
   const differs = (tag) => new Set(series.map((tags) => tags[tag] ?? "")).size > 1;
   const shown = DISTINGUISHING.filter((tag) => IDENTITY.includes(tag) || differs(tag));
   const word = (tags, tag) => (tag === "batch" ? `batch ${tags.batch}` : tags[tag]);
+  const named = (tags, own) => own.filter((tag) => tags[tag]).map((tag) => word(tags, tag)).join(" ") || "all";
+  const names = series.map((tags) => named(tags, shown));
+  if (new Set(names).size === names.length) return names;
+  // Tags that only some hosts have, such as labels.
+  const others = [...new Set(series.flatMap(Object.keys))].filter((tag) => !shown.includes(tag) && differs(tag)).sort();
   return series.map((tags) =>
-    shown.filter((tag) => tags[tag]).map((tag) => word(tags, tag)).join(" ") || "all");
+    [named(tags, shown), ...others.filter((tag) => tags[tag]).map((tag) => `${tag}=${tags[tag]}`)].join(" "));
 }
 
 /** Labels of a time axis: the time, and the date where it changes. */

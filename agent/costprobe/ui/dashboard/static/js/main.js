@@ -1,35 +1,26 @@
 // The dashboard: fetches data, subscribes to live updates, and renders.
 
 import { showBudgets } from "./budgets.js";
-import { aligned, Chart, plainNumber, trendRows } from "./chart.js";
+import { Chart } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
 import { moment, money, moneyOf, number, PER_THOUSAND, seriesNames } from "./format.js";
-import { scaled } from "./scale.js";
 import { labelText, showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
+import { Trend } from "./trend.js";
 
-// A longer history changes more slowly and takes longer to read.
-const HISTORY_EVERY_MS = { "1h": 5000, "6h": 10000, "24h": 15000, "7d": 60000, "30d": 300000, "90d": 600000 };
-const HOUR_MS = 3_600_000;
-const RANGE_MS = { "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR_MS, "7d": 168 * HOUR_MS, "30d": 720 * HOUR_MS, "90d": 2160 * HOUR_MS };
-// Pause after a load, as a multiple of its duration, to limit CPU use on the host.
-const REST_FACTOR = 20;
 const RETRY_MS = 15000;
 const SLOW_EVERY_MS = 60000;
 const POLL_MS = 15000;
-const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F", annotation: "N" };
 
 const state = {
-  now: null, source: null, poll: null, timer: null, curves: [],
-  historyDue: 0, slowDue: 0, isLoading: false, isStale: false,
+  now: null, source: null, poll: null, timer: null, curves: [], slowDue: 0, isLoading: false,
 };
-const trend = new Chart(byId("trend"), "Trend");
-const deviceTrend = new Chart(byId("device-trend"), "Devices over time");
+const trend = new Trend(ask, (label) => { if (state.now) showCosts(state.now, label); });
 const sweep = new Chart(byId("sweep"), "Latency and cost by batch size");
 
-async function ask(path) {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+async function ask(path, signal) {
+  const answer = await fetch(path, { headers: { accept: "application/json" }, signal });
   const document = await answer.json();
-  if (!answer.ok) throw new Error(document.error ?? answer.statusText);
+  if (!answer.ok) throw Object.assign(new Error(document.error ?? answer.statusText), { status: answer.status });
   return document;
 }
 
@@ -43,85 +34,6 @@ function liveState(text, kind) {
   const place = byId("live");
   if (place.textContent !== text) place.textContent = text;
   place.className = `state ${kind}`;
-}
-
-const CHOICES = ["trend-field", "trend-scale", "device-field", "label"];
-const range = () => document.querySelector("input[name=range]:checked").value;
-// The time that an alert links to: the charts show the range around it.
-const linkedMs = Math.min(Date.now(), Date.parse(new URLSearchParams(location.search).get("at") ?? ""));
-const isLinked = Number.isFinite(linkedMs);
-const rangeWords = () => (isLinked ? `${range()} around ${moment(linkedMs)}` : `the last ${range()}`);
-
-/** The range as parameters of the API. */
-function period() {
-  if (!isLinked) return `since=${range()}`;
-  const half = RANGE_MS[range()] / 2;
-  const until = Math.min(Date.now(), linkedMs + half);
-  return `since=${new Date(linkedMs - half).toISOString()}&until=${new Date(until).toISOString()}`;
-}
-
-const choice = () => [range(), ...CHOICES.map((id) => byId(id).value)].join();
-
-/** Format and scale factor of the values of a field. */
-function writing(field, answer) {
-  const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
-  const currency = currencies.size === 1 ? [...currencies][0] : "";
-  const { isMoney, factor } = moneyOf(field.split("&")[0]);
-  return { factor, write: isMoney ? (value) => money(value, currency) : plainNumber };
-}
-
-function drawTrend(chart, field, label, answer, marks, scale) {
-  const { factor, write } = writing(field, answer);
-  const names = seriesNames(answer.series.map((one) => one.tags));
-  const { xs, columns } = aligned(answer, factor);
-  const { lines, axis } = scaled(columns, { scale, label, write });
-  const last = answer.series.map((one, index) => `${names[index]} ${write(one.values.at(-1) * factor)}`);
-  const notes = [`${label} over ${rangeWords()}`, `${marks.length} annotations`, ...last.slice(0, 8)];
-  if (answer.left_out) notes.push(`${answer.left_out} series not shown`);
-  if (answer.sampled) notes.push("sampled: evenly spaced rows were read");
-  chart.draw({
-    xs, time: true, logX: false, writeX: (seconds) => moment(seconds * 1000),
-    series: lines.map((line, index) => ({ name: names[index], ...line })),
-    axes: [{ scale: "y", ...axis }],
-    marks, summary: notes.join("; "),
-    heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
-    table: () => trendRows(answer, names, (value) => write(value * factor)),
-    none: `No ${label} in ${rangeWords()}.`,
-  });
-}
-
-function showMarks(answer) {
-  byId("marks-count").textContent = String(answer.marks.length);
-  const rows = [...answer.marks].reverse().map((mark) => [
-    moment(mark.time_ms), `${LETTERS[mark.tags.kind] ?? "?"} ${mark.tags.kind}`,
-    [mark.tags.device, mark.tags.probe ?? mark.tags.service].filter(Boolean).join(" "),
-    mark.title ?? "", [mark.detail, mark.cause && `cause: ${mark.cause}`].filter(Boolean).join("; ")]);
-  show(byId("marks"), rows.length
-    ? table("The newest first", ["Time", "Kind", "Series", "Event", "Details"], rows)
-    : el("p", { class: "muted" }, "No annotations in this period."));
-}
-
-const labelOf = (id) => byId(id).selectedOptions[0].textContent;
-
-async function loadHistory() {
-  const chosen = choice();
-  const begun = Date.now();
-  state.historyDue = begun + RETRY_MS;
-  const [field, deviceField] = [byId("trend-field").value, byId("device-field").value];
-  const query = (name) => `/api/trend?field=${name}&${period()}`;
-  const label = byId("label").value;
-  const trendQuery = query(field) + (label ? `&label=${encodeURIComponent(label)}` : "");
-  byId("trend-json").href = trendQuery;
-  const [costs, devices, marks] = await Promise.all([
-    ask(trendQuery), ask(query(deviceField)), ask(`/api/marks?${period()}`)]);
-  const lines = marks.marks.map((mark) => ({
-    x: mark.time_ms / 1000, kind: mark.tags.kind, letter: LETTERS[mark.tags.kind] ?? "?" }));
-  drawTrend(trend, field, labelOf("trend-field"), costs, lines, byId("trend-scale").value);
-  drawTrend(deviceTrend, deviceField, labelOf("device-field"), devices, [], "amount");
-  showMarks(marks);
-  const rest = Math.max(HISTORY_EVERY_MS[range()], REST_FACTOR * (Date.now() - begun));
-  // A changed selection is loaded at once.
-  state.historyDue = choice() === chosen ? Date.now() + rest : 0;
 }
 
 async function loadSlow() {
@@ -164,7 +76,7 @@ function drawSweep() {
   const ms = (value) => `${number(value)} ms`;
   const right = hasCost
     ? { name: "cost per 1,000", write: (value) => money(value, currency), of: (point) => point.cost_per_inference * PER_THOUSAND }
-    : { name: "throughput, /s", write: plainNumber, of: (point) => point.throughput_per_s };
+    : { name: "throughput, /s", write: number, of: (point) => point.throughput_per_s };
   const cheapest = points.find((point) => point.cheapest);
   const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
   sweep.draw({
@@ -172,7 +84,7 @@ function drawSweep() {
     series: points.length === 0 ? [] : [
       { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
       { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
-    axes: [{ scale: "y", label: "latency p50, ms", write: plainNumber },
+    axes: [{ scale: "y", label: "latency p50, ms", write: number },
       { scale: "right", label: right.name, write: right.write, side: 1 }],
     summary: cheapest ? `batch ${cheapest.batch} is the cheapest; measured ${moment(curve.time_ms)}`
       : curve ? `measured ${moment(curve.time_ms)}` : "none",
@@ -185,13 +97,9 @@ function drawSweep() {
   });
 }
 
-/** Load history when it is due, one load at a time. */
-function refresh(delay = Math.max(0, Math.min(state.historyDue, state.slowDue) - Date.now())) {
-  if (state.isLoading) {
-    state.isStale = true;
-    return;
-  }
-  if (state.timer !== null && delay > 0) return;
+/** Load what changes slowly when it is due, one load at a time. */
+function refresh(delay = Math.max(0, state.slowDue - Date.now())) {
+  if (state.isLoading || (state.timer !== null && delay > 0)) return;
   clearTimeout(state.timer);
   state.timer = setTimeout(load, delay);
 }
@@ -199,9 +107,7 @@ function refresh(delay = Math.max(0, Math.min(state.historyDue, state.slowDue) -
 async function load() {
   state.timer = null;
   state.isLoading = true;
-  state.isStale = false;
   try {
-    if (Date.now() >= state.historyDue) await loadHistory();
     if (Date.now() >= state.slowDue) await loadSlow();
     trouble(null);
   } catch (error) {
@@ -209,33 +115,14 @@ async function load() {
   } finally {
     state.isLoading = false;
   }
-  if (state.isStale) refresh();
-}
-
-/** A host without probes shows its services. */
-function chooseField(now) {
-  const isOf = (basis) => now.costs.some((cost) => cost.tags.basis === basis);
-  if (!isOf("probe") && isOf("serving")) byId("trend-field").value = "cost.cost_per_inference&basis=serving";
-}
-
-/** The choice of a label; a chosen one stays while a row has it. */
-function showLabels(now) {
-  const place = byId("label");
-  const labels = ["", ...Object.entries(now.labels).flatMap(([name, values]) => values.map((value) => `${name}=${value}`))];
-  byId("label-controls").hidden = labels.length === 1;
-  if (Array.from(place.options, (option) => option.value).join("\n") === labels.join("\n")) return;
-  const chosen = place.value;
-  place.replaceChildren(...labels.map((label) => el("option", { value: label }, label || "all")));
-  place.value = labels.includes(chosen) ? chosen : "";
 }
 
 function take(now) {
-  if (state.now === null) chooseField(now);
   state.now = now;
+  trend.take(now);
   showHeader(now);
   showWrong(now);
-  showLabels(now);
-  showCosts(now, byId("label").value);
+  showCosts(now, trend.state.label);
   showDevices(now);
   refresh();
 }
@@ -279,13 +166,5 @@ document.addEventListener("visibilitychange", () => {
     liveState("paused while hidden", "warn");
   }
 });
-for (const id of [...CHOICES, "range"]) {
-  byId(id).addEventListener("change", () => {
-    state.historyDue = 0;
-    refresh(0);
-  });
-}
-byId("label").addEventListener("change", () => showCosts(state.now, byId("label").value));
-if (isLinked) byId("range").append(el("a", { href: "/" }, `Around ${moment(linkedMs)}; show the present`));
 byId("sweep-choice").addEventListener("change", drawSweep);
 listen();

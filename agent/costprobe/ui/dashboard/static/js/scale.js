@@ -1,31 +1,61 @@
-// Series of very different magnitudes on one chart, such as costs of a model and of a service.
+// What a chart's values are: amounts with their unit, or changes from a baseline in percent.
 
-import { number } from "./format.js";
+import { money, moneyOf, number } from "./format.js";
 
-// Beyond this ratio the smaller series would be a flat line at the bottom.
-const RATIO_MAX = 8;
+// A calm series fills the height of a chart only from this variation on.
+const LEAST_SHARE = 0.02;
+const LEAST_PCT = 2;
+const PAD = 0.08;
 
-function median(values) {
-  const known = values.filter((value) => value !== null).sort((a, b) => a - b);
-  const middle = Math.floor(known.length / 2);
-  return known.length % 2 ? known[middle] : (known[middle - 1] + known[middle]) / 2;
+const changes = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1, signDisplay: "exceptZero" });
+
+/** A change in percent: "+8.4 %", "0 %". */
+export const signed = (pct) => `${changes.format(pct)} %`;
+const axisChange = (pct) => `${pct > 0 ? "+" : ""}${number(pct, 3)} %`;
+
+/** How a field is written: factor of its values, its text with the unit, and its text at the axis. */
+export function writing(field, unit, series) {
+  const currencies = new Set(series.map((one) => one.tags.currency).filter(Boolean));
+  const currency = currencies.size === 1 ? [...currencies][0] : "";
+  const { isMoney, factor } = moneyOf(field);
+  const plain = isMoney ? (value) => money(value, currency) : (value) => number(value);
+  const write = (value) => (unit ? `${plain(value)} ${unit}` : plain(value));
+  return { factor, plain, write, brief: isMoney ? plain : write };
 }
 
-const signed = (pct) => `${pct > 0 ? "+" : ""}${number(pct, 3)} %`;
+/** Lines to draw of an answer of `/api/trend`, and their axis. */
+export function scaled(answer, label, { factor, plain, write, brief }) {
+  if (answer.scale !== "change") {
+    const of = (values) => values.map((value) => value * factor);
+    return {
+      lines: answer.series.map((one) => ({
+        values: of(one.values), lows: of(one.lows), highs: of(one.highs), write, brief,
+      })),
+      axis: { label, write: plain, range: roomy },
+    };
+  }
+  return {
+    lines: answer.series.map(({ values, lows, highs, base }) => ({
+      values, lows, highs, brief: signed,
+      write: (pct) => (base === null ? signed(pct) : `${write(base * (1 + pct / 100) * factor)} (${signed(pct)})`),
+    })),
+    axis: { label: `change from the median of ${answer.base_d} days, %`, write: axisChange, range: roomyChange },
+  };
+}
 
-/**
- * Columns to draw: as amounts, or as the change from the median of each column.
- * scale: "amount", "change", or "auto", which uses amounts if the magnitudes are similar.
- */
-export function scaled(columns, { scale, label, write }) {
-  const bases = columns.map(median);
-  const isWide = Math.max(...bases) > RATIO_MAX * Math.min(...bases);
-  const asChange = bases.length > 0 && bases.every((base) => base > 0)
-    && (scale === "change" || (scale === "auto" && isWide));
-  if (!asChange) return { lines: columns.map((values) => ({ values, write })), axis: { label, write } };
-  const lines = columns.map((values, index) => ({
-    values: values.map((value) => (value === null ? null : (value / bases[index] - 1) * 100)),
-    write: (pct) => `${write(bases[index] * (1 + pct / 100))} (${signed(pct)})`,
-  }));
-  return { lines, axis: { label: "change from its median, %", write: signed } };
+function padded(low, high, least) {
+  const middle = (low + high) / 2;
+  const half = Math.max((high - low) * (0.5 + PAD), least / 2) || 0.5;
+  return [middle - half, middle + half];
+}
+
+/** Range of an axis of amounts: an amount below zero is not shown if there is none. */
+function roomy(plot, low, high) {
+  if (low === null) return [0, 1];
+  const [from, to] = padded(low, high, LEAST_SHARE * Math.max(Math.abs(low), Math.abs(high)));
+  return [low >= 0 ? Math.max(0, from) : from, to];
+}
+
+function roomyChange(plot, low, high) {
+  return low === null ? [-1, 1] : padded(low, high, LEAST_PCT);
 }

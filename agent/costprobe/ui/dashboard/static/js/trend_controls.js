@@ -1,0 +1,134 @@
+// The controls of the trend: each choice becomes a change of its state.
+
+import { byId, el } from "./dom.js";
+import { isMoving, rangeWords } from "./trend_range.js";
+import { DEFAULTS, searchOf } from "./url_state.js";
+
+const FIELD = "trend-field";
+const SELECTS = { "trend-scale": "scale", "trend-group": "group", "trend-device": "device", label: "label" };
+const ROWS = { cost: "costs", probe: "probes", device: "devices" };
+
+/** Options of a choice, kept if unchanged; a chosen value that is not among them is added. */
+function fillSelect(place, options, chosen) {
+  const all = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
+  const key = JSON.stringify(all);
+  if (place.dataset.key !== key) {
+    place.dataset.key = key;
+    place.replaceChildren(...all.map(([value, text]) => el("option", { value }, text)));
+  }
+  place.value = chosen;
+  place.closest("label").hidden = all.length <= 2 && chosen === "";
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** A time as the value of an input of the type datetime-local. */
+function inputTime(ms) {
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
+export class TrendControls {
+  /** onChange(change) is called with the changed parts of the state. */
+  constructor(onChange) {
+    this.isFilled = false;
+    this.field = byId(FIELD);
+    this.field.addEventListener("change", () => onChange(this.fieldChange()));
+    for (const [id, name] of Object.entries(SELECTS)) {
+      byId(id).addEventListener("change", () => onChange({ [name]: byId(id).value }));
+    }
+    byId("trend-model").addEventListener("change", () => {
+      const [tag, ...name] = byId("trend-model").value.split("=");
+      onChange({ probe: "", service: "", ...(tag ? { [tag]: name.join("=") } : {}) });
+    });
+    byId("range").addEventListener("change", (event) => onChange({ since: event.target.value, until: "" }));
+    byId("trend-custom").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const [since, until] = ["trend-since", "trend-until"].map((id) => new Date(byId(id).value).toISOString());
+      onChange({ since, until, at: "" });
+    });
+    byId("trend-custom-box").addEventListener("toggle", () => this.fillTimes());
+  }
+
+  /** Buttons that move the range: move(from, to) with shares of its length. */
+  steps(move) {
+    const button = (text, name, from, to) =>
+      el("button", { type: "button", "aria-label": name, title: name, onclick: () => move(from, to) }, text);
+    return [
+      button("‹", "Earlier", -0.5, -0.5), button("›", "Later", 0.5, 0.5),
+      button("+", "Zoom in", 0.25, -0.25), button("−", "Zoom out", -0.5, 0.5),
+    ];
+  }
+
+  fieldChange() {
+    const [field, basis = ""] = this.field.value.split("&basis=");
+    return { field, basis, isFieldChosen: true };
+  }
+
+  fieldText() {
+    return this.field.selectedOptions[0]?.textContent ?? this.field.value;
+  }
+
+  unit() {
+    return this.field.selectedOptions[0]?.dataset.unit ?? "";
+  }
+
+  /** Show a state in the controls. */
+  show(state) {
+    const value = state.basis ? `${state.field}&basis=${state.basis}` : state.field;
+    const known = Array.from(this.field.options).find((option) => option.value === value);
+    if (!known) this.field.append(el("option", { value }, value));
+    this.field.value = value;
+    this.setOption("trend-scale", state.scale);
+    this.setOption("trend-group", state.group);
+    for (const radio of document.querySelectorAll("input[name=range]")) {
+      radio.checked = !state.until && radio.value === state.since;
+    }
+    byId("trend-linked").hidden = isMoving(state);
+    byId("trend-linked").textContent = `${rangeWords(state)}; show the present`;
+    byId("trend-linked").href = `/${searchOf({ ...state, since: DEFAULTS.since, until: "", at: "" })}`;
+    this.state = state;
+    if (this.now) this.fill(this.now, state);
+    this.fillTimes();
+  }
+
+  setOption(id, value) {
+    const place = byId(id);
+    if (!Array.from(place.options).some((option) => option.value === value)) place.append(el("option", { value }, value));
+    place.value = value;
+  }
+
+  fillTimes() {
+    if (!byId("trend-custom-box").open) return;
+    const [since, until] = [Date.parse(this.state.since), Date.parse(this.state.until)];
+    byId("trend-since").value = inputTime(Number.isNaN(since) ? Date.now() - 86_400_000 : since);
+    byId("trend-until").value = inputTime(Number.isNaN(until) ? Date.now() : until);
+  }
+
+  /** Offer what the newest rows of the host have. */
+  fill(now, state) {
+    this.isFilled = true;
+    this.now = now;
+    const all = [...now.costs, ...now.probes, ...now.devices];
+    for (const option of this.field.options) {
+      const [field, basis] = option.value.split("&basis=");
+      const [measurement, name] = field.split(".");
+      const rows = now[ROWS[measurement]] ?? [];
+      const isKnown = rows.some((row) => name in row.fields && (!basis || row.tags.basis === basis));
+      option.hidden = !isKnown && !option.selected;
+    }
+    const values = (tag, rows) => [...new Set(rows.map((row) => row.tags[tag]).filter(Boolean))].sort();
+    const models = ["probe", "service"].flatMap((tag) => values(tag, all).map((name) => [`${tag}=${name}`, name]));
+    const chosen = state.probe ? `probe=${state.probe}` : state.service ? `service=${state.service}` : "";
+    fillSelect(byId("trend-device"), [["", "all"], ...values("device", all).map((name) => [name, name])], state.device);
+    fillSelect(byId("trend-model"), [["", "all"], ...models], chosen);
+    const labels = Object.entries(now.labels).flatMap(([name, texts]) => texts.map((text) => `${name}=${text}`));
+    fillSelect(byId("label"), [["", "all"], ...labels.map((label) => [label, label])], state.label);
+    if (state.field.startsWith("device.")) byId("trend-model").closest("label").hidden = true;
+  }
+
+  filterWords(state) {
+    const words = [state.device, state.field.startsWith("device.") ? "" : state.probe || state.service, state.label].filter(Boolean);
+    return words.length ? ` for ${words.join(", ")}` : "";
+  }
+}
