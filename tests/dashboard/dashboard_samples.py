@@ -72,6 +72,20 @@ def cost_rows(device, count, time_ns, cost=1.6e-6):
     return [probe, cost]
 
 
+def fleet_rows(now_ns):
+    """A day of a probe on twelve equal devices; the last one's cost rises by a tenth at noon."""
+    rows = []
+    for number in range(12):
+        tags = {**HOST, "device": f"gpu{number}", "probe": "fleet", "basis": "probe"}
+        for hour in range(HOURS, 0, -1):
+            rise = 1.1 if number == 11 and hour <= HOURS // 2 else 1.0
+            amount = 2e-6 * rise * (1 + number / 1e4)
+            fields = {"cost_per_inference": amount, "cost_reference": amount}
+            time_ns = now_ns - hour * HOUR_NS + 60 * NS_PER_S
+            rows.append(make_point("cost", {**tags, "currency": "EUR"}, fields, time_ns))
+    return rows
+
+
 def served_rows(time_ns):
     """A window of a service with two models: its own row, then one of each."""
     tags = {**HOST, "device": "gpu0", "service": "chat", "basis": "serving", "currency": "EUR"}

@@ -1,94 +1,20 @@
 """The dashboard in Chromium: stored numbers, live updates, no console errors, accessibility."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
+from browser_tab import Tab
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import SystemClock
-from dashboard_samples import cost_rows, labelled_rows, planned, served_rows, write_status
+from dashboard_samples import cost_rows, labelled_rows, served_rows, write_status
 from fakes.command import called
 
 NS_PER_S = 10**9
 PER_THOUSAND = 1000
 MONEY_CASES = Path(__file__).parents[1] / "fakes" / "money_cases.json"
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-# A first start in a sandbox on a busy machine is slow.
-TIMEOUT_MS = 60_000
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium; without one the tests are skipped, and fail where CI=true."""
-    found = shutil.which("chromium")
-    if found is None:
-        reason = "these tests need Chromium: apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
-        )
-        yield launched
-        launched.close()
-
-
-class Tab:
-    """The page in a new tab, with its console messages and the URLs of its requests."""
-
-    def __init__(self, browser, url, **options):
-        self.context = browser.new_context(**options)
-        self.context.set_default_timeout(TIMEOUT_MS)
-        self.page = self.context.new_page()
-        self.console, self.requested = [], []
-        self.page.on("console", lambda entry: self.console.append((entry.type, entry.text)))
-        self.page.on("pageerror", lambda error: self.console.append(("error", str(error))))
-        self.page.on("request", lambda request: self.requested.append(request.url))
-        self.page.goto(url)
-        self.page.wait_for_selector("#costs data")
-        self.page.wait_for_function("() => document.getElementById('live').textContent === 'live'")
-
-    def costs(self):
-        """The exact value of each cost card, the main one of each."""
-        return self.page.eval_on_selector_all(
-            "#costs > *", "cards => cards.map(card => Number(card.querySelector('data').value))"
-        )
-
-    def violations(self):
-        """The accessibility violations that axe-core finds."""
-        self.page.evaluate(AXE.read_text())
-        found = self.page.evaluate("axe.run()")
-        return [
-            (violation["id"], [node["html"] for node in violation["nodes"]])
-            for violation in found["violations"]
-        ]
-
-    def close(self):
-        self.context.close()
-
-
-@pytest.fixture
-def open_tab(browser, page_on, today):
-    opened = []
-    clock = SystemClock()
-    server = page_on(today.path, clock, budgets=planned(today, clock))
-
-    def start(query="", **options):
-        opened.append(Tab(browser, f"{server.address.url.rstrip('/')}/{query}", **options))
-        return opened[-1]
-
-    yield start
-    for tab in opened:
-        tab.close()
-        assert tab.console == []
-        assert all(url.startswith(server.address.url) for url in tab.requested), tab.requested
 
 
 def stored_costs(store):
@@ -159,40 +85,6 @@ def forecast(store):
     return json.loads(called(store.path.parent / "costprobe.toml", "budget", "--json").stdout)
 
 
-def test_charts_have_marks_and_a_text_alternative(open_tab):
-    tab = open_tab()
-    tab.page.wait_for_selector("#trend canvas")
-    tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '2'")
-    tab.page.click("#marks-box summary")
-    assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
-    tab.page.select_option("#trend-scale", "change")
-    tab.page.eval_on_selector(
-        "#trend-scrub", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }"
-    )
-    tab.page.wait_for_function(
-        "() => /€[0-9.]+ \\([+-]?[0-9.]+ %\\)/.test(document.querySelector('#trend .readout').textContent)"
-    )
-    tab.page.select_option("#trend-field", "cost.cost_per_inference&basis=serving")
-    tab.page.wait_for_function(
-        "() => document.getElementById('trend').textContent.includes('serving basis in the last')"
-    )
-    tab.page.select_option("#trend-field", "probe.latency_p50_ms")
-    tab.page.check("input[name=range][value='6h']")
-    tab.page.wait_for_function(
-        "() => document.getElementById('trend').textContent.includes('latency')"
-    )
-
-
-def test_link_of_an_alert_shows_the_range_around_its_time(open_tab):
-    tab = open_tab("?at=2026-05-28T12:00:00Z")
-    tab.page.wait_for_function(
-        "() => document.getElementById('trend').textContent.includes('24h around')"
-    )
-    (marks, *_) = [url for url in tab.requested if "/api/marks" in url]
-    assert marks.endswith("?since=2026-05-28T00:00:00.000Z&until=2026-05-29T00:00:00.000Z")
-    assert "show the present" in tab.page.inner_text("#range")
-
-
 def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     now_ns = SystemClock().time_ns()
     today.append([*served_rows(now_ns - 400 * NS_PER_S), *served_rows(now_ns - 100 * NS_PER_S)])
@@ -209,9 +101,9 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     tab.page.select_option("#trend-field", "cost.energy_per_request_j")
     tab.page.wait_for_selector("#trend [aria-label*='gpu0 chat tuned 900']")
     summary = tab.page.get_attribute("#trend [role=img]", "aria-label")
-    assert "gpu0 chat base 200; gpu0 chat tuned 900; gpu0 chat 300" in summary
-    legend = tab.page.inner_text("#trend .legend")
-    assert legend.split("\n") == ["gpu0 chat base", "gpu0 chat tuned", "gpu0 chat"]
+    assert "gpu0 chat base 200 J; gpu0 chat tuned 900 J; gpu0 chat 300 J" in summary
+    legend = tab.page.inner_text("#trend .legend >> nth=0").split("\n")
+    assert legend == ["gpu0 chat base200 J", "gpu0 chat tuned900 J", "gpu0 chat300 J"]
 
 
 def test_label_selects_the_costs_and_divides_the_last_day(open_tab, today):
@@ -237,7 +129,14 @@ def test_all_controls_are_reachable_by_keyboard(open_tab):
     for _ in range(60):
         tab.page.keyboard.press("Tab")
         seen.add(tab.page.evaluate("document.activeElement.id || document.activeElement.name"))
-    assert {"trend-field", "trend-scale", "range", "device-field", "sweep-choice"} <= seen
+    assert {
+        "trend-field",
+        "trend-scale",
+        "trend-group",
+        "range",
+        "trend-scrub",
+        "sweep-choice",
+    } <= seen
 
 
 @pytest.mark.parametrize("width_px", [1280, 375])

@@ -79,9 +79,7 @@ def _joined(parts: Sequence[SeriesValues]) -> list[ContinuedSeries]:
     if is_simultaneous or len(steps) > max(len(parts) - 1, len(rows) // 4):
         return [ContinuedSeries(part, []) for part in parts]
     newest = parts[rows[-1][1]]
-    whole = SeriesValues(
-        newest.tags, [], [], is_sampled=any(part.is_sampled for part in parts)
-    )
+    whole = SeriesValues(newest.tags, [], [], is_sampled=any(part.is_sampled for part in parts))
     for time_ns, _, value, end in rows:
         whole.add(time_ns, value, end)
     changes = [

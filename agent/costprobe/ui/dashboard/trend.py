@@ -114,9 +114,7 @@ def _bases(reader: StoreReader, query: TrendQuery) -> dict[Identity, float]:
     """Return the baseline of each series that has rows in the last BASE_DAYS."""
     time = TimeRange(query.now_ns - int(BASE_DAYS * DAY_S * NS_PER_S), query.now_ns)
     found = _read(reader, query, time, BASE_ROWS)
-    bases = {
-        identity_of(one.series.tags): statistics.median(one.series.values) for one in found
-    }
+    bases = {identity_of(one.series.tags): statistics.median(one.series.values) for one in found}
     if is_production_ratio(query) and any(_is_served(one) for one in found):
         ratios = interval_ratios(reader, query, time, 1, BASE_ROWS)
         bases |= {identity: of[0] for identity, of in ratios.items() if 0 in of}

@@ -68,8 +68,9 @@ export class MarkStrip {
   button({ left, marks }, offset, isFirst) {
     const kinds = new Set(marks.map((mark) => mark.kind));
     const [kind] = kinds.size === 1 ? kinds : ["several"];
+    const name = `${marks.length > 1 ? `${marks.length} marks: ` : ""}${textsOf(marks).join(". ")}`;
     const made = el("button", {
-      type: "button", class: `mark m-${kind}`, tabindex: isFirst ? 0 : -1, "aria-label": textsOf(marks).join(". "),
+      type: "button", class: `mark m-${kind}`, tabindex: isFirst ? 0 : -1, "aria-label": name,
     }, marks.length > 1 ? String(marks.length) : letterOf(kind));
     made.style.left = `${offset + left - BUTTON_PX / 2}px`;
     const open = () => this.tip.show(offset + left, BUTTON_PX + 2, textsOf(marks).map((text) => el("p", {}, text)), true);

@@ -8,8 +8,8 @@ const FIELD = "trend-field";
 const SELECTS = { "trend-scale": "scale", "trend-group": "group", "trend-device": "device", label: "label" };
 const ROWS = { cost: "costs", probe: "probes", device: "devices" };
 
-/** Options of a choice, kept if unchanged; a chosen value that is not among them is added. */
-function fillSelect(place, options, chosen) {
+/** Options of a choice, kept if unchanged and hidden if fewer; a chosen value that is not among them is added. */
+function fillSelect(place, options, chosen, fewest) {
   const all = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
   const key = JSON.stringify(all);
   if (place.dataset.key !== key) {
@@ -17,7 +17,7 @@ function fillSelect(place, options, chosen) {
     place.replaceChildren(...all.map(([value, text]) => el("option", { value }, text)));
   }
   place.value = chosen;
-  place.closest("label").hidden = all.length <= 2 && chosen === "";
+  place.closest("label").hidden = all.length <= fewest && chosen === "";
 }
 
 const two = (value) => String(value).padStart(2, "0");
@@ -120,10 +120,10 @@ export class TrendControls {
     const values = (tag, rows) => [...new Set(rows.map((row) => row.tags[tag]).filter(Boolean))].sort();
     const models = ["probe", "service"].flatMap((tag) => values(tag, all).map((name) => [`${tag}=${name}`, name]));
     const chosen = state.probe ? `probe=${state.probe}` : state.service ? `service=${state.service}` : "";
-    fillSelect(byId("trend-device"), [["", "all"], ...values("device", all).map((name) => [name, name])], state.device);
-    fillSelect(byId("trend-model"), [["", "all"], ...models], chosen);
+    fillSelect(byId("trend-device"), [["", "all"], ...values("device", all).map((name) => [name, name])], state.device, 2);
+    fillSelect(byId("trend-model"), [["", "all"], ...models], chosen, 2);
     const labels = Object.entries(now.labels).flatMap(([name, texts]) => texts.map((text) => `${name}=${text}`));
-    fillSelect(byId("label"), [["", "all"], ...labels.map((label) => [label, label])], state.label);
+    fillSelect(byId("label"), [["", "all"], ...labels.map((label) => [label, label])], state.label, 1);
     if (state.field.startsWith("device.")) byId("trend-model").closest("label").hidden = true;
   }
 

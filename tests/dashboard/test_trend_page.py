@@ -1,0 +1,220 @@
+"""The trend on the page in Chromium: zoom, address, tooltips, marks, groups, and empty charts."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from browser_tab import Tab
+from costprobe.core.clock import SystemClock
+from dashboard_page import Page
+from dashboard_samples import filled, fleet_rows
+
+NS_PER_S = 10**9
+DAY_MS = 86_400_000
+CONTROLS = "#trend :is(button, input, summary, a)"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def kept_tab(browser, tmp_path_factory):
+    """A tab on a store that no test changes: two probes and a fleet of twelve."""
+    store = filled(tmp_path_factory.mktemp("trend") / "costprobe.db", SystemClock())
+    store.append(fleet_rows(SystemClock().time_ns()))
+    server = Page(store.path, SystemClock())
+    tab = Tab(browser, server.address.url)
+    yield tab
+    tab.close()
+    server.stop()
+    store.close()
+
+
+@pytest.fixture
+def open_page(kept_tab):
+    """Opens an address in the tab, by default with one probe on two devices."""
+
+    def start(query="?probe=encoder", width_px=1280):
+        kept_tab.page.set_viewport_size({"width": width_px, "height": 800})
+        kept_tab.page.goto(urlsplit(kept_tab.page.url)._replace(query=query.lstrip("?")).geturl())
+        return kept_tab
+
+    yield start
+    assert kept_tab.console == []
+
+
+def drawn(tab, words=""):
+    """Wait for a chart with these words in its description, and return the description."""
+    tab.page.wait_for_selector("#trend:not([aria-busy]) canvas")
+    tab.page.wait_for_function(
+        "words => document.querySelector('#trend [role=img]').ariaLabel.includes(words)", arg=words
+    )
+    return tab.page.get_attribute("#trend [role=img]", "aria-label")
+
+
+def address(tab):
+    return parse_qs(urlsplit(tab.page.url).query)
+
+
+def dragged(tab, start, end):
+    """Drag over shares of the plot's width."""
+    tab.page.locator("#trend .u-over").scroll_into_view_if_needed()
+    box = tab.page.locator("#trend .u-over").bounding_box()
+    mouse, top = tab.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + start * box["width"], top)
+    mouse.down()
+    mouse.move(box["x"] + end * box["width"], top, steps=4)
+    mouse.up()
+
+
+def shown_controls(tab):
+    return [one.text_content() for one in tab.page.locator(CONTROLS).all() if one.is_visible()]
+
+
+def test_zoom_range_and_lines_are_in_the_address_and_restored(open_page):
+    tab = open_page("?field=probe.latency_p50_ms")
+    drawn(tab, "latency p50, ms over the last 24 h")
+    dragged(tab, 0.25, 0.5)
+    tab.page.wait_for_url("**until=*")
+    found = address(tab)
+    tab.page.wait_for_selector("#trend:not([aria-busy])")
+    summary = drawn(tab, "latency p50, ms over 20")
+    length = tab.page.evaluate(
+        "([since, until]) => (Date.parse(until) - Date.parse(since)) / 864e5",
+        [found["since"][0], found["until"][0]],
+    )
+    assert length == pytest.approx(0.25, abs=0.01)
+    tab.page.click("#trend .legend button:has-text('gpu1')")
+    assert address(tab) == {**found, "line": ["gpu0 encoder"]}
+    # The address alone shows the same chart again.
+    tab.page.reload()
+    assert drawn(tab, "latency p50, ms over 20") == summary
+    pressed = "buttons => buttons.map(button => button.ariaPressed)"
+    assert tab.page.eval_on_selector_all("#trend .legend button", pressed) == ["true", "false"]
+    assert tab.page.locator("input[name=range]:checked").count() == 0
+    tab.page.go_back()
+    drawn(tab, "over the last 24 h")
+    assert address(tab) == {"field": ["probe.latency_p50_ms"]}
+    assert tab.page.is_checked("input[name=range][value='24h']")
+    # Without a pointer.
+    tab.page.focus("#trend button[aria-label='Zoom in']")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**since=*")
+
+
+def test_own_range_of_a_year_is_typed(open_page):
+    tab = open_page()
+    drawn(tab)
+    tab.page.click("#trend-custom-box summary")
+    year = tab.page.evaluate(f"new Date(Date.now() - 365 * {DAY_MS}).toISOString().slice(0, 16)")
+    tab.page.fill("#trend-since", year)
+    tab.page.focus("#trend-until")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**until=*")
+    drawn(tab, year.replace("T", " ")[:10])
+
+
+def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
+    tab = open_page("?scale=amount&probe=encoder")
+    drawn(tab)
+    tab.page.locator("#trend .u-over").hover()
+    rows = tab.page.locator("#trend .tip tr")
+    rows.first.wait_for()
+    colours = """rows => Object.fromEntries(rows.map(row => [
+        row.textContent.match(/gpu./)[0], getComputedStyle(row.querySelector('line')).stroke]))"""
+    of_tip = rows.evaluate_all(colours)
+    assert of_tip == tab.page.locator("#trend .legend button").evaluate_all(colours)
+    assert len(set(of_tip.values())) == 2
+    assert all("per 1,000" in text and "€" in text for text in rows.all_inner_texts())
+    # By keyboard, and in a description.
+    tab.page.focus("#trend-scrub")
+    tab.page.keyboard.press("ArrowRight")
+    assert "per 1,000" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
+    assert rows.first.is_visible()
+    # Nothing of it stays after a switch.
+    tab.page.select_option("#trend-field", "probe.latency_p50_ms")
+    drawn(tab, "latency p50")
+    for text in [tab.page.get_attribute("#trend-scrub", "aria-valuetext"), *rows.all_inner_texts()]:
+        assert "per 1,000" not in text
+    assert " ms" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
+
+
+def test_marks_have_a_text_on_focus_and_in_a_list(open_page):
+    tab = open_page()
+    drawn(tab)
+    # A drift, a price, and an incident.
+    tab.page.wait_for_function("() => document.getElementById('marks-count').textContent === '3'")
+    tab.page.focus("#trend .mark")
+    texts = []
+    for _ in range(3):
+        tab.page.locator("#trend .tip.still").wait_for()
+        texts.append(tab.page.inner_text("#trend .tip"))
+        assert tab.page.evaluate("document.activeElement.ariaLabel") == texts[-1]
+        tab.page.keyboard.press("ArrowRight")
+    assert [text.split(", ")[1].split(":")[0] for text in texts] == ["drift", "incident", "price"]
+    assert "+8.5 %; 95 % of it is time per inference; cause: thermal throttling" in texts[0]
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.locator("#trend .tip").is_visible()
+    tab.page.click("#marks-box summary")
+    assert "cost per inference of encoder on gpu0: +8.5 %" in tab.page.inner_text("#marks")
+
+
+def test_link_of_an_alert_shows_the_range_around_its_time(open_page):
+    tab = open_page("?at=2026-05-28T12:00:00Z")
+    tab.page.wait_for_function(
+        "() => document.getElementById('trend').textContent.includes('24 h around')"
+    )
+    marks = [url for url in tab.requested if "/api/marks" in url][-1]
+    times = parse_qs(urlsplit(marks).query)
+    assert times == {"since": ["2026-05-28T00:00:00.000Z"], "until": ["2026-05-29T00:00:00.000Z"]}
+    assert "show the present" in tab.page.inner_text("#range")
+
+
+def test_empty_loading_and_refused_charts_say_so_without_controls(open_page):
+    tab = open_page("?device=gpu99")
+    tab.page.wait_for_selector("#trend .message:has-text('No cost')")
+    text = tab.page.inner_text("#trend")
+    assert text == "No cost per 1,000 inferences, probe basis in the last 24 h for gpu99."
+    assert shown_controls(tab) == []
+    # An answer that does not come.
+    tab.page.route("**/api/trend?*", lambda _: None)
+    tab.page.select_option("#trend-field", "probe.latency_p50_ms")
+    assert tab.page.inner_text("#trend") == "Loading latency p50, ms…"
+    assert shown_controls(tab) == []
+    tab.page.unroute_all(behavior="ignoreErrors")
+    open_page("?field=cost.%3Cb%3E&since=24h")
+    tab.page.wait_for_selector("#trend .message.bad")
+    assert "'cost.<b>' is not a field of the series" in tab.page.inner_text("#trend")
+    assert shown_controls(tab) == []
+    assert all("400" in text for _, text in tab.console)
+    tab.console.clear()
+
+
+def test_more_lines_than_can_be_told_apart_are_offered_in_the_legend(open_page):
+    tab = open_page("?probe=fleet")
+    drawn(tab)
+    assert "8 of 12 lines are shown" in tab.page.inner_text("#trend .message")
+    strokes = tab.page.eval_on_selector_all(
+        "#trend .legend button[aria-pressed=true] line",
+        "lines => lines.map(line => getComputedStyle(line).stroke)",
+    )
+    assert len(set(strokes)) == len(strokes) == 8
+    # The series that changed is among them.
+    assert "gpu11 fleet" in tab.page.inner_text("#trend .legend")
+    assert tab.page.inner_text("#trend details summary >> nth=0") == "4 more"
+    tab.page.select_option("#trend-group", "model")
+    drawn(tab, "fleet (12 devices)")
+    assert address(tab) == {"probe": ["fleet"], "group": ["model"]}
+    tab.page.locator("#trend .u-over").hover()
+    assert "fleet (12 devices)" in tab.page.locator("#trend .tip tr").inner_text()
+
+
+@pytest.mark.parametrize("width_px", [1280, 375])
+def test_trend_has_no_accessibility_violations(open_page, width_px):
+    tab = open_page("?scale=change", width_px)
+    drawn(tab)
+    for summary in ("#trend-custom-box", "#marks-box", "#trend details"):
+        tab.page.click(f"{summary} summary >> nth=0")
+    tab.page.focus("#trend .mark")
+    for scheme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=scheme)
+        assert tab.violations() == [], scheme
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width_px
