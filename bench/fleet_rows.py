@@ -21,7 +21,7 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.line_protocol import field_set, series_key
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA
-from costprobe.daemon.lifecycle import AGENT_EVERY_S
+from costprobe.daemon.current_runtime import AGENT_EVERY_S
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.scenes import GPU_PROBE, OWNED

@@ -26,7 +26,7 @@ from costprobe.app.configuration import Config  # noqa: E402 - the path is set a
 from costprobe.app.delivery.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
 from costprobe.core.records import FieldValue, Point  # noqa: E402 - as above
 from costprobe.core.schema import make_point  # noqa: E402 - as above
-from costprobe.daemon.lifecycle import AGENT_EVERY_S  # noqa: E402 - as above
+from costprobe.daemon.current_runtime import AGENT_EVERY_S  # noqa: E402 - as above
 
 GPUS = 8
 PROBE_EVERY_S = 300

@@ -1,12 +1,12 @@
 from itertools import pairwise
 
 import pytest
+from costprobe.adapters.sensors.child.sample_grid import next_on_grid
 from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.child.worker import (
     INBOX_MAX,
     DeviceWorker,
     DriverVisit,
-    next_on_grid,
 )
 from costprobe.adapters.sensors.protocol.activity import Activity
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from costprobe import __version__
 from costprobe.adapters.cloud.detect import InstanceDetector
-from costprobe.adapters.sensors.protocol.backoff import Backoff
-from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
 from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
-from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
 from costprobe.app.measuring.probe_jobs import Listeners
-from costprobe.app.watching.faults import disk_of, present_faults
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.control_protocol import control_path
-from costprobe.core.records import NS_PER_S, Device, Event, Point
+from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.daemon.control.requests import ControlRequests
 from costprobe.daemon.control.server import ControlServer
+from costprobe.daemon.current_runtime import CurrentRuntime
+from costprobe.daemon.device_watch import DeviceWatch
 from costprobe.daemon.http.http_pages import HttpPages, Sources
 from costprobe.daemon.reload import ReloadError, needs_new_sensor, refusal_event, reloaded
-from costprobe.daemon.runtime import EMPTY_STATUS, Runtime, SharedParts
 from costprobe.daemon.sd_notify import SystemdNotifier
-from costprobe.daemon.self_observation import agent_point, gap_event
+from costprobe.daemon.self_observation import gap_event
+from costprobe.daemon.shared_parts import SharedParts
 from costprobe.daemon.store_opening import open_store
 from costprobe.daemon.watchdog import Watchdog, job_liveness
 from costprobe.domain.pricing.book import Terms
@@ -43,19 +40,6 @@ logger = logging.getLogger(__name__)
 # Interval at which new devices and clock steps are detected; a stop or a reload wakes the loop.
 # Shorter if systemd's watchdog requires it.
 TICK_S = 10.0
-# Devices' rows end at whole multiples, too: rules are evaluated after the rows of that instant.
-EVALUATE_AFTER_S = 0.1
-AGENT_EVERY_S = 60.0
-DETECTORS_EVERY_S = 3600.0
-# The longest age of the stored status.
-STATUS_EVERY_S = 10.0
-DEVICES_TIMEOUT_S = 8.0
-DEVICES_POLL_S = 0.2
-# Shortest time between two rebuilds for changed devices; it doubles while they keep changing.
-REBUILD_FIRST_S = 5.0
-REBUILD_MAX_S = 300.0
-MAX_EARLY_EVENTS = 100
-SENSOR_STOP_S = 1.0
 
 
 class Daemon:
@@ -93,34 +77,44 @@ class Daemon:
         self._stop = SignalFlag()
         self._reload = SignalFlag()
         self._woken = SignalWakeUp()
-        self._detector = InstanceDetector()
         self._started_ns = clock.time_ns()
         self._store, damage = open_store(store_path, clock)
-        self._early_events: deque[Event] = deque([damage] if damage else (), MAX_EARLY_EVENTS)
         self._ledger = StoreLedger(self._store)
         self._incidents = IncidentStore(self._store)
-        self._retention = Retention(self._store, self._ledger, clock)
-        self._sensor = self._new_sensor()
-        self._devices: tuple[Device, ...] = ()
-        self._rebuilds = Backoff(REBUILD_FIRST_S, REBUILD_MAX_S, reset_after_s=REBUILD_MAX_S)
-        self._rebuild_ns = 0
-        self._runtime: Runtime | None = None
+        self._watch = DeviceWatch(config.sensor_settings, self._on_event, clock, self._stop)
+        shared = SharedParts(
+            self._store,
+            self._ledger,
+            self._incidents,
+            self._watch.sensor,
+            clock,
+            self._steps,
+            self._listeners,
+            InstanceDetector(),
+        )
+        self._current = CurrentRuntime(shared, self._status, [damage] if damage else ())
         self._unstored_points = 0
-        requests = ControlRequests(lambda: self._runtime, self._status)
+        requests = ControlRequests(lambda: self._current.runtime, self._current.status)
         self._control = ControlServer(
             control_path(store_path, os.environ), requests.handlers(), self._stop
         )
         self._notifier = notifier
         self._watchdog = Watchdog(notifier, self._liveness)
         self._http = HttpPages(
-            Sources(store_path, self._liveness, self._status, self._agent_point, self._annotate),
+            Sources(
+                store_path,
+                self._liveness,
+                self._current.status,
+                self._current.agent_point,
+                self._current.annotate,
+            ),
             clock,
         )
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """The discovered devices."""
-        return self._devices
+        return self._watch.devices
 
     def stop_summary(self) -> str:
         """Return one sentence on where the measurements are, after `run`."""
@@ -132,7 +126,8 @@ class Daemon:
 
     def terms_now(self, device: str) -> Terms | None:
         """Return the price terms in force for a device; None without a price."""
-        return self._runtime.accounts.terms_now(device) if self._runtime else None
+        runtime = self._current.runtime
+        return runtime.accounts.terms_now(device) if runtime else None
 
     @property
     def wake_fd(self) -> int:
@@ -156,13 +151,12 @@ class Daemon:
             on_ready: Called once, when the devices are known and before the first probe.
         """
         try:
-            self._sensor.start()
-            self._devices = self._found_devices()
+            self._watch.start()
             self._control.open()
             self._http.serve(self._config.http)
-            self._build()
+            self._current.build(self._config, self._watch)
             on_ready(self)
-            self._start_runtime()
+            self._current.start()
             self._notifier.ready(self._summary())
             tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
             while not self._stop.is_set():
@@ -175,15 +169,6 @@ class Daemon:
         finally:
             self._close()
 
-    def _found_devices(self) -> tuple[Device, ...]:
-        """Wait for the sensor child's discovery, and return the devices known by then."""
-        ends_ns = self._clock.monotonic_ns() + int(DEVICES_TIMEOUT_S * NS_PER_S)
-        while self._clock.monotonic_ns() < ends_ns and not self._stop.is_set():
-            devices = self._sensor.wait_for_devices(DEVICES_POLL_S)
-            if self._sensor.has_looked():
-                return devices
-        return self._sensor.devices()
-
     def _tick(self) -> None:
         self._watchdog.beat()
         if self._reload.is_set():
@@ -191,30 +176,18 @@ class Daemon:
             self._notifier.reloading()
             self._reload_config()
             self._notifier.ready(self._summary())
-        self._follow_devices()
+        if self._watch.changed():
+            self._current.rebuild(self._config, self._watch)
         self._steps.check()
         for gap in self._steps.gaps():
             self._on_event(gap_event(gap))
 
-    def _follow_devices(self) -> None:
-        """Rebuild the parts for changed devices, less often while they keep changing.
-
-        A rebuild ends running probes, and MIG devices may be created and destroyed every second.
-        """
-        devices, now_ns = self._sensor.devices(), self._clock.monotonic_ns()
-        if devices == self._devices or now_ns < self._rebuild_ns:
-            return
-        logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
-        self._rebuild_ns = now_ns + int(self._rebuilds.next_s(now_ns) * NS_PER_S)
-        self._devices = devices
-        self._rebuild()
-
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
         self._steps.check()
-        runtime = self._runtime
+        runtime = self._current.runtime
         parts = {
-            "sensors": self._sensor.is_alive(),
+            "sensors": self._watch.sensor.is_alive(),
             "control socket": self._control.is_alive(),
             "http": self._http.is_alive(),
         }
@@ -225,53 +198,8 @@ class Daemon:
 
     def _summary(self) -> str:
         """Return one line for `systemctl status`."""
-        devices = counted(len(self._devices), "device")
+        devices = counted(len(self._watch.devices), "device")
         return f"measuring {devices} with {counted(len(self._config.probe), 'probe')}"
-
-    def _build(self) -> None:
-        """Build the parts of the configuration in force, and add the daemon's own jobs."""
-        shared = SharedParts(
-            self._store,
-            self._ledger,
-            self._incidents,
-            self._sensor,
-            self._clock,
-            self._steps,
-            self._listeners,
-            self._detector,
-        )
-        runtime = Runtime(self._config, self._devices, shared, self._store_path.parent)
-        self._runtime = runtime
-        schedule = runtime.schedule
-        schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
-        schedule.add("retention", RETENTION_EVERY_S, self._retain)
-        every_s = self._config.alerting.evaluate_every_s
-        schedule.add(
-            "alerting",
-            every_s,
-            self._evaluate,
-            offset_s=min(EVALUATE_AFTER_S, every_s / 2),
-            at_once=True,
-        )
-        if every_s > STATUS_EVERY_S:
-            schedule.add("status", STATUS_EVERY_S, self._store_status)
-        schedule.add("detectors", DETECTORS_EVERY_S, runtime.watching.keep_detectors)
-        while self._early_events:
-            runtime.accounts.take_event(self._early_events.popleft())
-        self._store_status()
-
-    def _start_runtime(self) -> None:
-        if self._runtime is not None:
-            self._runtime.start()
-
-    def _rebuild(self) -> None:
-        before = self._runtime
-        if before is not None:
-            before.stop()
-        self._build()
-        self._start_runtime()
-        if before is not None:
-            before.close()
 
     def _reload_config(self) -> None:
         if self._config_path is None:
@@ -288,52 +216,21 @@ class Daemon:
             return
         self._config, self._config_fault = config, None
         if needs_new_sensor(before, config):
-            self._sensor.stop(SENSOR_STOP_S)
-            self._sensor = self._new_sensor()
-            self._sensor.start()
-            self._devices = self._found_devices()
+            self._watch.replace(config.sensor_settings)
         self._http.serve(config.http)
-        self._rebuild()
+        self._current.rebuild(self._config, self._watch)
         logger.info("%s: reloaded", self._config_path)
 
-    def _new_sensor(self) -> SensorSupervisor:
-        settings = self._config.sensor_settings
-        return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
-
     def _on_event(self, event: Event) -> None:
-        logger.log(
-            logging.INFO if event.severity == "info" else logging.WARNING,
-            "%s%s",
-            event.title,
-            f" ({event.detail})" if event.detail else "",
-        )
-        if self._runtime is None:
-            self._early_events.append(event)
-        else:
-            self._runtime.accounts.take_event(event)
+        self._current.take_event(event)
 
     def _then_status(self, listener: Callable[..., None], *news: object) -> None:
         """Call a listener, and store the status that follows."""
         listener(*news)
-        self._store_status()
-
-    def _evaluate(self) -> None:
-        """Evaluate the alert rules with the present faults, and store the status that follows."""
-        runtime = self._runtime
-        if runtime is None:
-            return
-        try:
-            disk = disk_of(self._store_path)
-        except OSError:
-            disk = None
-        try:
-            runtime.refresh_faults()
-            runtime.evaluate(present_faults(self._status(), disk))
-        finally:
-            self._store_status()
+        self._current.store_status()
 
     def _status(self) -> dict[str, Any]:
-        runtime = self._runtime
+        """Return the status of the process, without that of its parts."""
         return {
             "state": "running",
             "version": __version__,
@@ -344,46 +241,17 @@ class Daemon:
             "config_fault": self._config_fault,
             "devices": [
                 {"name": device.name, "kind": device.kind, "model": device.model}
-                for device in self._devices
+                for device in self._watch.devices
             ],
-            "sensor": self._sensor.status(),
+            "sensor": self._watch.sensor.status(),
             "store": {
                 "path": str(self._store_path),
                 "fault": self._ledger.fault,
                 "replaced": [str(path) for path in quarantined(self._store_path)],
             },
-            **(runtime.status() if runtime else EMPTY_STATUS),
             "control": self._control.status(),
             "http": self._http.status(),
         }
-
-    def _store_status(self, **changes: object) -> None:
-        """Store the status, which `costprobe status` shows even if the daemon is dead.
-
-        Args:
-            changes: Keys whose values replace those of the document.
-        """
-        self._ledger.put_state("status", {**self._status(), **changes})
-
-    def _write_agent_point(self) -> None:
-        point = self._agent_point()
-        if point is not None:
-            self._ledger.append([point])
-
-    def _annotate(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        runtime = self._runtime
-        return None if runtime is None else runtime.annotations.add(request)
-
-    def _agent_point(self) -> Point | None:
-        runtime = self._runtime
-        if runtime is None:
-            return None
-        return agent_point(runtime, self._store, self._sensor.restarts, self._clock.time_ns())
-
-    def _retain(self) -> None:
-        self._retention.apply(self._config.store)
-        if self._runtime is not None:
-            self._runtime.delivery.keep_bounds()
 
     def _close(self) -> None:
         """Stop the parts in the order of the data flow."""
@@ -391,15 +259,11 @@ class Daemon:
         self._stop.set()
         self._control.close()
         self._http.close()
-        if self._runtime is not None:
-            self._runtime.stop()
-        self._sensor.stop(SENSOR_STOP_S)
-        if self._runtime is not None:
-            self._runtime.close()
-        self._store_status(state="stopped")
+        self._current.stop()
+        self._watch.stop()
+        self._current.close()
         self._ledger.flush()
         self._unstored_points = self._ledger.unstored_points + self._incidents.waiting_points
-        self._runtime = None
         try:
             self._store.close()
         except StoreError as error:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from costprobe.adapters.cloud.detect import InstanceDetector
-from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.assumed_prices import HostPricing
 from costprobe.app.accounting.carbon_feed import CarbonFeed
@@ -24,25 +18,23 @@ from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
+from costprobe.app.accounting.stored_history import StoredHistory
 from costprobe.app.accounting.timed_feed import RETRY_S
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
 from costprobe.app.delivery.sink_delivery import SinkDelivery
 from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, Listeners, ProbeJob
+from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, ProbeJob
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
 from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.annotations import Annotations
-from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
-from costprobe.core.clock import Clock
-from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
-from costprobe.core.records import NS_PER_S, Device, Event
-from costprobe.domain.costing.comparison.compare_rows import number
-from costprobe.domain.costing.probe.rolling import RollingSample
+from costprobe.core.records import Device, Event
+from costprobe.daemon.shared_parts import SharedParts
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.source import SourceConfig
@@ -54,44 +46,6 @@ if TYPE_CHECKING:  # a daemon without a service or a budget must not load these
 SPARE_WORKERS = 3
 BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
-END_OF_TIME_NS = 2**63 - 1
-# The status before the parts are built.
-EMPTY_STATUS: Final[Mapping[str, Any]] = {
-    "probes": [],
-    "services": [],
-    "jobs": {},
-    "sinks": {},
-    "notifiers": {},
-    "alerting": {},
-    "spot_prices": {},
-    "carbon": {},
-    "budgets": [],
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SharedParts:
-    """The parts that are kept across reloads.
-
-    Attributes:
-        store: The store that this process writes; the outbox of the sinks.
-        ledger: Rows and documents, queued in memory while the store rejects writes.
-        incidents: Incidents, likewise.
-        sensor: The sensor child's supervisor.
-        clock: The host's clocks.
-        steps: Detects steps of the wall clock.
-        listeners: Callbacks for probe runs.
-        detector: Detects the cloud instance.
-    """
-
-    store: Store
-    ledger: StoreLedger
-    incidents: IncidentStore
-    sensor: SensorSupervisor
-    clock: Clock
-    steps: ClockMonitor
-    listeners: Listeners
-    detector: InstanceDetector
 
 
 class Runtime:
@@ -109,6 +63,7 @@ class Runtime:
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
+        self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()
         self.tags = config.host.tags
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
@@ -141,7 +96,7 @@ class Runtime:
             parts.ledger,
             parts.clock,
             self.tags,
-            self._cost_history,
+            self._history.costs,
             carbon,
             charges=charges,
         )
@@ -176,7 +131,8 @@ class Runtime:
                 job.probe.every_s,
                 job,
                 offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
-                at_once=config.probing.duty >= FULL_DUTY or not self._ran_lately(job),
+                at_once=config.probing.duty >= FULL_DUTY
+                or not self._history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
             )
         if self._budgets is not None:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
@@ -268,7 +224,7 @@ class Runtime:
         self.notifying.send_unstored(self.watching.unstored())
 
     def status(self) -> dict[str, Any]:
-        """Return the status of each part; the same keys as EMPTY_STATUS."""
+        """Return the status of each part; the same keys as EMPTY_STATUS of `current_runtime`."""
         return {
             "probes": [
                 {**job.status(), "next_ns": self._next_run_ns(job)} for job in self._probe_jobs
@@ -341,21 +297,3 @@ class Runtime:
             for probe in config.probe
             for target in targets(probe, devices)
         ]
-
-    def _ran_lately(self, job: ProbeJob) -> bool:
-        """Return whether the last run is more recent than a period, so that a start runs no other."""
-        since_ns = self._parts.clock.time_ns() - int(job.probe.every_s * NS_PER_S)
-        tags = {"device": job.target.name, "probe": job.probe.name}
-        with closing(StoreReader.open(self._parts.store.path)) as reader:
-            return any(reader.points("probe", since_ns, END_OF_TIME_NS, tags))
-
-    def _cost_history(
-        self, device: str, probe: str, currency: str, since_ns: int
-    ) -> Iterable[RollingSample]:
-        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
-        with closing(StoreReader.open(self._parts.store.path)) as reader:
-            return sorted(
-                RollingSample(row.time_ns, value, row.fields.get("contended") is True)
-                for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
-                if (value := number(row, "cost_per_inference")) is not None
-            )

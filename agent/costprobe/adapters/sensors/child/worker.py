@@ -16,15 +16,15 @@ from costprobe.adapters.sensors.child.aggregate import Aggregator
 from costprobe.adapters.sensors.child.metering import Metering
 from costprobe.adapters.sensors.child.pending import PendingRequests
 from costprobe.adapters.sensors.child.process_time import ProcessTime
+from costprobe.adapters.sensors.child.recovery import Recovery
+from costprobe.adapters.sensors.child.sample_grid import SampleGrid
 from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
-from costprobe.adapters.sensors.protocol.backoff import Backoff
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.adapters.sensors.protocol.messages import (
     Message,
     SensorSettings,
     device_message,
-    fault_message,
     reading_message,
 )
 from costprobe.adapters.sensors.protocol.sample import EnergyReading, Sample
@@ -36,13 +36,8 @@ Emit = Callable[[Message], None]
 # A board may be repartitioned at any time.
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
-REINITS_MAX: Final = 3
 # A shorter difference of the clocks is none.
 SUSPENSION_NS: Final = NS_PER_S // 2
-# A slice that cannot be read may be about to be destroyed: its board lists its slices again, and the
-# slice is tried this often, after this time, before it counts as failed.
-SLICE_RETRIES_MAX: Final = 3
-SLICE_RETRY_NS: Final = 2 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +46,6 @@ class DriverVisit:
 
     began_ns: int
     deadline_ns: int
-
-
-def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
-    """Return the first instant after now on a grid; a late sample is skipped and delays no other."""
-    return start_ns + ((now_ns - start_ns) // every_ns + 1) * every_ns
 
 
 class DeviceWorker:
@@ -96,29 +86,23 @@ class DeviceWorker:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._deadline_ns = int(settings.deadline_s * NS_PER_S)
         self._startup_ns = int(max(settings.startup_s, settings.deadline_s) * NS_PER_S)
-        self._every_ns = int(settings.every_s * NS_PER_S)
-        self._aggregate_ns = int(settings.aggregate_s * NS_PER_S)
-        self._start_ns = start_ns
-        self._next_sample_ns = start_ns
-        self._next_aggregate_ns = start_ns + self._aggregate_ns
+        every_ns = int(settings.every_s * NS_PER_S)
+        self._grid = SampleGrid(start_ns, every_ns, int(settings.aggregate_s * NS_PER_S))
         self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
-        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
-        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
-        self._reinits = 0
-        self._slice_retries = 0
+        self._recovery = Recovery(sensor, settings, clock)
         self._suspended_ns = suspended_ns(clock)
         self._ended = False
         self._fresh = True
         self._metering = Metering(
-            sensor, clock, emit, self._every_ns, settings.selftest_s, self._start_scope
+            sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope
         )
         self._scope: EnergyScope = sensor.energy_scope
         self._slices_ns = 0
         self._slices: frozenset[str] | None = None
-        self._activity = ActivityLog(self._every_ns)
+        self._activity = ActivityLog(every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._requests = PendingRequests(
-            self._metering, self._activity, self._read_busy_pids, clock, self._every_ns
+            self._metering, self._activity, self._read_busy_pids, clock, every_ns
         )
         self._watched_until_ns = 0
         self._process_time = ProcessTime() if settings.processes else None
@@ -154,7 +138,7 @@ class DeviceWorker:
         if self._ended:
             wake_ns = self._clock.monotonic_ns() + NS_PER_S
         elif self.opened:
-            wake_ns = min(self._next_sample_ns, self._metering.wake_ns)
+            wake_ns = min(self._grid.sample_ns, self._metering.wake_ns)
         else:
             wake_ns = self._retry_ns
         return min(wake_ns, self._requests.give_up_ns)
@@ -165,7 +149,7 @@ class DeviceWorker:
         if not self.opened:
             if now_ns >= self._retry_ns and not self._ended:
                 self._guard(self._open)
-        elif now_ns >= self._next_sample_ns:
+        elif now_ns >= self._grid.sample_ns:
             self._guard(self._sample)
         elif (visit := self._metering.due(now_ns)) is not None:
             self._guard(visit)
@@ -218,12 +202,7 @@ class DeviceWorker:
     def _open(self) -> None:
         device = self.sensor.discover()
         self._fresh = True
-        now_ns = self._clock.monotonic_ns()
-        if now_ns > self._start_ns:
-            self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, now_ns)
-            # A row holds two samples at least, between which something can be counted.
-            first_ns = self._next_sample_ns
-            self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, first_ns)
+        self._grid.begin(self._clock.monotonic_ns())
         self.opened = True
         self._metering.opened(device)
         self._slices = None
@@ -232,8 +211,7 @@ class DeviceWorker:
 
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
-        due_ns = self._next_sample_ns
-        closes = due_ns >= self._next_aggregate_ns
+        due_ns, closes = self._grid.sample_ns, self._grid.closes_row
         is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
         sample = self.sensor.sample(quick=not is_full)
         if self._was_suspended():
@@ -250,13 +228,11 @@ class DeviceWorker:
         self._record(sample)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
-            self._next_aggregate_ns = next_on_grid(self._start_ns, self._aggregate_ns, due_ns)
         if due_ns - self._slices_ns >= SLICES_EVERY_NS:
             self._find_slices()
-        self._reinits = self._slice_retries = 0
+        self._recovery.worked()
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
-        latest_ns = max(due_ns, now_ns)
-        self._next_sample_ns = next_on_grid(self._start_ns, self._every_ns, latest_ns)
+        self._grid.advance(now_ns)
 
     def _was_suspended(self) -> bool:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
@@ -315,31 +291,13 @@ class DeviceWorker:
         return pid_sets[0] if pid_sets else None
 
     def _react(self, fault: SensorFault) -> None:
-        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
-            self._reinits += 1
-            self._retire()
-            self._retry_ns = self._clock.monotonic_ns()
-        elif fault.reaction is Reaction.GONE:
-            self._retire()
-            self._ended = self._is_gone = True
-            self._emit({"type": "gone", "sensor": self.sensor})
-        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
-            self._retire()
-            self._ended = True
-            restart = SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail)
-            self._emit(fault_message(self.sensor.name, restart))
-            self._emit({"type": "restart", "device": self.sensor.name})
-        elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
-            self._slice_retries += 1
-            self._retire()
-            self._retry_ns = self._clock.monotonic_ns() + SLICE_RETRY_NS
-            self._emit({"type": "relist", "device": self.sensor.parent})
-        else:
-            self._retire()
-            wait_s = self._backoff.next_s(self._clock.monotonic_ns())
-            self._retry_ns = self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
-            quarantined = SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
-            self._emit(fault_message(self.sensor.name, quarantined, retry_after_s=wait_s))
+        self._retire()
+        step = self._recovery.after(fault)
+        self._ended |= step.retry_ns is None
+        self._is_gone |= step.is_gone
+        self._retry_ns = step.retry_ns or 0
+        for message in step.messages:
+            self._emit(message)
 
     def _retire(self) -> None:
         """End the interval early: nothing is counted across the time without the device."""
