@@ -101,9 +101,13 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     tab.page.select_option("#trend-field", "cost.energy_per_request_j")
     tab.page.wait_for_selector("#trend [aria-label*='gpu0 chat tuned 900']")
     summary = tab.page.get_attribute("#trend [role=img]", "aria-label")
-    assert "gpu0 chat base 200 J; gpu0 chat tuned 900 J; gpu0 chat 300 J" in summary
+    assert "gpu0 chat base 200 J per request; gpu0 chat tuned 900 J per request" in summary
     legend = tab.page.locator("#trend .legend >> nth=0").locator("li").all_text_contents()
-    assert legend == ["gpu0 chat base200 J", "gpu0 chat tuned900 J", "gpu0 chat300 J"]
+    assert legend == [
+        "gpu0 chat base200 J per request",
+        "gpu0 chat tuned900 J per request",
+        "gpu0 chat300 J per request",
+    ]
 
 
 def test_label_selects_the_costs_and_divides_the_last_day(open_tab, today):

@@ -123,17 +123,17 @@ def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
     of_tip = rows.evaluate_all(colours)
     assert of_tip == tab.page.locator("#trend .legend button").evaluate_all(colours)
     assert len(set(of_tip.values())) == 2
-    assert all("per 1,000" in text and "€" in text for text in rows.all_inner_texts())
+    assert all("per M inferences" in text and "€" in text for text in rows.all_inner_texts())
     # By keyboard, and in a description.
     tab.page.focus("#trend-scrub")
     tab.page.keyboard.press("ArrowRight")
-    assert "per 1,000" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
+    assert "per M inferences" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
     assert rows.first.is_visible()
     # Nothing of it stays after a switch.
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")
     drawn(tab, "latency p50")
     for text in [tab.page.get_attribute("#trend-scrub", "aria-valuetext"), *rows.all_inner_texts()]:
-        assert "per 1,000" not in text
+        assert "per M inferences" not in text
     assert " ms" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
 
 
@@ -172,7 +172,7 @@ def test_empty_loading_and_refused_charts_say_so_without_controls(open_page):
     tab = open_page("?device=gpu99")
     tab.page.wait_for_selector("#trend .message:has-text('No cost')")
     text = tab.page.inner_text("#trend")
-    assert text == "No cost per 1,000 inferences, probe basis in the last 24 h for gpu99."
+    assert text == "No cost per inference, probe basis in the last 24 h for gpu99."
     assert shown_controls(tab) == []
     # An answer that does not come.
     tab.page.route("**/api/trend?*", lambda _: None)

@@ -13,32 +13,54 @@ const changes = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1, signD
 export const signed = (pct) => `${changes.format(pct)} %`;
 const axisChange = (pct) => `${pct > 0 ? "+" : ""}${number(pct, 3)} %`;
 
-/** How a field is written: factor of its values, its text with the unit, and its text at the axis. */
-export function writing(field, unit, series) {
-  const currencies = new Set(series.map((one) => one.tags.currency).filter(Boolean));
-  const currency = currencies.size === 1 ? [...currencies][0] : "";
+// A unit price is written for 1, 1,000 or a million units, as core/money_text.py chooses it.
+const PRICE_SCALES = { 1: "", 1000: "1,000 ", 1000000: "M " };
+const PRICE_MIN = 0.1;
+
+const priceScale = (price) =>
+  Number(Object.keys(PRICE_SCALES).find((scale) => Math.abs(price) * Number(scale) >= PRICE_MIN) ?? 1_000_000);
+
+const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+/**
+ * How values of a field are written at a scale: its factor, the text of a number, and that with the unit.
+ * price: an amount for one unit by which the scale of a unit price is chosen.
+ */
+function writing({ field, unit, currency }, price) {
   const { isMoney, factor } = moneyOf(field);
-  const plain = isMoney ? (value) => money(value, currency) : (value) => number(value);
-  const write = (value) => (unit ? `${plain(value)} ${unit}` : plain(value));
-  return { factor, plain, write, brief: isMoney ? plain : write };
+  if (!isMoney) {
+    const write = (value) => `${number(value)} ${unit}`.trim();
+    return { factor: 1, unit, plain: (value) => number(value), write, brief: write };
+  }
+  const scale = factor === 1 ? 1 : priceScale(price);
+  const words = factor === 1 ? unit : `per ${PRICE_SCALES[scale]}${unit}${scale === 1 ? "" : "s"}`;
+  const plain = (value) => money(value, currency);
+  return { factor: scale, unit: words, plain, write: (value) => `${plain(value)} ${words}`.trim(), brief: plain };
 }
 
-/** Lines to draw of an answer of `/api/trend`, and their axis. */
-export function scaled(answer, label, { factor, plain, write, brief }) {
+/**
+ * Lines to draw of an answer of `/api/trend`, and their axis.
+ * label: what the field is; unit: its unit, of a unit price in the singular
+ */
+export function scaled(answer, field, label, unit) {
+  const currencies = new Set(answer.series.map((one) => one.tags.currency).filter(Boolean));
+  const shared = { field, unit, currency: currencies.size === 1 ? [...currencies][0] : "" };
   if (answer.scale !== "change") {
+    // One axis has one scale, by its largest series.
+    const prices = answer.series.map((one) => one.base ?? median(one.values));
+    const { factor, plain, write, brief, unit: words } = writing(shared, Math.max(0, ...prices));
     const of = (values) => values.map((value) => value * factor);
     return {
-      lines: answer.series.map((one) => ({
-        values: of(one.values), lows: of(one.lows), highs: of(one.highs), write, brief,
-      })),
-      axis: { label, write: plain, range: roomy },
+      lines: answer.series.map((one) => ({ values: of(one.values), lows: of(one.lows), highs: of(one.highs), write, brief })),
+      axis: { label: factor === 1 ? label : `cost ${words}`, write: plain, range: roomy },
     };
   }
   return {
-    lines: answer.series.map(({ values, lows, highs, base }) => ({
-      values, lows, highs, brief: signed,
-      write: (pct) => (base === null ? signed(pct) : `${write(base * (1 + pct / 100) * factor)} (${signed(pct)})`),
-    })),
+    lines: answer.series.map(({ values, lows, highs, base }) => {
+      const { factor, write } = writing(shared, base ?? 0);
+      const text = (pct) => (base === null ? signed(pct) : `${write(base * (1 + pct / 100) * factor)} (${signed(pct)})`);
+      return { values, lows, highs, brief: signed, write: text };
+    }),
     axis: { label: `change from the median of ${answer.base_d} days, %`, write: axisChange, range: roomyChange },
   };
 }

@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
 import { moment, seriesNames } from "./format.js";
 import { letterOf, marksOf } from "./marks.js";
-import { scaled, writing } from "./scale.js";
+import { scaled } from "./scale.js";
 import { TrendControls } from "./trend_controls.js";
 import { isMoving, period, rangeWords, refreshMs, withRange } from "./trend_range.js";
 import { readState, writeState } from "./url_state.js";
@@ -130,9 +130,8 @@ export class Trend {
 
   draw(label, marks) {
     const { answer, state } = this;
-    const written = writing(state.field, this.controls.unit(), answer.series);
     const names = lineNames(answer.series, state.group);
-    const { lines, axis } = scaled(answer, label, written);
+    const { lines, axis } = scaled(answer, state.field, label, this.controls.unit());
     const { xs, columns } = aligned(answer.series, lines);
     const key = `${this.query()}\n${names.join("\n")}`;
     if (this.chosen.key !== key) this.chosen = { key, lines: mostChanged(names, lines) };

@@ -1,7 +1,7 @@
 // The controls of the trend: each choice becomes a change of its state.
 
 import { byId, el } from "./dom.js";
-import { isMoving, rangeWords } from "./trend_range.js";
+import { durationMs, isMoving, rangeWords } from "./trend_range.js";
 import { DEFAULTS, searchOf } from "./url_state.js";
 
 const FIELD = "trend-field";
@@ -101,7 +101,7 @@ export class TrendControls {
   fillTimes() {
     if (!byId("trend-custom-box").open) return;
     const [since, until] = [Date.parse(this.state.since), Date.parse(this.state.until)];
-    byId("trend-since").value = inputTime(Number.isNaN(since) ? Date.now() - 86_400_000 : since);
+    byId("trend-since").value = inputTime(Number.isNaN(since) ? Date.now() - (durationMs(this.state.since) || 0) : since);
     byId("trend-until").value = inputTime(Number.isNaN(until) ? Date.now() : until);
   }
 

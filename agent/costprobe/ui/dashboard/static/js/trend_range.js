@@ -14,7 +14,7 @@ const REFRESH_MS = [5000, 600_000];
 const within = (value, [least, most]) => Math.min(Math.max(value, least), most);
 
 /** A duration such as "24h" in ms; NaN for anything else. */
-function durationMs(text) {
+export function durationMs(text) {
   const found = /^(\d{1,5})([hd])$/.exec(text);
   return found ? Number(found[1]) * UNITS_MS[found[2]] : NaN;
 }
